@@ -12,10 +12,10 @@ END_TO_END := from-topic,topic-and-table
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: setup ## The main job on real input, with kills: a table, a picture, 2 minutes
+demo: setup ## One job on real input under kills, in two ways: a table, a page; 2 minutes
 	$(BIN)/python -m examples.flights
 
-demo-e2e: setup ## From a topic by Spark to a topic and a table, on a cluster, with kills: 4 minutes
+demo-e2e: setup ## Topic to topic and table, on a cluster, under kills: a table, a page; 4 minutes
 	$(BIN)/python -m examples.baskets
 
 test: setup ## All tests, on real brokers and real Spark, two files at a time
@@ -63,48 +63,48 @@ compat: setup ## The broker's tests, a short chaos run and the demo on each rele
 model: $(STAMP) ## Search the protocol state by state, and break each of its rules
 	$(BIN)/python -m tests.model
 
-bench: setup ## eos beside what else could be used, in one run: tables, plots; takes long
+bench: setup ## eos next to its alternatives, in one run: tables, plots; takes long
 	$(BIN)/pip install --quiet --progress-bar off -e '.[bench]'
-	$(BIN)/python -m bench --readme docs/measured.md
-	$(BIN)/python -m bench.schemas --readme docs/measured.md
-	$(BIN)/python -m bench.reading --readme docs/measured.md
-	$(BIN)/python -m bench.sending --readme docs/measured.md
+	$(BIN)/python -m bench compare --page docs/measured.md
+	$(BIN)/python -m bench schemas --page docs/measured.md
+	$(BIN)/python -m bench reading --page docs/measured.md
+	$(BIN)/python -m bench sending --page docs/measured.md
 
-bench-quick: setup ## The main figures of it, in some minutes
+bench-quick: setup ## Only the main figures, in minutes
 	$(BIN)/pip install --quiet --progress-bar off -e '.[bench]'
-	$(BIN)/python -m bench --quick --out build/bench-quick
+	$(BIN)/python -m bench compare --quick --out build/bench-quick
 
 bench-scale: setup ## Epochs over 3,000 partitions, with 200 tasks; 4 minutes
 	$(BIN)/pip install --quiet --progress-bar off -e '.[bench]'
-	$(BIN)/python -m bench.scale
+	$(BIN)/python -m bench scale
 
-bench-backlog: setup ## An hour's backlog in 3,000 topics, caught up; half an hour, 60 GB of disk
+bench-backlog: setup ## An hour's backlog in 3,000 topics; half an hour, 60 GB of disk
 	$(BIN)/pip install --quiet --progress-bar off -e '.[bench]'
-	$(BIN)/python -m bench.backlog --readme docs/performance.md
+	$(BIN)/python -m bench backlog --page docs/performance.md
 
-bench-queries: setup ## Ten queries in one driver, one by one and at once; 4 minutes
+bench-queries: setup ## Ten queries in one driver, one by one and all at once; 4 minutes
 	$(BIN)/pip install --quiet --progress-bar off -e '.[bench]'
-	$(BIN)/python -m bench.queries
+	$(BIN)/python -m bench queries
 
 bench-schemas: setup ## The same records by each schema, and by other clients; 5 minutes
 	$(BIN)/pip install --quiet --progress-bar off -e '.[bench]'
-	$(BIN)/python -m bench.schemas --readme docs/measured.md
+	$(BIN)/python -m bench schemas --page docs/measured.md
 
-bench-reading: setup ## Topics read in each way, and what planning costs; 9 minutes
+bench-reading: setup ## Topics read in each way, and planning; 9 minutes
 	$(BIN)/pip install --quiet --progress-bar off -e '.[bench]'
-	$(BIN)/python -m bench.reading --readme docs/measured.md
+	$(BIN)/python -m bench reading --page docs/measured.md
 
-bench-sending: setup ## Messages sent one by one, by us and by pulsar-client; 2 minutes
+bench-sending: setup ## Messages sent one by one, by eos and by pulsar-client; 2 minutes
 	$(BIN)/pip install --quiet --progress-bar off -e '.[bench]'
-	$(BIN)/python -m bench.sending --readme docs/measured.md
+	$(BIN)/python -m bench sending --page docs/measured.md
 
-bench-hostile: setup ## Few KB that become many GiB: what each way to read takes of memory; 15 minutes
-	$(BIN)/python -m bench.hostile
-	$(BIN)/python -m bench.hostile_broker
+bench-hostile: setup ## Memory of each way to read hostile entries; 15 minutes
+	$(BIN)/python -m bench hostile
+	$(BIN)/python -m bench hostile-broker
 
-bench-log: $(STAMP) ## What a commit log costs at epoch 100 and at epoch 100,000; 4 minutes
+bench-log: $(STAMP) ## A commit log after 100 and after 100,000 epochs; 4 minutes
 	$(BIN)/pip install --quiet --progress-bar off -e '.[bench]'
-	$(BIN)/python -m bench.log
+	$(BIN)/python -m bench log
 
 setup: $(STAMP) ## Only set up: packages and the broker's jars
 	@$(BIN)/eos broker fetch

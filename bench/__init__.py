@@ -1,1 +1,1 @@
-"""Measurements, side by side in one run; ``make bench-...`` runs them."""
+"""Benchmarks, run by ``python -m bench NAME`` and ``make bench-...``."""

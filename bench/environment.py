@@ -1,46 +1,61 @@
-"""The stage of every measurement: one broker, one Spark session, topics that come and go."""
+"""The environment of a measurement, and how measurements are taken.
+
+One broker, one Spark session, topics that come and go; a full page cache; processor time by
+process; alternatives in interleaved rounds; the spread of the results.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
+import platform
 import shutil
 import sys
 import tempfile
+import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import psutil
 from pyspark.sql import SparkSession
 
-from bench import page_cache
 from eos.commit_log import CommitLog
 from eos.protocol import State
 from eos.standalone import PulsarStandalone, maven
 
 CORES: Final = 2
+WARM_UP: Final = 2
+"""Rounds that do not count."""
+BROKER: Final = "broker"
 _LOG: Final = Path("build/bench/broker.log")
 _MEMORY_BYTES: Final = 12 << 30
-"""Three heaps (2, 2 and 4 GB), the broker's buffers, and rows that are ready."""
+"""Three heaps (2, 2 and 4 GB), the broker's buffers, and rows in memory."""
 _COUNTED_WITHIN_S: Final = 30.0
 _SETTLED_WITHIN_S: Final = 2.0
-_LOOKS_FOR_S: Final = 0.2
+_SETTLE_POLL_S: Final = 0.2
 _QUIET: Final = 0.2
 """Of one core; a broker without clients uses a few hundredths."""
+_FILLED_WITHIN_S: Final = 60.0
+_READ_BYTES: Final = 1 << 20
 HEAP: Final = ("-Xms2g", "-Xmx2g", "-XX:+AlwaysPreTouch")
-"""As a server's JVM has it: all of it from the start. One that gives memory back and takes it anew
+"""The whole heap from the start, as for a server. A JVM that returns memory and takes it again
 measures the kernel."""
-# Compiler, collector and caches as on a machine that is a broker: what a test starts with, for a
-# quick start and little memory, would measure the tests.
+# Compiler, collector and caches as on a production broker. The settings of the tests, for a quick
+# start and little memory, would measure the tests.
 BROKER_JVM: Final = (
     *HEAP,
-    # The caches below lie outside of the heap. With 1 GiB for them and for what is under way a
-    # broker that reads from its bookie gets none any more, and pauses for 15 s each time.
+    # The caches below are outside of the heap. With 1 GiB for them and for entries in flight, a
+    # broker that reads from its bookie runs out of it, and pauses for 15 s each time.
     "-XX:MaxDirectMemorySize=3g",
     "-XX:TieredStopAtLevel=4",
     "-XX:-UseSerialGC",
@@ -49,18 +64,19 @@ BROKER_JVM: Final = (
 BROKER_CONFIG: Final = {
     "dbStorage_writeCacheMaxSizeMb": "512",
     "managedLedgerCacheSizeMB": "512",
-    # Not after a second, as by default: what is measured from memory stays in memory.
+    # Not after a second, the default: reads that are measured from memory must stay in memory.
     "managedLedgerCacheEvictionTimeThresholdMillis": "600000",
     "maxPendingPublishRequestsPerConnection": "1000",
 }
 
 
 @dataclass(frozen=True)
-class Setting:
-    """What a measurement works with; ``folder`` is temporary.
+class Environment:
+    """The broker and Spark session of a measurement.
 
     Attributes:
-        has_pulsar_spark: Spark has that connector as well.
+        folder: temporary.
+        has_pulsar_spark: whether that connector's jars are on Spark's class path.
     """
 
     broker: PulsarStandalone
@@ -69,12 +85,12 @@ class Setting:
     has_pulsar_spark: bool
 
     def commit_log(self) -> str:
-        """The root for all sinks' logs."""
+        """Return the root of all sinks' logs."""
         return str(self.folder / "commit-log")
 
     @contextmanager
     def topic(self, partitions: int) -> Iterator[str]:
-        """A fresh topic, its full name; deleted at the end, for its data fills the disk."""
+        """Yield the full name of a new topic. Its data would fill the disk, so it is deleted."""
         topic = f"persistent://public/default/bench-{uuid.uuid4().hex[:12]}"
         self.broker.admin("PUT", f"{_path(topic)}/partitions", partitions)
         try:
@@ -83,39 +99,59 @@ class Setting:
             self.broker.admin("DELETE", f"{_path(topic)}/partitions?force=true")
 
     def committed(self, sink_id: str) -> int:
-        """How many rows the log of a sink says are committed, in the epochs that it keeps."""
+        """Return the committed rows of a sink, in the epochs that its log still has."""
         records = CommitLog.open_read_only(self.commit_log(), sink_id).records()
         return sum(one.records or 0 for one in records if one.state is State.COMMITTED)
 
     def stats(self, topic: str) -> dict[str, Any]:
-        """What the broker has counted in all partitions of a topic, transactions' markers too."""
+        """Return the broker's counters of all partitions; markers of transactions are counted."""
         path = f"{_path(topic)}/partitioned-stats?perPartition=false"
         counted: dict[str, Any] = self.broker.admin("GET", path)
         return counted
 
     def settle(self) -> None:
-        """Until the broker is done with what it was left with: two seconds at most."""
+        """Wait until the broker has finished earlier work; two seconds at most."""
         assert self.broker.pid is not None
         process = psutil.Process(self.broker.pid)
         deadline = time.monotonic() + _SETTLED_WITHIN_S
         used_s = math.inf
-        while used_s > _QUIET * _LOOKS_FOR_S and time.monotonic() < deadline:
+        while used_s > _QUIET * _SETTLE_POLL_S and time.monotonic() < deadline:
             before = process.cpu_times()
-            time.sleep(_LOOKS_FOR_S)
+            time.sleep(_SETTLE_POLL_S)
             after = process.cpu_times()
             used_s = after.user + after.system - before.user - before.system
 
     def await_count(self, topic: str, wanted: int) -> None:
-        """Until the broker has counted at least so many messages: a figure is worth nothing before.
+        """Wait until the broker has counted ``wanted`` messages; a figure is worthless before.
 
         Raises:
-            RuntimeError: it does not, for half a minute.
+            RuntimeError: it has not, after half a minute.
         """
         deadline = time.monotonic() + _COUNTED_WITHIN_S
         while (found := self.stats(topic)["msgInCounter"]) < wanted:
             if time.monotonic() > deadline:
-                raise RuntimeError(f"{found} messages of {wanted} reached {topic}")
+                raise RuntimeError(f"Only {found} of {wanted} messages reached {topic}")
             time.sleep(0.1)
+
+    def processor_s(self) -> dict[str, float]:
+        """Return the seconds of processor time until now, the kernel's included, by process.
+
+        ``broker`` (with its bookie and metadata), ``Spark's JVM``, ``Python workers``, ``Python
+        driver``.
+        """
+        driver = psutil.Process()
+        found = {BROKER: 0.0, "Spark's JVM": 0.0, "Python workers": 0.0, "Python driver": 0.0}
+        for process in (driver, *driver.children(recursive=True)):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                used = process.cpu_times()
+                if process.pid == self.broker.pid:
+                    who = BROKER
+                elif process == driver:
+                    who = "Python driver"
+                else:
+                    who = "Spark's JVM" if "java" in process.name() else "Python workers"
+                found[who] += used.user + used.system
+        return found
 
 
 def _path(topic: str) -> str:
@@ -123,8 +159,8 @@ def _path(topic: str) -> str:
 
 
 @contextmanager
-def setting(pulsar_spark: Sequence[Path] = ()) -> Iterator[Setting]:
-    """Broker and Spark, both on this machine; gone at the end, whatever happens.
+def environment(pulsar_spark: Sequence[Path] = ()) -> Iterator[Environment]:
+    """Start a broker and Spark on this machine, and stop them at the end.
 
     Args:
         pulsar_spark: that connector's jars.
@@ -135,21 +171,21 @@ def setting(pulsar_spark: Sequence[Path] = ()) -> Iterator[Setting]:
     available = psutil.virtual_memory().available
     if available < _MEMORY_BYTES:
         raise RuntimeError(
-            f"broker, Spark and their peers need {_MEMORY_BYTES >> 30} GiB of memory; "
+            f"Broker, Spark and their peers need {_MEMORY_BYTES >> 30} GiB of memory; "
             f"{available / 2**30:.1f} GiB are free"
         )
     folder = Path(tempfile.mkdtemp(prefix="eos-bench-"))
     try:
         with (
-            page_cache.full(folder),
+            full_page_cache(folder),
             PulsarStandalone(config=BROKER_CONFIG, jvm_options=BROKER_JVM) as broker,
         ):
             spark = _session(folder, pulsar_spark)
             try:
-                yield Setting(broker, spark, folder, bool(pulsar_spark))
+                yield Environment(broker, spark, folder, bool(pulsar_spark))
             except Exception:
                 _LOG.parent.mkdir(parents=True, exist_ok=True)
-                _LOG.write_text(broker.log())  # it goes with the broker, and may say why
+                _LOG.write_text(broker.log())  # deleted with the broker, and may explain the error
                 raise
             finally:
                 spark.stop()
@@ -173,7 +209,7 @@ def _session(folder: Path, more_jars: Sequence[Path]) -> SparkSession:
         .config("spark.sql.shuffle.partitions", str(CORES))
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.local.dir", str(folder / "spark"))
-        # The peer of the epoch's latency: a Delta table as the sink.
+        # A peer for the latency of epochs: a Delta table as the sink.
         .config("spark.jars", ",".join(map(str, [*maven.delta_jars(), *more_jars])))
         .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
         .config(
@@ -185,8 +221,147 @@ def _session(folder: Path, more_jars: Sequence[Path]) -> SparkSession:
     return session
 
 
+@contextmanager
+def full_page_cache(folder: Path) -> Iterator[None]:
+    """Fill the free memory with pages of a file without content, for at most a minute.
+
+    A broker that has run for a day works on a machine whose memory is in use. Measured on two cores
+    of a virtual machine that returns free memory to its host (free page reporting): the first touch
+    of a GB costs the kernel 2.1 s, each later one 0.4 s. The broker writes to the page cache, so
+    the same rows cost it three times the processor time once it received unused pages, after some 5
+    GB. The pages of a full cache are reused instead, at almost no cost, and no process has less
+    memory for it. The file needs no disk space and is deleted at the end.
+
+    On Linux only. A folder in memory (tmpfs) keeps no pages of such a file.
+    """
+    with tempfile.TemporaryFile(dir=folder) as file:
+        if sys.platform == "linux":
+            _read_empty(file.fileno(), psutil.virtual_memory().free)
+        yield
+
+
+def _read_empty(file: int, size: int) -> None:
+    """Read ``size`` bytes that were never written, with all cores."""
+    readers = os.cpu_count() or 1
+    share = -(-size // readers)
+    os.truncate(file, share * readers)
+    end = time.monotonic() + _FILLED_WITHIN_S
+    is_over = threading.Event()
+
+    def read(start: int) -> None:
+        buffer = bytearray(_READ_BYTES)
+        for offset in range(start, start + share, _READ_BYTES):
+            if is_over.is_set() or time.monotonic() > end:
+                return
+            os.preadv(file, [buffer], offset)
+
+    with ThreadPoolExecutor(readers) as pool:
+        try:
+            list(pool.map(read, range(0, share * readers, share)))
+        finally:
+            is_over.set()  # Ctrl-C does not wait for the rest
+
+
+def machine() -> dict[str, Any]:
+    """Return the machine and the versions that the figures depend on."""
+    packages = ("pyspark", "pulsar-client", "pyarrow", "deltalake", "delta-spark")
+    return {
+        "cores": os.cpu_count(),
+        "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
+        "system": platform.system(),
+        "python": platform.python_version(),
+        **{package: version(package) for package in packages},
+        "broker_jvm": list(BROKER_JVM),
+        "broker_config": dict(BROKER_CONFIG),
+    }
+
+
+# --- taking measurements -----------------------------------------------------------------------
+
+
 def timed_s(action: Callable[[], object]) -> float:
-    """How long ``action()`` takes."""
+    """Return the seconds that ``action()`` takes."""
     began = time.perf_counter()
     action()
     return time.perf_counter() - began
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Median, 10th and 90th percentile, lowest and highest of ``count`` measurements."""
+
+    median: float
+    p10: float
+    p90: float
+    lowest: float
+    highest: float
+    count: int
+
+    @classmethod
+    def of(cls, measured: Sequence[float], digits: int = 1) -> Spread:
+        """Return the spread of ``measured``, rounded."""
+        median, p10, p90, lowest, highest = (
+            round(percentile(measured, at), digits) for at in (0.5, 0.1, 0.9, 0.0, 1.0)
+        )
+        return cls(median, p10, p90, lowest, highest, len(measured))
+
+
+def percentile(measured: Sequence[float], share: float) -> float:
+    """Return the quantile at ``share``, interpolated between two measurements."""
+    return float(np.quantile(measured, share))
+
+
+def interleaved_rates(
+    env: Environment,
+    ways: Mapping[str, Callable[[], float]],
+    rounds: int,
+    tell: Callable[[str], None],
+) -> dict[str, dict[str, float]]:
+    """Return for each way its rows per second, as a spread.
+
+    Each round runs all ways, in a new random order, so that other load of the machine affects all
+    of them alike. A way returns how many rows it processed.
+    """
+    rates = {name: partial(_rate_of, way) for name, way in ways.items()}
+    found = _interleaved(env, rates, rounds, tell, warm_up=WARM_UP)
+    return {name: vars(Spread.of(rates, 0)) for name, rates in found.items()}
+
+
+def interleaved_seconds(
+    env: Environment,
+    ways: Mapping[str, Callable[[], float]],
+    rounds: int,
+    tell: Callable[[str], None],
+) -> dict[str, dict[str, float]]:
+    """Return for each way its seconds, as a spread, in rounds as above; without a warm-up.
+
+    A way returns how long it took.
+    """
+    found = _interleaved(env, ways, rounds, tell, warm_up=0)
+    return {name: vars(Spread.of(seconds, 2)) for name, seconds in found.items()}
+
+
+def _rate_of(way: Callable[[], float]) -> float:
+    began = time.perf_counter()
+    rows = way()
+    return rows / (time.perf_counter() - began)
+
+
+def _interleaved(
+    env: Environment,
+    ways: Mapping[str, Callable[[], float]],
+    rounds: int,
+    tell: Callable[[str], None],
+    *,
+    warm_up: int,
+) -> dict[str, list[float]]:
+    order = np.random.default_rng(0)
+    found: dict[str, list[float]] = {name: [] for name in ways}
+    for number in range(-warm_up, rounds):
+        tell("warm-up" if number < 0 else f"round {number + 1}")
+        for name in order.permutation(list(ways)):
+            env.settle()
+            measured = ways[name]()
+            if number >= 0:
+                found[name].append(measured)
+    return found

@@ -1,7 +1,7 @@
-"""What a reader takes of memory for a few KB that become much: each case in a process of its own.
+"""Memory for hostile entries: a few KB that decode to many GiB, each case in its own process.
 
-Whoever may write to a topic may send any of these. The bound is ``BOUND_MIB`` of resident memory,
-whatever comes; what can't be read within it is refused by an error that names the entry.
+Every producer of a topic can send any of these. Decoding them must take less than ``BOUND_MIB`` of
+resident memory. An entry that cannot be decoded within it is refused by an error with its id.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import typer
 from google.protobuf import descriptor_pb2
 from rich.console import Console
 from rich.table import Table
@@ -34,20 +33,18 @@ BOUND_MIB: Final = 512
 
 _MIB: Final = 1 << 20
 _MOST: Final = 120 * _MIB
-"""Nearly the most that an entry may be, uncompressed."""
-
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+"""Almost the limit of an uncompressed entry."""
 
 
 class Stored(NamedTuple):
-    """An entry as it is stored: its payload, and fields of its metadata."""
+    """A stored entry: its payload, and fields of its metadata."""
 
     payload: bytes
     fields: dict[str, Any]
 
 
 class Figures(NamedTuple):
-    """What became of a case."""
+    """The result of a case; ``mib`` is its memory."""
 
     stored_bytes: int
     rows: int
@@ -57,7 +54,7 @@ class Figures(NamedTuple):
 
 
 def message(value: bytes, head: bytes = b"", tail: bytes = b"") -> bytes:
-    """One of a batch; ``head`` and ``tail`` are fields around its ``payload_size``."""
+    """Return a message of a batch; ``head`` and ``tail`` are fields around its ``payload_size``."""
     size, left = bytearray(), len(value)
     while left > 0x7F:
         size.append(left & 0x7F | 0x80)
@@ -67,7 +64,7 @@ def message(value: bytes, head: bytes = b"", tail: bytes = b"") -> bytes:
 
 
 def batch(payload: bytes, count: int, compression: Compression = Compression.ZSTD) -> Stored:
-    """``payload`` as an entry that says that it has ``count`` messages."""
+    """Return ``payload`` as an entry whose metadata claims ``count`` messages."""
     size = {"uncompressed_size": len(payload), "compression": int(compression)}
     return Stored(_compressed(payload, compression), {"num_messages_in_batch": count, **size})
 
@@ -119,14 +116,14 @@ ENTRIES: Final[dict[str, Callable[[], list[Stored]]]] = {
 
 
 def list_of(items: str) -> SchemaInfo:
-    """Of a record that has nothing but a list."""
+    """Return the schema of a record whose only field is a list."""
     field = {"name": "a", "type": {"type": "array", "items": items}}
     definition = {"type": "record", "name": "r", "fields": [field]}
     return SchemaInfo(type=SchemaType.AVRO, data=json.dumps(definition).encode())
 
 
 def block_of(count: int, items: bytes) -> bytes:
-    """A list of one block, in Avro's encoding."""
+    """Return a list of one block, in Avro's encoding."""
     zigzag, size = 2 * count, bytearray()
     while zigzag > 0x7F:
         size.append(zigzag & 0x7F | 0x80)
@@ -135,7 +132,7 @@ def block_of(count: int, items: bytes) -> bytes:
 
 
 def _messages() -> SchemaInfo:
-    """A Protobuf message with a list of messages, which may be empty, of ten fields each."""
+    """Return the schema of a Protobuf message with a list of messages of ten fields each."""
     file = descriptor_pb2.FileDescriptorProto(name="f.proto", syntax="proto3")
     outer, inner = file.message_type.add(name="Outer"), file.message_type.add(name="Inner")
     outer.field.add(name="some", number=1, label=3, type=11, type_name=".Inner")
@@ -171,8 +168,8 @@ VALUES: Final[dict[str, Callable[[], tuple[SchemaInfo, bytes]]]] = {
 }  # fmt: skip
 
 
-def _laid(stored: list[Stored]) -> tuple[np.ndarray[Any, Any], list[DeliveredEntry]]:
-    """As a broker delivers them, in one buffer."""
+def _delivered(stored: list[Stored]) -> tuple[np.ndarray[Any, Any], list[DeliveredEntry]]:
+    """Return the entries as a broker delivers them, in one buffer."""
     data, entries = bytearray(), []
     for number, one in enumerate(stored):
         metadata = MessageMetadata(producer_name="p", sequence_id=0, publish_time=1, **one.fields)
@@ -184,7 +181,7 @@ def _laid(stored: list[Stored]) -> tuple[np.ndarray[Any, Any], list[DeliveredEnt
 
 
 def _read_entries(name: str) -> tuple[int, Callable[[], Iterator[int]]]:
-    buffer, entries = _laid(ENTRIES[name]())
+    buffer, entries = _delivered(ENTRIES[name]())
 
     def read() -> Iterator[int]:
         for decoded in decode_entries(buffer, entries, tuple(COLUMNS)):
@@ -196,8 +193,8 @@ def _read_entries(name: str) -> tuple[int, Callable[[], Iterator[int]]]:
 def _read_value(name: str) -> tuple[int, Callable[[], Iterator[int]]]:
     info, value = VALUES[name]()
     reader = value_reader(SchemaVersion(info, 0))
-    values, none = pa.array([value]), pa.array([None], pa.binary())
-    reader.decode(none, none)
+    values, empty = pa.array([value]), pa.array([None], pa.binary())
+    reader.decode(empty, empty)
 
     def read() -> Iterator[int]:
         found = reader.decode(values)
@@ -209,10 +206,10 @@ def _read_value(name: str) -> tuple[int, Callable[[], Iterator[int]]]:
 
 
 def run(name: str) -> Figures:
-    """The case ``name`` in this process, whose memory is measured from here on."""
+    """Run the case ``name`` in this process, and measure its memory."""
     stored_bytes, read = (_read_entries if name in ENTRIES else _read_value)(name)
     status = Path("/proc/self/status")
-    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before, began, rows, error = kib(status, "VmRSS"), time.monotonic(), 0, ""
     try:
         for count in read():
@@ -224,29 +221,28 @@ def run(name: str) -> Figures:
 
 
 def kib(status: Path, name: str) -> int:
-    """A line of ``/proc/.../status``."""
+    """Return a value of ``/proc/.../status``."""
     (line,) = [line for line in status.read_text().splitlines() if line.startswith(name)]
     return int(line.split()[1])
 
 
 def run_apart(name: str, timeout_s: float = 300.0) -> Figures:
-    """The same in a process of its own.
+    """Run a case in a new process.
 
     Raises:
-        CalledProcessError: it died, of an error that is not ours, or of memory.
+        CalledProcessError: it died of an unexpected error, or of a lack of memory.
     """
-    command = [sys.executable, "-m", "bench.hostile", "--case", name]
+    command = [sys.executable, "-m", "bench", "hostile", "--case", name]
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=timeout_s)
     return Figures(*json.loads(done.stdout))
 
 
-@app.command()
-def main(case: str = "") -> None:
-    """All cases as a table; with ``--case`` one of them, as JSON."""
+def hostile(case: str = "") -> None:
+    """Decode hostile entries, and show the memory as a table. With --case: one of them, as JSON."""
     if case:
         print(json.dumps(run(case)))
         return
-    names = ("case", "stored", "rows", "MiB more", "s", "error")
+    names = ("case", "stored", "rows", "memory, MiB", "s", "error")
     table = Table(*names, title=f"Bound: {BOUND_MIB} MiB")
     worst = 0.0
     for name in CASES:
@@ -260,6 +256,3 @@ def main(case: str = "") -> None:
 
 
 CASES: Final = (*ENTRIES, *VALUES)
-
-if __name__ == "__main__":
-    app()

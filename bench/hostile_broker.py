@@ -1,8 +1,7 @@
-"""What each way to read takes of memory for hostile entries that a real broker has stored.
+"""Memory of each way to read hostile entries that a real broker has stored.
 
-Whoever may write to a topic may store any of these. Each way reads each topic in a process of its
-own; of Spark it is the Python worker's memory that counts, over what it takes for one small
-message.
+Every producer of a topic can store any of these. Each way reads each topic in a new process. For
+Spark, the memory of the Python worker counts, minus its memory for one small message.
 """
 
 from __future__ import annotations
@@ -40,17 +39,15 @@ from eos.wire.frames import encode_send
 
 _MIB: Final = 1 << 20
 SPARK_BOUND_MIB: Final = 768
-"""Of a Spark task: its worker holds the batch before, and copies each one for its socket."""
+"""For a Spark task: its worker keeps the batch before, and copies each batch for its socket."""
 _SMALL: Final = "one small message"
 _CALL: Final = "a roll call"
 _IDLE_S: Final = 3.0
 _BOOLEANS: Final = block_of(16_000_000, b"\1" * 16_000_000)
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-
 
 class StoredTopic(NamedTuple):
-    """What to store in a topic, and its schema."""
+    """The content of a topic, and its schema."""
 
     entries: Callable[[], list[Stored]]
     schema: SchemaInfo = SchemaInfo(type=SchemaType.NONE)
@@ -75,7 +72,7 @@ TOPICS: Final[dict[str, StoredTopic]] = {
 
 
 class ReadFrom(NamedTuple):
-    """Where a broker is, and what to read there."""
+    """A broker, and the topic to read."""
 
     service_url: str
     admin_url: str
@@ -83,7 +80,7 @@ class ReadFrom(NamedTuple):
 
 
 def store(client: PulsarClient, topic: str, entries: Iterable[Stored], schema: SchemaInfo) -> None:
-    """Send a roll call's mark, and ``entries`` as they are, with the metadata that they say."""
+    """Send a roll call's mark, then ``entries`` unchanged, with their own metadata."""
     fields: dict[str, object] = {}
     registered = None if schema.type == SchemaType.NONE else schema
     marks = client.entry_producer(topic, create=True)
@@ -104,7 +101,7 @@ def store(client: PulsarClient, topic: str, entries: Iterable[Stored], schema: S
     producer.close()
 
 
-# --- the ways: how many messages they got, or why not -------------------------------------------
+# --- the ways: each yields numbers of messages, or errors -----------------------------------------
 
 Found = Iterator[int | str]
 
@@ -178,7 +175,7 @@ def _by_entries(at: ReadFrom) -> Found:
 
 
 def _by_roll_call(at: ReadFrom) -> Found:
-    """What others sent lies between the mark and the closing."""
+    """Close a roll call: the entries are between its mark and its closing."""
     with PulsarClient(at.service_url) as client:
         with client.entry_reader(at.topic) as reader:
             mark = next(reader.read(time.monotonic() + 20))
@@ -228,7 +225,7 @@ WAYS: Final[dict[str, Callable[[ReadFrom], Found]]] = {
 
 
 def bound_mib(way: str) -> int:
-    """What ``way`` may take at most, over what was there before."""
+    """Return the most memory that ``way`` may take."""
     return SPARK_BOUND_MIB if way == "Spark task" else BOUND_MIB
 
 
@@ -236,7 +233,7 @@ def bound_mib(way: str) -> int:
 
 
 class Peak(NamedTuple):
-    """What became of a topic; ``mib``: the peak, over what was there before."""
+    """The result for a topic; ``mib`` is the peak memory above the start."""
 
     rows: int
     mib: float
@@ -245,9 +242,9 @@ class Peak(NamedTuple):
 
 
 def run(way: str, at: ReadFrom) -> Peak:
-    """Read ``at`` by ``way`` in this process."""
+    """Read ``at`` by ``way`` in this process, and measure its memory."""
     own = Path("/proc/self/status")
-    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before, began, rows, error = kib(own, "VmRSS"), time.monotonic(), 0, ""
     workers = _Workers()
     try:
@@ -260,7 +257,7 @@ def run(way: str, at: ReadFrom) -> Peak:
 
 
 class _Workers:
-    """Watches what this process' Python workers of Spark take at most, in KiB."""
+    """Watches the peak memory of this process's Spark workers, in KiB."""
 
     def __init__(self) -> None:
         self._peak, self._is_over = 0, threading.Event()
@@ -284,18 +281,18 @@ class _Workers:
 
 
 def run_apart(way: str, at: ReadFrom, timeout_s: float = 300.0) -> Peak:
-    """The same in a process of its own.
+    """Read in a new process.
 
     Raises:
-        CalledProcessError: it died, of an error that is not ours, or of memory.
+        CalledProcessError: it died of an unexpected error, or of a lack of memory.
     """
-    command = [sys.executable, "-m", "bench.hostile_broker", "--way", way, *at]
+    command = [sys.executable, "-m", "bench", "hostile-broker", "--way", way, *at]
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=timeout_s)
     return Peak(*json.loads(done.stdout.splitlines()[-1]))
 
 
 def measure(topics: Iterable[str], ways: Iterable[str]) -> Iterator[tuple[str, str, Peak]]:
-    """Each topic by each way, on a broker of its own."""
+    """Read each topic by each way, with a new broker."""
     with PulsarStandalone() as broker:
         places = {}
         with PulsarClient(broker.service_url, timeout_s=60) as client:
@@ -309,23 +306,25 @@ def measure(topics: Iterable[str], ways: Iterable[str]) -> Iterator[tuple[str, s
                     continue
                 at = ReadFrom(broker.service_url, broker.admin_url, place)
                 figures = run_apart(way, at)
-                if way == "Spark task":  # its workers' peaks count from their beginning
+                if way == "Spark task":  # its workers' peaks include their start
                     base = base or figures.mib
                     figures = figures._replace(mib=figures.mib - base)
                 yield way, name, figures
 
 
-@app.command()
-def main(
+def hostile_broker(
     cluster: Annotated[list[str] | None, typer.Argument()] = None,
     way: str = "",
     ways: str = ";".join(WAYS),
 ) -> None:
-    """All topics by all ways (or some, ";" between them) as a table; ``--way``: one, as JSON."""
+    """Read hostile entries in all ways (--ways: some, separated by ";"), and show the memory.
+
+    With --way and the places of a topic: one way, as JSON.
+    """
     if cluster:
         print(json.dumps(run(way, ReadFrom(*cluster))))
         return
-    names = ("way", "topic", "rows", "MiB more", "s", "error")
+    names = ("way", "topic", "rows", "memory, MiB", "s", "error")
     table = Table(*names, title=f"Bound: {BOUND_MIB} MiB, of a Spark task {SPARK_BOUND_MIB} MiB")
     is_bounded = True
     for by, name, one in measure(TOPICS, ways.split(";")):
@@ -336,7 +335,3 @@ def main(
     Console(width=200).print(table)
     if not is_bounded:
         raise SystemExit(1)
-
-
-if __name__ == "__main__":
-    app()

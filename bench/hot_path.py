@@ -1,7 +1,7 @@
-"""Where the time of a row and of an epoch goes: by phase, by process, by step; and its bytes.
+"""The cost of a row and of an epoch by phase, by process, by step; memory and bytes.
 
-The phases are of one process that writes rows from Arrow under ``cProfile``: nothing runs once for
-each row, so that the profiler's own cost does not show.
+Phases are measured in one process that writes rows from Arrow under ``cProfile``. No function runs
+once per row, so the profiler's own cost does not matter.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ from typing import Any, Final
 
 import psutil
 
-from bench.environment import Setting
-from bench.paths import EosSink
-from bench.processor import processor_s
-from bench.rows import RowShape, arrow_rows, frame
+from bench.environment import Environment
+from bench.row_sources import RowShape, arrow_rows, frame
+from bench.spark_writers import EosSink
 from eos import failpoints
 from eos.client import PulsarClient
 from eos.ids import TopicName
@@ -40,18 +39,22 @@ PHASES: Final = {
     "wait for room": ("_window.py", "admit"),
     "wait for receipts": ("_entry_producer.py", "close"),
 }
-"""Phase -> file and function. None calls another, but for the last, which sends one small frame."""
+"""File and function of each phase. None calls another one, except the last, which sends one small
+frame."""
 
 
-def measure_phases(setting: Setting, rows: int) -> dict[str, Any]:
-    """``{"ns_per_row": {phase: figure}, "rows": rows}``; one process, one partition, the mean of
-    several transactions of ``rows`` after one that does not count."""
+def measure_phases(env: Environment, rows: int) -> dict[str, Any]:
+    """Return ``{"ns_per_row": {phase: figure}, "rows": rows}``.
+
+    One process, one partition, the mean of several transactions of ``rows`` after one that does not
+    count.
+    """
     columns = arrow_rows(RowShape(), 0, rows)
     profile = cProfile.Profile()
-    with setting.topic(1) as topic, PulsarClient(setting.broker.service_url) as client:
+    with env.topic(1) as topic, PulsarClient(env.broker.service_url) as client:
         exact = str(TopicName.parse(topic).partition(0))
         for number in range(1 + _PHASE_RUNS):
-            setting.settle()
+            env.settle()
             producer = client.entry_producer(exact)
             with client.transaction(timeout_s=120) as txn, profile if number else nullcontext():
                 check_rows(columns, producer.max_batch_bytes)
@@ -68,7 +71,7 @@ def measure_phases(setting: Setting, rows: int) -> dict[str, Any]:
         for phase, (file, wanted) in PHASES.items()
     }
     if lost := [phase for phase, second in found.items() if not second]:
-        raise RuntimeError(f"no such function: {', '.join(lost)}")
+        raise RuntimeError(f"These phases were not called: {', '.join(lost)}")
     found["everything else"] = stats.total_tt - sum(found.values())
     per_row = {
         phase: round(second / rows / _PHASE_RUNS * 1e9, 1) for phase, second in found.items()
@@ -77,14 +80,14 @@ def measure_phases(setting: Setting, rows: int) -> dict[str, Any]:
 
 
 class StepClock:
-    """Times each step of the commit (``eos.steps``), from one to the next, in milliseconds."""
+    """Times the steps of the commit (``eos.steps``), in milliseconds since the step before."""
 
     def __init__(self) -> None:
         self.times_ms: dict[str, list[float]] = {step.name.lower(): [] for step in Step}
         self._last = 0.0
 
     def time(self, epoch: Callable[[], object]) -> None:
-        """Run one epoch."""
+        """Run one epoch and time its steps."""
         with ExitStack() as stack:
             for step in Step:
                 stack.enter_context(failpoints.armed(step, partial(self._note, step)))
@@ -92,7 +95,7 @@ class StepClock:
             epoch()
 
     def medians(self) -> dict[str, float]:
-        """Step -> its median; those that were not reached are left out."""
+        """Return the median of each step that was reached."""
         return {
             name: round(statistics.median(found), 1)
             for name, found in self.times_ms.items()
@@ -105,12 +108,12 @@ class StepClock:
         self._last = now
 
 
-def measure_steps(setting: Setting, epochs: int) -> dict[str, float]:
-    """Median milliseconds of each step, for epochs of ten rows."""
-    df = setting.spark.range(10).selectExpr("string(id) AS value")
+def measure_steps(env: Environment, epochs: int) -> dict[str, float]:
+    """Return the median milliseconds of each step, for epochs of ten rows."""
+    df = env.spark.range(10).selectExpr("string(id) AS value")
     clock = StepClock()
-    with setting.topic(1) as topic:
-        sink = EosSink(setting, topic)
+    with env.topic(1) as topic:
+        sink = EosSink(env, topic)
         try:
             for _ in range(_WARM_UP):
                 sink.write(df)
@@ -121,23 +124,25 @@ def measure_steps(setting: Setting, epochs: int) -> dict[str, float]:
     return clock.medians()
 
 
-def measure_processor(setting: Setting, shape: RowShape, rows: int, epochs: int) -> dict[str, Any]:
-    """Milliseconds of processor time that an epoch of ``rows`` takes, by process, and how long it
-    takes; the means of ``epochs`` one after the other."""
-    df = frame(setting.spark, shape, rows)
-    with setting.topic(shape.partitions) as topic:
-        sink = EosSink(setting, topic)
+def measure_processor(env: Environment, shape: RowShape, rows: int, epochs: int) -> dict[str, Any]:
+    """Return the processor time of an epoch of ``rows`` by process, and its duration, in ms.
+
+    Means of ``epochs`` epochs in a row.
+    """
+    df = frame(env.spark, shape, rows)
+    with env.topic(shape.partitions) as topic:
+        sink = EosSink(env, topic)
         try:
             for _ in range(_WARM_UP):
                 sink.write(df)
-            setting.settle()  # it still writes to its ledgers when an epoch is committed
-            before = processor_s(setting)
+            env.settle()  # the broker writes to its ledgers after the commit
+            before = env.processor_s()
             began = time.perf_counter()
             for _ in range(epochs):
                 sink.write(df)
             took_s = time.perf_counter() - began
-            setting.settle()
-            after = processor_s(setting)
+            env.settle()
+            after = env.processor_s()
         finally:
             sink.close()
     per_epoch = {who: round((after[who] - before[who]) / epochs * 1e3, 1) for who in after}
@@ -150,22 +155,22 @@ def measure_processor(setting: Setting, shape: RowShape, rows: int, epochs: int)
     }
 
 
-def measure_memory(setting: Setting, rows: int) -> dict[str, Any]:
-    """Peak resident memory of the driver's Python and of a worker, in MB, while an epoch is
-    written; and what the broker receives for each row of 100 bytes."""
-    df = frame(setting.spark, RowShape(), rows)
+def measure_memory(env: Environment, rows: int) -> dict[str, Any]:
+    """Return the peak memory of the driver's Python and of a worker, in MB, during an epoch, and
+    the bytes that the broker receives for each row of 100 bytes."""
+    df = frame(env.spark, RowShape(), rows)
     driver = psutil.Process()
-    with setting.topic(1) as topic:
-        sink = EosSink(setting, topic)
+    with env.topic(1) as topic:
+        sink = EosSink(env, topic)
         try:
             sink.write(df.limit(10))
             before = driver.memory_info().rss
             peaks = _peaks_during(driver, lambda: sink.write(df))
         finally:
             sink.close()
-        stats = setting.stats(topic)
+        stats = env.stats(topic)
     if not all(peaks.values()):
-        raise RuntimeError(f"nobody was seen: {peaks}")
+        raise RuntimeError(f"No memory was sampled: {peaks}")
     return {
         "driver_grows_mb": round((peaks["driver"] - before) / 1e6, 1),
         "worker_mb": round(peaks["worker"] / 1e6, 1),

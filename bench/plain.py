@@ -1,7 +1,8 @@
 """The sink without its two-phase commit: the same encoder, client and Spark action.
 
-What exactly-once costs is the difference: no log, no receipt, no transaction, no summary of what
-was sent. A retry writes twice.
+The difference is the cost of exactly-once: this one has no log, no receipt, no transaction and no
+report of the sent rows. A retry writes rows twice. Spark's workers import this module, so it has
+few imports.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ from eos.wire.batch import Rows, encode_batches
 
 @dataclass(frozen=True)
 class PlainTask:
-    """What ``mapInArrow`` runs: rows without keys, to one partition for each task."""
+    """The function of ``mapInArrow``: sends rows without keys, to one partition for each task."""
 
     client: ClientOptions
     topics: tuple[str, ...]
 
     @classmethod
     def of(cls, service_url: str, topic: str, partitions: int) -> PlainTask:
-        """To the first ``partitions`` of ``topic``."""
+        """Return the task that writes to the first ``partitions`` of ``topic``."""
         client = ClientOptions(service_url, Auth(), timeout_s=30.0)
         return cls(client, tuple(map(str, TopicName.parse(topic).partitions(partitions))))
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Send everything, wait for the receipts, and yield how many rows it was."""
+        """Send all rows, wait for the receipts, and yield the number of rows."""
         disable_delayed_acks()
         context = TaskContext.get()
         assert context is not None
@@ -56,6 +57,6 @@ class PlainTask:
 
 
 def write(df: DataFrame, task: PlainTask) -> int:
-    """All rows of ``df``; how many."""
+    """Write all rows of ``df``; return their number."""
     rows = select_columns(df).rows.mapInArrow(task, "records long").collect()
     return sum(row.records for row in rows)

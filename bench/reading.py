@@ -1,12 +1,10 @@
-"""Reading: rows per second outside of Spark and in it, and what planning an epoch costs."""
+"""Reading: rows per second outside of Spark and in Spark, and the cost of planning an epoch."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 import pulsar
@@ -16,12 +14,17 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
-from rich.console import Console
 
-from bench.environment import CORES, Setting, setting, timed_s
-from bench.interleaved import rates_by_turns
-from bench.results import machine, publish
-from bench.statistics import Spread
+from bench.environment import (
+    CORES,
+    Environment,
+    Spread,
+    environment,
+    interleaved_rates,
+    machine,
+    timed_s,
+)
+from bench.publish import OUT, OutFolder, Page, progress, publish
 from eos.client import PulsarClient
 from eos.sources import PulsarDataSource
 from eos.wire import commands
@@ -33,7 +36,7 @@ _SMALL_ENTRY_MESSAGES: Final = 10
 _PARTITIONS: Final = 4
 _SLOW_ROWS: Final = 200_000
 _HISTORY: Final = 4
-"""Times as many rows: more than the broker's cache holds, so that its bookie has to read them."""
+"""Multiple of the rows: more than the broker's cache holds, so that its bookie must read them."""
 _PARTITION_COUNTS: Final = (1, 8, 64, 512)
 _TOPIC_COUNTS: Final = (1, 10, 100, 1000)
 _RECEIVE_BYTES: Final = 1 << 20
@@ -44,8 +47,8 @@ _in_small_entries: Final[Encode] = partial(encode_batches, max_batch_messages=_S
 
 
 @dataclass(frozen=True)
-class Shape:
-    """What lies in a topic: how it was written, and how many times the run's rows."""
+class TopicContent:
+    """The content of a topic: how it was written, and the multiple of the run's rows."""
 
     text: str
     encode: Encode
@@ -54,11 +57,11 @@ class Shape:
 
 
 SHAPES: Final = {
-    "memory": Shape("entries of 1 MiB, from the broker's memory", _in_large_entries),
-    "bookie": Shape(
+    "memory": TopicContent("entries of 1 MiB, from the broker's memory", _in_large_entries),
+    "bookie": TopicContent(
         "entries of 1 MiB, from its bookie", _in_large_entries, times=_HISTORY, has_peers=False
     ),
-    "small": Shape(f"entries of {_SMALL_ENTRY_MESSAGES} messages", _in_small_entries),
+    "small": TopicContent(f"entries of {_SMALL_ENTRY_MESSAGES} messages", _in_small_entries),
 }
 OUTSIDE: Final = {
     "eos": "**eos**, `client.reader`, Arrow batches",
@@ -73,24 +76,22 @@ INSIDE: Final = {
     "eos_metadata": '**eos**, `format("pulsar")`: all columns',
 }
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-
 
 class ReadyBatches(DataSource):
-    """Batches that are there before the clock runs: what Spark itself takes from a source."""
+    """A source of batches that exist before the clock starts: the ceiling of Spark itself."""
 
     @classmethod
     def name(cls) -> str:
-        """What ``format`` takes."""
+        """Return the name for ``format``."""
         return "ready"
 
     def schema(self) -> StructType:
-        """As the source's."""
+        """Return the schema of eos's source."""
         unused = {"serviceUrl": "pulsar://localhost:6650", "topic": "t"}
         return PulsarDataSource({**unused, "metadata": self.options["metadata"]}).schema()
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Of ``rows`` in ``tasks``."""
+        """Return a reader of ``rows`` rows in ``tasks`` tasks."""
         return _ReadyReader(schema, int(self.options["rows"]), int(self.options["tasks"]))
 
 
@@ -121,7 +122,7 @@ def _ready(field: pa.Field) -> object:
 
 
 def fill(client: PulsarClient, topic: str, rows: int, encode: Encode) -> None:
-    """``rows`` values of 100 bytes, without a transaction."""
+    """Send ``rows`` values of 100 bytes, without a transaction."""
     producer = client.entry_producer(topic)
     count = min(rows, 1_000_000)
     values = Rows(value=pa.array([b"." * _VALUE_BYTES] * count))
@@ -139,7 +140,7 @@ def _eos(url: str, topic: str, rows: int) -> float:
 
 
 def _raw_socket(url: str, topic: str, rows: int) -> float:
-    """Until as many bytes have come as the values alone have."""
+    """Receive as many bytes as the values alone have."""
     room = memoryview(bytearray(_RECEIVE_BYTES))
     with PulsarClient(url) as client:
         connection = client.lookup.own_connection(topic)
@@ -198,14 +199,14 @@ def _read_next(url: str, topic: str, rows: int) -> float:
 
 
 def outside(
-    stage: Setting, rows: int, rounds: int, tell: Callable[[str], None], shape: Shape
+    env: Environment, rows: int, rounds: int, tell: Callable[[str], None], shape: TopicContent
 ) -> dict[str, dict[str, float]]:
-    """Path -> rows per second, as a spread; one partition."""
-    url = stage.broker.service_url
+    """Return for each path its rows per second from one partition, as a spread."""
+    url = env.broker.service_url
     ours = {"eos": _eos, "raw_socket": _raw_socket}
     peers = {"batch_receive": _batch_receive, "read_next": _read_next} if shape.has_peers else {}
     all_rows, few_rows = shape.times * rows, min(rows, _SLOW_ROWS)
-    with stage.topic(1) as large, stage.topic(1) as small:
+    with env.topic(1) as large, env.topic(1) as small:
         large, small = f"{large}-partition-0", f"{small}-partition-0"
         with PulsarClient(url) as client:
             fill(client, large, all_rows, shape.encode)
@@ -214,27 +215,27 @@ def outside(
             **{name: partial(way, url, large, all_rows) for name, way in ours.items()},
             **{name: partial(way, url, small, few_rows) for name, way in peers.items()},
         }
-        return rates_by_turns(stage, ways, rounds, tell)
+        return interleaved_rates(env, ways, rounds, tell)
 
 
 def inside(
-    stage: Setting, rows: int, rounds: int, tell: Callable[[str], None]
+    env: Environment, rows: int, rounds: int, tell: Callable[[str], None]
 ) -> dict[str, dict[str, float]]:
-    """The same in Spark, from four partitions into a sink that does nothing."""
+    """Return the same in Spark, from four partitions into a sink that does nothing."""
     for source in (PulsarDataSource, ReadyBatches):
-        stage.spark.dataSource.register(source)
-    with stage.topic(_PARTITIONS) as topic:
-        with PulsarClient(stage.broker.service_url) as client:
+        env.spark.dataSource.register(source)
+    with env.topic(_PARTITIONS) as topic:
+        with PulsarClient(env.broker.service_url) as client:
             for index in range(_PARTITIONS):
                 partition = f"{topic}-partition-{index}"
                 fill(client, partition, rows // _PARTITIONS, _in_large_entries)
 
         def read(format_: str, metadata: str) -> float:
             known: dict[str, dict[str, Any]] = {
-                "pulsar": {"serviceUrl": stage.broker.service_url, "topic": topic},
+                "pulsar": {"serviceUrl": env.broker.service_url, "topic": topic},
                 "ready": {"rows": rows, "tasks": _PARTITIONS},
             }
-            reader = stage.spark.read.format(format_).options(metadata=metadata, **known[format_])
+            reader = env.spark.read.format(format_).options(metadata=metadata, **known[format_])
             reader.load().write.format("noop").mode("overwrite").save()
             return rows
 
@@ -243,29 +244,29 @@ def inside(
             for columns, metadata in (("value", "false"), ("metadata", "true"))
             for way, format_ in (("ceiling", "ready"), ("eos", "pulsar"))
         }
-        return rates_by_turns(stage, ways, rounds, tell)
+        return interleaved_rates(env, ways, rounds, tell)
 
 
-def planning(stage: Setting, rounds: int, tell: Callable[[str], None]) -> dict[str, Any]:
-    """Milliseconds to plan an epoch, the second time and later, and connections that are open."""
+def planning(env: Environment, rounds: int, tell: Callable[[str], None]) -> dict[str, Any]:
+    """Return the milliseconds to plan an epoch: the first time, and later."""
     curves: dict[str, list[dict[str, Any]]] = {"partitions": [], "topics": []}
     for count in _PARTITION_COUNTS:
         tell(f"planning: {count} partitions")
-        with stage.topic(count) as topic:
-            curves["partitions"].append({"x": count, **_planning_ms(stage, [topic], rounds)})
+        with env.topic(count) as topic:
+            curves["partitions"].append({"x": count, **_planning_ms(env, [topic], rounds)})
     tell("planning: topics")
     names = [f"persistent://public/default/bench-plan-{n}" for n in range(max(_TOPIC_COUNTS))]
-    with PulsarClient(stage.broker.service_url) as client:
+    with PulsarClient(env.broker.service_url) as client:
         for name in names:
             client.create_unpartitioned(name)
     for count in _TOPIC_COUNTS:
         tell(f"planning: {count} topics")
-        curves["topics"].append({"x": count, **_planning_ms(stage, names[:count], rounds)})
+        curves["topics"].append({"x": count, **_planning_ms(env, names[:count], rounds)})
     return curves
 
 
-def _planning_ms(stage: Setting, topics: Sequence[str], rounds: int) -> dict[str, Any]:
-    given = {"serviceUrl": stage.broker.service_url, "topics": ",".join(topics)}
+def _planning_ms(env: Environment, topics: Sequence[str], rounds: int) -> dict[str, Any]:
+    given = {"serviceUrl": env.broker.service_url, "topics": ",".join(topics)}
     source = PulsarDataSource(given)
     reader = source.streamReader(source.schema())
     start = reader.initialOffset()
@@ -281,7 +282,7 @@ def _planning_ms(stage: Setting, topics: Sequence[str], rounds: int) -> dict[str
 
 
 def tables(results: dict[str, Any]) -> str:
-    """The figures as Markdown."""
+    """Return the figures as Markdown."""
     rows = results["rows"]
     lines = [
         f"{rows:,} values of {_VALUE_BYTES} bytes, {_HISTORY * rows:,} from the bookie; "
@@ -323,39 +324,27 @@ def _cell(rates: dict[str, float] | None) -> str:
     return f"{rates['median']:,.0f}, {rates['median'] * _VALUE_BYTES / 1e6:,.0f}"
 
 
-@app.command()
-def run(
-    rows: Annotated[int, typer.Option(help="Of a run.")] = 2_000_000,
-    rounds: Annotated[int, typer.Option(help="That count.")] = 5,
-    out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("build/bench"),
-    readme: Annotated[
-        Path | None, typer.Option(help="Put the tables between the marks in this file.")
-    ] = None,
+def reading(
+    rows: Annotated[int, typer.Option(help="Rows of a run.")] = 2_000_000,
+    rounds: Annotated[int, typer.Option(help="Rounds that count.")] = 5,
+    out: OutFolder = OUT,
+    page: Page = None,
 ) -> None:
-    """Read the same rows in each way, and leave reading.json."""
-    console = Console(highlight=False, soft_wrap=True)
-    logging.getLogger("eos").setLevel(logging.ERROR)
-
-    def tell(text: str) -> None:
-        console.print(f"[dim]{text}[/]")
-
-    with setting() as stage:
+    """Read topics in each way, and time the planning of epochs; write reading.json."""
+    console, tell = progress()
+    with environment() as env:
         results = {
             "machine": machine(),
             "rows": rows,
             "outside": {
-                name: outside(stage, rows, rounds, tell, shape) for name, shape in SHAPES.items()
+                name: outside(env, rows, rounds, tell, shape) for name, shape in SHAPES.items()
             },
             "inside": {
-                name: inside(stage, SHAPES[name].times * rows, rounds, tell)
+                name: inside(env, SHAPES[name].times * rows, rounds, tell)
                 for name in ("memory", "bookie")
             },
-            "planning": planning(stage, rounds, tell),
+            "planning": planning(env, rounds, tell),
         }
     text = tables(results)
-    publish(results, text, out / "reading.json", readme)
+    publish(results, out / "reading.json", text, page)
     console.print(text)
-
-
-if __name__ == "__main__":
-    app()

@@ -1,29 +1,25 @@
-"""Rows per second by schema: the same records, beside raw bytes of their size and other clients."""
+"""Rows per second by schema, compared with raw bytes of the same size and with other clients."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 import numpy as np
 import typer
 from pulsar.schema import AvroSchema, Double, Integer, JsonSchema, Long, Record, String
 from pyspark.sql import DataFrame, Row
-from rich.console import Console
 
-from bench.environment import CORES, Setting, setting, timed_s
-from bench.java_client import JavaClient
-from bench.paths import EosSink, send_by_pulsar_client
-from bench.results import machine, publish
-from bench.statistics import Spread
+from bench.environment import CORES, Environment, Spread, environment, machine, timed_s
+from bench.peers import JavaClient
+from bench.publish import OUT, OutFolder, Page, progress, publish
+from bench.spark_writers import EosSink, send_by_pulsar_client
 
 _SLOW_ROWS: Final = 50_000
-"""So many rows for what encodes them one by one, in Python."""
+"""The rows for encoders that encode them one by one, in Python."""
 _AVRO_BYTES: Final = 47
-"""Of a record in Avro, on average (measured); the raw value has as many."""
+"""Mean size of a record in Avro (measured), and the size of a raw value."""
 
 _PATHS: Final = {
     "bytes": ("**raw bytes**, as many as the Avro record has", "bytes"),
@@ -32,8 +28,6 @@ _PATHS: Final = {
     "key_value": ('`schema="key_value"`: a long and Avro', "key_value"),
     "protobuf": ('`schema="protobuf"`', "protobuf"),
 }
-
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 class Flight(Record):  # type: ignore[misc]
@@ -53,10 +47,10 @@ def _flight(row: Row) -> dict[str, Any]:
     return {"content": Flight(**row.asDict())}
 
 
-def records(setting: Setting, count: int) -> DataFrame:
-    """``count`` records: a long, an int, a moment in microseconds, a double that may be null, and
-    four texts."""
-    return setting.spark.range(0, count, 1, CORES).selectExpr(
+def records(env: Environment, count: int) -> DataFrame:
+    """Return ``count`` records: a long, an int, a time in microseconds, a double that may be null,
+    and four strings."""
+    return env.spark.range(0, count, 1, CORES).selectExpr(
         "id",
         "'UA' AS carrier",
         "'JFK' AS origin",
@@ -68,38 +62,38 @@ def records(setting: Setting, count: int) -> DataFrame:
     )
 
 
-def measure(
-    setting: Setting, rows: int, rounds: int, tell: Callable[[str], None]
+def measure_schemas(
+    env: Environment, rows: int, rounds: int, tell: Callable[[str], None]
 ) -> dict[str, dict[str, float]]:
-    """Path -> rows per second, as a spread; all paths take turns, in an order drawn anew."""
+    """Return for each path its rows per second, a spread; in rounds, each in a new random order."""
     order = np.random.default_rng(0)
     found: dict[str, list[float]] = {}
-    with JavaClient(setting.broker.service_url) as java:
-        paths = _paths(setting, java)
+    with JavaClient(env.broker.service_url) as java:
+        paths = _paths(env, java)
         for number in range(-2, rounds):
             tell(f"schemas: {'warm-up' if number < 0 else f'round {number + 1}'}")
             for name in order.permutation(list(paths)):
                 is_slow = name == "protobuf" or name.startswith("pulsar_client")
                 count = min(rows, _SLOW_ROWS) if is_slow else rows
-                setting.settle()
-                with setting.topic(1) as topic:
+                env.settle()
+                with env.topic(1) as topic:
                     rate = paths[name](topic, count)
-                    setting.await_count(topic, count)
+                    env.await_count(topic, count)
                 if number >= 0:
                     found.setdefault(name, []).append(rate)
     return {name: vars(Spread.of(rates, 0)) for name, rates in found.items()}
 
 
-def _paths(setting: Setting, java: JavaClient) -> dict[str, Callable[[str, int], float]]:
-    url = setting.broker.service_url
+def _paths(env: Environment, java: JavaClient) -> dict[str, Callable[[str, int], float]]:
+    url = env.broker.service_url
 
     def eos(schema: str, topic: str, count: int) -> float:
-        df = records(setting, count)
+        df = records(env, count)
         if schema == "bytes":
             df = df.selectExpr(f"LPAD(STRING(id), {_AVRO_BYTES}, '.') AS value")
         elif schema == "key_value":
             df = df.selectExpr("id AS key", "STRUCT(*) AS value")
-        sink = EosSink(setting, topic, schema=schema)
+        sink = EosSink(env, topic, schema=schema)
         try:
             sink.write(df.limit(0))
             return count / timed_s(lambda: sink.write(df))
@@ -107,7 +101,7 @@ def _paths(setting: Setting, java: JavaClient) -> dict[str, Callable[[str, int],
             sink.close()
 
     def pulsar_client(schema: Any, topic: str, count: int) -> float:
-        df = records(setting, count)
+        df = records(env, count)
         return count / timed_s(
             lambda: send_by_pulsar_client(df, url, topic, _flight, partial(schema, Flight))
         )
@@ -121,8 +115,8 @@ def _paths(setting: Setting, java: JavaClient) -> dict[str, Callable[[str, int],
     }
 
 
-def table(found: dict[str, dict[str, float]], rows: int) -> str:
-    """The figures as Markdown, each beside raw bytes."""
+def schemas_table(found: dict[str, dict[str, float]], rows: int) -> str:
+    """Return the figures as Markdown, with their ratios to raw bytes."""
     names = {
         **{name: text for name, (text, _) in _PATHS.items()},
         "java_avro": "the Java client, one transaction, a class in Avro",
@@ -148,25 +142,17 @@ def table(found: dict[str, dict[str, float]], rows: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-@app.command()
-def run(
-    rows: Annotated[int, typer.Option(help="Of a run.")] = 1_000_000,
-    rounds: Annotated[int, typer.Option(help="That count.")] = 5,
-    out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("build/bench"),
-    readme: Annotated[
-        Path | None, typer.Option(help="Put the table between the marks in this file.")
-    ] = None,
+def schemas(
+    rows: Annotated[int, typer.Option(help="Rows of a run.")] = 1_000_000,
+    rounds: Annotated[int, typer.Option(help="Rounds that count.")] = 5,
+    out: OutFolder = OUT,
+    page: Page = None,
 ) -> None:
-    """Write the same records by each schema, and leave schemas.json."""
-    console = Console(highlight=False, soft_wrap=True)
-    logging.getLogger("eos").setLevel(logging.ERROR)
-    with setting() as stage:
-        found = measure(stage, rows, rounds, lambda text: console.print(f"[dim]{text}[/]"))
+    """Write the same records by each schema, and by other clients; write schemas.json."""
+    console, tell = progress()
+    with environment() as env:
+        found = measure_schemas(env, rows, rounds, tell)
     results = {"machine": machine(), "rows": rows, "rows_per_s": found}
-    text = table(found, rows)
-    publish(results, text, out / "schemas.json", readme)
+    text = schemas_table(found, rows)
+    publish(results, out / "schemas.json", text, page)
     console.print(text)
-
-
-if __name__ == "__main__":
-    app()

@@ -1,4 +1,4 @@
-"""Sending: messages handed over one by one, as an application does, until all are confirmed."""
+"""Sending messages one by one, as an application does, until all are confirmed."""
 
 from __future__ import annotations
 
@@ -6,22 +6,19 @@ import asyncio
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 import pulsar
 import typer
-from rich.console import Console
 
-from bench.environment import Setting, setting
-from bench.interleaved import rates_by_turns
-from bench.results import machine, publish
+from bench.environment import Environment, environment, interleaved_rates, machine
+from bench.publish import OUT, OutFolder, Page, progress, publish
 from eos.client import PulsarClient
 from eos.client.aio import AsyncPulsarClient
 
 _VALUE: Final = b"." * 100
 _AWAITED: Final = 1000
-"""Calls of ``send`` that one ``gather`` waits for."""
+"""The calls of ``send`` in one ``gather``."""
 
 WAYS: Final = {
     "eos": "**eos**, `producer.send`",
@@ -31,8 +28,6 @@ WAYS: Final = {
     "pulsar_client": "`pulsar-client`, `send_async` with batches",
     "pulsar_client_keys": "`pulsar-client`, `send_async` with keys, four partitions",
 }
-
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 def _eos(url: str, topic: str, rows: int, *, in_transaction: bool = False) -> float:
@@ -101,12 +96,12 @@ def _pulsar_client(url: str, topic: str, rows: int, *, with_keys: bool = False) 
     return rows
 
 
-def sending(
-    stage: Setting, rows: int, rounds: int, tell: Callable[[str], None]
+def measure_sending(
+    env: Environment, rows: int, rounds: int, tell: Callable[[str], None]
 ) -> dict[str, dict[str, float]]:
-    """Way -> messages per second, as a spread; all of them confirmed."""
-    url = stage.broker.service_url
-    with stage.topic(1) as single, stage.topic(4) as keyed:
+    """Return for each way its messages per second, as a spread; all messages are confirmed."""
+    url = env.broker.service_url
+    with env.topic(1) as single, env.topic(4) as keyed:
         one = f"{single}-partition-0"
         ways: Mapping[str, Callable[[], float]] = {
             "eos": partial(_eos, url, one, rows),
@@ -116,11 +111,11 @@ def sending(
             "pulsar_client": partial(_pulsar_client, url, one, rows),
             "pulsar_client_keys": partial(_pulsar_client, url, keyed, rows, with_keys=True),
         }
-        return rates_by_turns(stage, ways, rounds, tell)
+        return interleaved_rates(env, ways, rounds, tell)
 
 
 def tables(results: dict[str, Any]) -> str:
-    """The figures as Markdown."""
+    """Return the figures as Markdown."""
     found = results["sending"]
     peer = found["pulsar_client"]["median"]
     lines = [
@@ -138,31 +133,20 @@ def tables(results: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-@app.command()
-def run(
+def sending(
     rows: Annotated[int, typer.Option(help="Messages of a run.")] = 200_000,
-    rounds: Annotated[int, typer.Option(help="That count.")] = 7,
-    out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("build/bench"),
-    readme: Annotated[
-        Path | None, typer.Option(help="Put the table between the marks in this file.")
-    ] = None,
+    rounds: Annotated[int, typer.Option(help="Rounds that count.")] = 7,
+    out: OutFolder = OUT,
+    page: Page = None,
 ) -> None:
-    """Send the same messages in each way, and leave sending.json."""
-    console = Console(highlight=False, soft_wrap=True)
-
-    def tell(text: str) -> None:
-        console.print(f"[dim]{text}[/]")
-
-    with setting() as stage:
+    """Send messages one by one, by eos and by pulsar-client; write sending.json."""
+    console, tell = progress()
+    with environment() as env:
         results = {
             "machine": machine(),
             "rows": rows,
-            "sending": sending(stage, rows, rounds, tell),
+            "sending": measure_sending(env, rows, rounds, tell),
         }
     text = tables(results)
-    publish(results, text, out / "sending.json", readme)
+    publish(results, out / "sending.json", text, page)
     console.print(text)
-
-
-if __name__ == "__main__":
-    app()

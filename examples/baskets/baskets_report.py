@@ -62,7 +62,7 @@ def figures(run: BasketsRun, verdict: BasketVerdict) -> list[ReportLine]:
         _line("messages in the input topic", f"{verdict.messages:,}", bad=verdict.unsent > 0),
         _line("duplicates among them", f"{verdict.duplicates:,}"),
         _line("the producer's transactions", f"{run.aborted} aborted{repeated}"),
-        _line("readable messages of them", f"{verdict.fakes:,}", bad=verdict.fakes > 0),
+        _line("readable messages of aborted ones", f"{verdict.fakes:,}", bad=verdict.fakes > 0),
         _line("windows (one store, one day)", f"{verdict.windows:,}"),
         _rows("rows in the output topic", verdict.topic),
         _rows("rows in the Delta table", verdict.table),
@@ -95,7 +95,7 @@ def _epochs(run: BasketsRun) -> str:
 
 def _drivers(run: BasketsRun) -> str:
     started = sum(event.event == "started" for event in run.events)
-    return f"{started}, {run.unplanned} of them ended by an error of the query"
+    return f"{started}, {run.unplanned} ended with an error"
 
 
 def _evidence(run: BasketsRun) -> list[str]:

@@ -21,6 +21,6 @@ def test_a_release_gets_its_row_and_the_others_keep_theirs() -> None:
     assert second.startswith("| 5.0.0-M1 | 11 passed")
 
 
-def test_a_release_of_which_nothing_was_run_is_not_good() -> None:
+def test_a_release_without_any_test_is_not_good() -> None:
     assert outcome("4.2.4", 1).is_good
     assert not outcome("4.2.4", 0).is_good

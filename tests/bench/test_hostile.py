@@ -1,4 +1,4 @@
-"""Few KB that become much: memory stays below the bound, and errors name the entry."""
+"""Hostile entries are decoded in bounded memory, and errors name the entry."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REFUSED = "ProtocolError: The entry 7:0:-1:-1 can't be read"
         ("2 million empty messages in a Protobuf value", 0, "InputError: The value has more than"),
     ],
 )
-def test_memory_is_bounded_whatever_comes(name: str, rows: int, error: str) -> None:
+def test_memory_is_bounded(name: str, rows: int, error: str) -> None:
     outcome = run_apart(name)
     assert (outcome.rows, outcome.error[: len(error) or None]) == (rows, error)
     assert outcome.mib < BOUND_MIB

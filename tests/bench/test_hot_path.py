@@ -13,7 +13,7 @@ EOS = Path(__file__).parents[2] / "eos"
 
 
 @pytest.mark.parametrize(("file", "function"), PHASES.values(), ids=list(PHASES))
-def test_each_phase_is_a_function_that_is_there(file: str, function: str) -> None:
-    """By name only: a file that is renamed would end a run of many minutes."""
+def test_each_phase_is_an_existing_function(file: str, function: str) -> None:
+    """By name only: after a rename a long run would end with an error."""
     texts = [path.read_text() for path in EOS.rglob(file)]
     assert any(re.search(rf"^ *def {function}\(", text, re.MULTILINE) for text in texts)

@@ -21,7 +21,7 @@ from typing import Final
 
 from rich.console import Console
 
-from bench.results import between, put_between
+from bench.publish import between, put_between
 from eos.standalone.maven import DEFAULT_PULSAR_VERSION, PULSAR_VERSION_VARIABLE
 
 ROOT: Final = Path(__file__).parent.parent.parent

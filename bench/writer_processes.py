@@ -1,8 +1,8 @@
-"""Writers without Spark: two processes, one transaction, rows that are there before it starts.
+"""Writers without Spark: two processes, one transaction, rows that exist before the clock starts.
 
-``arrow``: the sink's own way from Arrow columns to receipts, checks included. ``raw``: frames that
-were built before, pushed through a socket as fast as the broker takes them. Nothing is left out
-of the broker's work, and of ours nothing is left but a loop over whole entries: the ceiling.
+``arrow``: the sink's path from Arrow columns to receipts, with all its checks. ``raw``: frames that
+were built before, sent through a socket as fast as the broker accepts them. The broker does all of
+its work, and the client only loops over entries: that is the ceiling.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, Final, Literal, TypeAlias
 
 from bench.environment import CORES
-from bench.rows import RowShape, arrow_rows
+from bench.row_sources import RowShape, arrow_rows
 from eos.client import EntryProducer, PulsarClient
 from eos.ids import TopicName, TxnId
 from eos.wire import commands
@@ -29,15 +29,15 @@ from eos.wire.frames import encode_send
 WriterKind = Literal["arrow", "raw"]
 Pipe: TypeAlias = "Connection[Any, Any]"
 
-_PATIENCE_S: Final = 120.0
+_READY_WITHIN_S: Final = 120.0
 _ENDS_WITHIN_S: Final = 20.0
 _IN_FLIGHT_BYTES: Final = 32 << 20
 _TTL_S: Final = 300.0
 
 
 @dataclass(frozen=True)
-class Work:
-    """What one process writes."""
+class WriterWork:
+    """The work of one process."""
 
     kind: WriterKind
     topic: str
@@ -47,8 +47,8 @@ class Work:
     count: int
 
 
-class Writers:
-    """As many processes as there are cores, made by ``start``."""
+class WriterProcesses:
+    """One process for each core, started by ``start_writers``."""
 
     def __init__(self, client: PulsarClient, pipes: list[Pipe]) -> None:
         self._client = client
@@ -57,14 +57,14 @@ class Writers:
     def rows_per_s(self, kind: WriterKind, shape: RowShape, topic: str, count: int) -> float:
         """Write ``count`` rows to the first partition of ``topic``, in one transaction.
 
-        The clock runs from when all are ready until the transaction is committed.
+        Timed from the moment when all processes are ready until the transaction is committed.
         """
         exact = str(TopicName.parse(topic).partition(0))
         txn = self._client.transaction(timeout_s=_TTL_S)
         txn.register([exact])
         share = count // CORES
         for number, pipe in enumerate(self._pipes):
-            pipe.send(Work(kind, exact, txn.id, shape, number * share, share))
+            pipe.send(WriterWork(kind, exact, txn.id, shape, number * share, share))
         self._await("ready")
         began = time.perf_counter()
         for pipe in self._pipes:
@@ -75,15 +75,17 @@ class Writers:
 
     def _await(self, word: str) -> None:
         for pipe in self._pipes:
-            if not pipe.poll(_PATIENCE_S):
-                raise RuntimeError(f"a writer is not {word}")
-            pipe.recv()  # at its end, of which its own words are on stderr: EOFError
+            if not pipe.poll(_READY_WITHIN_S):
+                raise RuntimeError(f"A writer process is not {word}")
+            pipe.recv()  # EOFError if it has died; its error is on stderr
 
 
 @contextmanager
-def start(service_url: str) -> Iterator[Writers]:
-    """Processes that stay, with their connections, as Spark's Python workers do: the first second
-    of a new one is slow."""
+def start_writers(service_url: str) -> Iterator[WriterProcesses]:
+    """Start processes that stay, with their connections, like Spark's Python workers.
+
+    The first second of a new process is slow.
+    """
     context = multiprocessing.get_context("spawn")
     with ExitStack() as stack:
         client = stack.enter_context(PulsarClient(service_url))
@@ -95,11 +97,11 @@ def start(service_url: str) -> Iterator[Writers]:
                 process.start()
             stack.callback(_end, process, pipe)
             pipes.append(pipe)
-        yield Writers(client, pipes)
+        yield WriterProcesses(client, pipes)
 
 
 def _end(process: BaseProcess, pipe: Pipe) -> None:
-    pipe.close()  # the end of its orders is the end of its work
+    pipe.close()  # it ends with its orders
     try:
         process.join(_ENDS_WITHIN_S)
     finally:
@@ -116,7 +118,7 @@ def _serve(orders: Pipe, service_url: str) -> None:
             _do(client, orders.recv(), orders)
 
 
-def _do(client: PulsarClient, work: Work, orders: Pipe) -> None:
+def _do(client: PulsarClient, work: WriterWork, orders: Pipe) -> None:
     rows = arrow_rows(work.shape, work.start, work.count)
     txn = client.join(work.txn)
     txn.register([work.topic])
@@ -141,7 +143,7 @@ def _get_ready(orders: Pipe) -> None:
 
 
 class _RawSender:
-    """Pushes frames, and counts receipts so that not too much is in flight."""
+    """Sends prepared frames, and counts receipts to limit the bytes in flight."""
 
     def __init__(self, producer: EntryProducer, txn: TxnId) -> None:
         self._txn = txn
@@ -152,7 +154,7 @@ class _RawSender:
         self._failure: BaseException | None = None
 
     def frames(self, batches: list[EncodedBatch]) -> list[tuple[bytes, memoryview]]:
-        """Heads, with their checksums, and payloads."""
+        """Return headers, with their checksums, and payloads."""
         txn = self._txn
         frames, sequence_id = [], 0
         for batch in batches:
@@ -176,7 +178,7 @@ class _RawSender:
         return frames
 
     def push(self, frames: list[tuple[bytes, memoryview]]) -> None:
-        """Everything, to the last receipt."""
+        """Send all frames, and wait for the last receipt."""
         for frame in frames:
             self._room.acquire()
             self._connection._write(frame)
@@ -186,14 +188,14 @@ class _RawSender:
             raise self._failure
 
     def on_send_receipt(self, _: object) -> None:
-        """One entry is stored."""
+        """Count an entry as stored."""
         self._room.release()
 
     def on_send_error(self, error: commands.SendError) -> None:
-        """One is not, and so the figure is worth nothing."""
+        """Fail the run: the figure is worthless."""
         self.on_closed(RuntimeError(error.message))
 
     def on_closed(self, reason: BaseException) -> None:
-        """Nor is it when the connection ends."""
+        """Fail the run: the connection is closed."""
         self._failure = reason
         self._room.release(10**6)

@@ -1,14 +1,12 @@
-"""``make bench-log``: does a commit log cost at epoch 100,000 what it costs at epoch 100?
+"""The cost of a commit log at epoch 100,000, compared with epoch 100.
 
-Two logs, measured in turn, so that whatever else the machine does hits both. The long one's history
-is written in bulk up to its last 1,000 epochs; those, and everything that is measured, are real
-appends, compaction included. Besides: 50 sinks that append at once, and 1,000 that are listed.
+Two logs, measured in turn, so that other load of the machine affects both. The long one's history
+is written in bulk up to its last 1,000 epochs; those, and everything measured, are real appends,
+with compaction. Also: 50 sinks that append at the same time, and 1,000 sinks that are listed.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import shutil
 import statistics
@@ -20,15 +18,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
+import typer
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from rich.console import Console
 from rich.progress import track
+from rich.table import Table
 
-from bench.environment import timed_s
-from bench.log_report import draw, show
-from bench.statistics import Spread, percentile
+from bench.environment import Spread, percentile, timed_s
+from bench.publish import OUT, OutFolder, publish
 from eos.commit_log import CommitLog, sinks
 from eos.commit_log.schema import to_table
 from eos.ids import MessageId, TxnId
@@ -43,7 +42,7 @@ COMMITS_PER_EPOCH: Final = 3
 
 
 def epoch_records(claim: LogRecord, epoch: int, mark: uuid.UUID) -> Iterator[LogRecord]:
-    """OPEN, PREPARED and COMMITTED of one epoch, as a driver writes them."""
+    """Yield OPEN, PREPARED and COMMITTED of one epoch, as a driver writes them."""
     opened = LogRecord.opened(
         claim,
         query_id=QUERY,
@@ -80,7 +79,7 @@ def epoch_records(claim: LogRecord, epoch: int, mark: uuid.UUID) -> Iterator[Log
 
 
 def new_claim(sink_id: str) -> LogRecord:
-    """The claim of a new run."""
+    """Return the claim of a new run."""
     return LogRecord.claimed(
         sink_id=sink_id,
         run_id=str(uuid.uuid4()),
@@ -94,7 +93,7 @@ def new_claim(sink_id: str) -> LogRecord:
 
 
 class LogDriver:
-    """A sink's log, and what a driver does with it."""
+    """A sink's log, with the operations of a driver."""
 
     def __init__(self, root: Path, sink_id: str) -> None:
         self._root = root
@@ -103,12 +102,12 @@ class LogDriver:
         self.epoch = 0
 
     def claim(self) -> None:
-        """Open the log anew and take the claim, as a restart does."""
+        """Open the log again and claim the sink, like a restart."""
         self.log = CommitLog.open(self._root, self._sink_id)
         self.log.append(new_claim(self._sink_id))
 
     def write_epoch(self) -> list[float]:
-        """One epoch's appends; the seconds that each took."""
+        """Append the records of one epoch; return the seconds of each append."""
         took = []
         claim = self.log.history.last_claim
         assert claim is not None
@@ -120,7 +119,7 @@ class LogDriver:
         return took
 
     def write_in_bulk(self, epochs: int) -> None:
-        """The same rows as so many epochs of appends leave, in a few large commits."""
+        """Write the rows that ``epochs`` epochs of appends leave, in a few large commits."""
         claim = self.log.history.last_claim
         assert claim is not None
         seq, rows = self.log.history.last_seq, []
@@ -144,9 +143,9 @@ class LogDriver:
 
 
 def age_commits(table: Path, epoch_every_s: float) -> None:
-    """Make the commits as old as they would be, had an epoch been written every so often.
+    """Make the commits as old as if an epoch had been written every ``epoch_every_s``.
 
-    Commits are deleted by age, and this run writes in a minute what takes a query hours.
+    Commits are deleted by age, and this run writes in a minute as many epochs as a query in hours.
     """
     newest = DeltaTable(table).version()
     for path in (table / "_delta_log").glob("0*"):  # commits and checkpoints, by their version
@@ -154,10 +153,10 @@ def age_commits(table: Path, epoch_every_s: float) -> None:
         os.utime(path, (time.time() - age_s,) * 2)
 
 
-def measure(
+def measure_logs(
     root: Path, epochs: int, rounds: int, epoch_every_s: float, console: Console
 ) -> dict[str, Any]:
-    """Append, claim, status and restart of a short and of a long log; ratios long to short."""
+    """Time append, claim, status, restart of a short and a long log; ratios are long to short."""
     short, long = LogDriver(root, "short"), LogDriver(root, "long")
     short.claim()
     long.claim()
@@ -169,7 +168,7 @@ def measure(
         long.write_epoch()
     for driver in (short, long):
         age_commits(Path(driver.log.uri), epoch_every_s)
-        driver.log.compact()  # both begin a round of compaction
+        driver.log.compact()  # both begin a new round of compaction
     actions: dict[str, Callable[[LogDriver], list[float]]] = {
         "append": LogDriver.write_epoch,
         "claim": lambda driver: [timed_s(driver.claim)],
@@ -199,7 +198,7 @@ def _in_ms(seconds: list[float]) -> dict[str, Any]:
 
 
 def many_at_once(root: Path, count: int, epochs: int) -> dict[str, Any]:
-    """``count`` sinks below one root, appending at once, each by a thread of its own."""
+    """Time appends of ``count`` sinks below one root at the same time, each in its own thread."""
     drivers = [LogDriver(root, f"sink-{number}") for number in range(count)]
     for driver in drivers:
         driver.claim()
@@ -220,8 +219,8 @@ def many_at_once(root: Path, count: int, epochs: int) -> dict[str, Any]:
     }
 
 
-def listing(root: Path, count: int) -> dict[str, Any]:
-    """How long it takes to list ``count`` sinks."""
+def list_many(root: Path, count: int) -> dict[str, Any]:
+    """Time the listing of ``count`` sinks."""
     first = CommitLog.open(root, "sink-0")
     first.append(new_claim("sink-0"))
     for number in range(1, count):
@@ -231,32 +230,72 @@ def listing(root: Path, count: int) -> dict[str, Any]:
     return {"sinks": count, "list_ms": round(statistics.median(seconds) * 1000, 1)}
 
 
-def main() -> None:
-    """Measure, print, and leave ``log.json`` and ``log.png`` in the output folder."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--epochs", type=int, default=100_000)
-    parser.add_argument("--rounds", type=int, default=60)
-    parser.add_argument("--epoch-every-s", type=float, default=1.0)
-    parser.add_argument("--out", type=Path, default=Path("build/bench"))
-    options = parser.parse_args()
+def log(
+    epochs: Annotated[int, typer.Option(help="Epochs of the long log.")] = 100_000,
+    rounds: Annotated[int, typer.Option(help="Rounds that count.")] = 60,
+    epoch_every_s: Annotated[float, typer.Option(help="Assumed seconds between epochs.")] = 1.0,
+    out: OutFolder = OUT,
+) -> None:
+    """Time a commit log after 100 and after 100,000 epochs; write log.json and log.png."""
     console = Console()
     with tempfile.TemporaryDirectory(prefix="eos-bench-log-") as folder:
         root = Path(folder)
         results = {
-            "epochs": {"short": 100, "long": options.epochs},
-            "epoch_every_s": options.epoch_every_s,
-            "log": measure(
-                root / "two", options.epochs, options.rounds, options.epoch_every_s, console
-            ),
+            "epochs": {"short": 100, "long": epochs},
+            "epoch_every_s": epoch_every_s,
+            "log": measure_logs(root / "two", epochs, rounds, epoch_every_s, console),
             "many": many_at_once(root / "many", 50, 10),
-            "listing": listing(root / "listed", 1000),
+            "listing": list_many(root / "listed", 1000),
         }
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "log.json").write_text(json.dumps(results, indent=2) + "\n")
-    draw(results, options.out / "log.png")
-    show(results, console)
-    console.print(f"{options.out}/log.json, {options.out}/log.png")
+    publish(results, out / "log.json")
+    draw_logs(results, out / "log.png")
+    show_logs(results, console)
+    console.print(f"{out}/log.json, {out}/log.png")
 
 
-if __name__ == "__main__":
-    main()
+TARGET: Final = 1.2
+
+
+def draw_logs(results: dict[str, Any], path: Path) -> None:
+    """Draw medians with their spread, short next to long, a group for each operation."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(8, 4.5), layout="constrained")
+    names = list(results["log"])
+    for offset, which in ((-0.2, "short"), (0.2, "long")):
+        spreads = [results["log"][name][which] for name in names]
+        medians = [spread["median"] for spread in spreads]
+        below = [spread["median"] - spread["p10"] for spread in spreads]
+        above = [spread["p90"] - spread["median"] for spread in spreads]
+        label = f"epoch {results['epochs'][which]:,}"
+        places = [place + offset for place in range(len(names))]
+        axes.bar(places, medians, 0.4, yerr=[below, above], capsize=3, label=label)
+    labels = [f"{name}\nratio {results['log'][name]['ratio']}" for name in names]
+    axes.set_xticks(range(len(names)), labels)
+    axes.set_ylabel("milliseconds (median, 10th to 90th percentile)")
+    axes.set_title("What the commit log costs, by how long it has been written")
+    axes.legend()
+    figure.savefig(path, dpi=120)
+
+
+def show_logs(results: dict[str, Any], console: Console) -> None:
+    """Print the table."""
+    short, long = (f"epoch {results['epochs'][which]:,}" for which in ("short", "long"))
+    table = Table("median (10 % .. 90 %), ms", short, long, "ratio", f"target {TARGET}")
+    for name, found in results["log"].items():
+        cells = [
+            f"{found[w]['median']} ({found[w]['p10']} .. {found[w]['p90']})"
+            for w in ("short", "long")
+        ]
+        reached = "[green]yes[/]" if found["ratio"] <= TARGET else "[red]no[/]"
+        table.add_row(name, *cells, str(found["ratio"]), reached)
+    console.print(table)
+    many, listed = results["many"], results["listing"]
+    console.print(
+        f"{many['sinks']} sinks at once: {many['appends']:,} appends, {many['lost']} lost, "
+        f"p50 {many['p50_ms']} ms, p99 {many['p99_ms']} ms. "
+        f"{listed['sinks']:,} sinks listed in {listed['list_ms']} ms."
+    )

@@ -1,11 +1,10 @@
-"""From what a message cost on one machine to what clusters would take."""
+"""From the costs of a message on one machine to the capacity of clusters."""
 
 from __future__ import annotations
 
 import pytest
 
-from bench.backlog import tables
-from bench.capacity import Costs, limits, table
+from bench.backlog import Costs, capacity_table, limits, tables
 
 COSTS = Costs(sent_core_us=1.0, copied_core_us=3.0, stored_bytes=100.0, epoch_core_ms=200.0)
 
@@ -25,8 +24,8 @@ def test_ten_times_the_nodes_take_ten_times_as_much():
     assert thirty == pytest.approx({what: 10 * rate for what, rate in three.items()})
 
 
-def test_the_table_goes_by_what_is_full_first():
-    lines = table(COSTS)
+def test_the_table_uses_the_resource_that_is_full_first():
+    lines = capacity_table(COSTS)
     assert lines[0] == "| | 3 nodes | 10 nodes | 30 nodes |"
     assert "| thousand messages/s, if disks were all | 625 | 2,083 | 6,250 |" in lines
     assert "| **times the average of 69,400/s** | **9.0** | **30.0** | **90.1** |" in lines
@@ -34,12 +33,12 @@ def test_the_table_goes_by_what_is_full_first():
     assert lines[-1].endswith("| 42% | 12% | 4% |")  # 50 epochs a second of 0.2 s: 10 of 24 cores
 
 
-def test_what_is_too_small_never_catches_up():
+def test_a_cluster_that_is_too_small_never_catches_up():
     slow = Costs(1.0, 1_000.0, 100.0, 200.0)
-    assert table(slow)[-2].split(" | ")[1:] == ["never", "408", "25 |"]
+    assert capacity_table(slow)[-2].split(" | ")[1:] == ["never", "408", "25 |"]
 
 
-def test_the_backlogs_table_says_what_was_measured():
+def test_the_table_of_the_backlog_has_the_measurements():
     epoch = {"latestOffset": 2_000, "addBatch": 30_000, "triggerExecution": 33_000}
     results = {
         "topics": 3_000,

@@ -1,4 +1,4 @@
-"""Ways to write the rows of a DataFrame, each with a name; all take the same frame."""
+"""Alternative ways to write a DataFrame from Spark. All write the same rows."""
 
 from __future__ import annotations
 
@@ -10,40 +10,41 @@ import pyarrow as pa
 from pulsar.schema import BytesSchema
 from pyspark.sql import DataFrame, Row
 
-from bench.environment import Setting
+from bench.environment import Environment
 from eos import PulsarSink
 
 
 class EosSink:
-    """The sink of eos, kept for a whole measurement as a query would keep it.
+    """A ``PulsarSink`` that is kept for a whole measurement, as a query would keep it.
 
-    It compresses no more than its peers: the values are so alike that LZ4 would hide all else.
+    It compresses nothing, like its peers: the values are so similar that LZ4 would hide all other
+    costs.
     """
 
-    def __init__(self, setting: Setting, topic: str | None, **options: Any) -> None:
+    def __init__(self, env: Environment, topic: str | None, **options: Any) -> None:
         if topic is not None:
             options = {"sink_id": topic.rsplit("/", 1)[1], **options}
         self.sink = PulsarSink(
-            service_url=setting.broker.service_url,
+            service_url=env.broker.service_url,
             topic=topic,
-            commit_log=setting.commit_log(),
+            commit_log=env.commit_log(),
             **{"compression": "none", **options},
         )
         self._epochs = 0
 
     def write(self, df: DataFrame) -> None:
-        """One epoch, exactly once."""
+        """Write one epoch, exactly once."""
         self._epochs += 1
         self.sink.write(df, epoch=f"epoch-{self._epochs}")
 
     def close(self) -> None:
-        """Its connections."""
+        """Close its connections."""
         self.sink.close()
 
 
 def write_by_pulsar_client(df: DataFrame, service_url: str, topic: str) -> None:
-    """What users write today: ``foreachPartition``, a client and a producer in each task, batching
-    as far as it goes; at-least-once, and nothing in common between the tasks."""
+    """Write in the usual way: ``foreachPartition``, a client and a producer in each task, large
+    batches. At-least-once, without coordination between the tasks."""
     columns = df.columns
 
     def message(row: Row) -> dict[str, Any]:
@@ -64,11 +65,11 @@ def send_by_pulsar_client(
     message: Callable[[Row], dict[str, Any]],
     schema: Callable[[], Any] = BytesSchema,
 ) -> None:
-    """Write by a client and a producer in each task; a send that fails, fails the job.
+    """Write by a client and a producer in each task; a failed send fails the job.
 
     Args:
-        message: what a producer sends a row with: the arguments by name.
-        schema: makes the producer's, in the task: it can't be sent there.
+        message: returns the arguments of the producer's ``send`` for a row.
+        schema: creates the producer's schema in the task, since it cannot be pickled.
     """
 
     def send(rows: Iterable[Row]) -> None:
@@ -103,7 +104,7 @@ def send_by_pulsar_client(
 
 
 def pass_through_python(df: DataFrame) -> None:
-    """Spark's own cost of handing rows to Python in Arrow: a ``mapInArrow`` that does nothing."""
+    """Pass all rows to Python, in Arrow, and drop them: Spark's own cost of a ``mapInArrow``."""
 
     def count(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pydict({"rows": [sum(batch.num_rows for batch in batches)]})
