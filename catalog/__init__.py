@@ -1,8 +1,8 @@
-"""Pulsar's topics as tables of Spark: found, described, made, dropped, and read and written by SQL.
+"""Topics as tables of Spark: list, describe, create, drop, and read and write them by SQL.
 
-A namespace is a database, a topic a table. ``eos.catalog.cli`` has the same without Spark.
+A namespace is a database, a topic a table. ``eos.catalog.cli`` does the same without Spark.
 """
 
-from eos.catalog._describe import TopicDescription
+from eos.catalog._topic_description import TopicDescription
 
 __all__ = ["TopicDescription"]

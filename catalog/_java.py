@@ -1,9 +1,9 @@
-"""A catalog in Spark's JVM that asks Python.
+"""The Java class of a catalog in Spark's JVM, which calls Python.
 
-Spark takes a catalog as a class of Java. A proxy of py4j alone would be one too, and worse: every
-``name()``, ``equals()`` and method with a default would go to Python, and every error would come
-back as a traceback in a ``Py4JException``. So a small class is compiled in the driver's JVM, by
-the compiler that Spark has for its own generated code, and it asks a proxy five questions in text.
+Spark needs a Java class for a catalog. A py4j proxy alone would do, but every ``name()``,
+``equals()`` and method with a default would call Python, and every error would arrive as a
+traceback in a ``Py4JException``. So a small class is compiled in the driver's JVM, by Spark's own
+compiler for generated code. It calls a proxy with five kinds of questions, as text.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 
 CLASS_NAME: Final = "EosTopics"
 
-_JAVA_VERSION: Final = 8  # the first with static methods of interfaces, as ``Identifier.of``
+_JAVA_VERSION: Final = 8  # the first with static methods of interfaces, such as ``Identifier.of``
 
 _SOURCE: Final = r"""
 import java.util.Arrays;
@@ -41,7 +41,7 @@ import scala.Option;
 
 public final class EosTopics implements TableCatalog, SupportsNamespaces {
   private static final String NAMESPACES =
-      "Spark makes, changes and deletes no namespaces of Pulsar: use pulsar-admin namespaces.";
+      "Namespaces can't be created, altered or dropped by SQL: use pulsar-admin namespaces.";
   private final String name;
   private final BiFunction python;
 
@@ -92,14 +92,14 @@ public final class EosTopics implements TableCatalog, SupportsNamespaces {
     int depth = table.namespace().length;
     String[] names = (String[]) Arrays.copyOf(table.namespace(), depth + 2);
     names[depth] = table.name();
-    // The statement: Spark asks once for all its places that name the table.
+    // The statement: Spark loads a table once for all places that name it.
     Option text = CurrentOrigin.get().sqlText();
     names[depth + 1] = text.isEmpty() ? "" : (String) text.get();
     String answer = ask(question, names);
     if (answer == null) throw new NoSuchTableException(table);
     int end = answer.indexOf('\n');
-    // A provider makes its Python source once, with the options that it is asked with first: a
-    // statement's own. So nothing is asked of it here, and each table has one to itself.
+    // A provider creates its Python source once, with the options of its first call: those of the
+    // statement. So it is not called here, and each table has its own provider.
     PythonDataSourceV2 provider = new PythonDataSourceV2();
     provider.setShortName(answer.substring(0, end));
     StructType columns = (StructType) DataType.fromJson(answer.substring(end + 1));
@@ -110,21 +110,21 @@ public final class EosTopics implements TableCatalog, SupportsNamespaces {
   public Table loadTable(Identifier table, long timestamp) { throw travel(); }
 
   public Table createTable(Identifier table, TableInfo info) {
-    throw refused("Spark makes no topic here: use PulsarCatalog.create.");
+    throw refused("Topics can't be created by SQL: use PulsarCatalog.create.");
   }
 
   public Table alterTable(Identifier table, TableChange[] changes) {
-    throw refused("Spark changes no topic: its columns are its schema's in the registry, and the "
-        + "rest is for pulsar-admin topics.");
+    throw refused("Topics can't be altered by SQL: the columns come from the registered schema. "
+        + "For the rest use pulsar-admin topics.");
   }
 
   public boolean dropTable(Identifier table) {
-    throw refused("Spark deletes or replaces no topic here: use PulsarCatalog.drop, which asks "
+    throw refused("Topics can't be dropped or replaced by SQL: use PulsarCatalog.drop, which asks "
         + "for the full name.");
   }
 
   public void renameTable(Identifier from, Identifier to) {
-    throw refused("A topic of Pulsar can't be renamed.");
+    throw refused("Topics can't be renamed.");
   }
 
   public void createNamespace(String[] namespace, Map metadata) { throw refused(NAMESPACES); }
@@ -136,7 +136,8 @@ public final class EosTopics implements TableCatalog, SupportsNamespaces {
   private String ask(String question, String[] names) {
     String answer = (String) python.apply(question, names);
     if (answer == null) return null;
-    if (answer.startsWith("!")) EosTopics.<RuntimeException>raise(told(answer.substring(1)));
+    if (answer.startsWith("!"))
+      EosTopics.<RuntimeException>raise(analysisError(answer.substring(1)));
     return answer.substring(1);
   }
 
@@ -152,7 +153,7 @@ public final class EosTopics implements TableCatalog, SupportsNamespaces {
     return refused("A topic has no versions: read it WITH (startingTime='...').");
   }
 
-  private static AnalysisException told(String why) {
+  private static AnalysisException analysisError(String why) {
     return new AnalysisException(why, Option.empty(), Option.empty(), Option.empty(),
         Option.empty(), scala.collection.immutable.Map$.MODULE$.empty(), new QueryContext[0]);
   }
@@ -164,20 +165,20 @@ public final class EosTopics implements TableCatalog, SupportsNamespaces {
 
 
 class CatalogAnswers(Protocol):
-    """What the catalog asks; a proxy of ``java.util.function.BiFunction``."""
+    """Answers the catalog's questions; a proxy of ``java.util.function.BiFunction``."""
 
     def apply(self, question: str, names: Any) -> str | None:
-        """``=`` and the answer, ``!`` and why there is none, or None: there is no such thing."""
+        """Return ``=`` and the answer, ``!`` and an error, or None if the thing does not exist."""
 
 
 def new_catalog(jvm: Any, loader: Any, name: str, answers: CatalogAnswers) -> Any:
-    """A ``TableCatalog`` of Spark that is called ``name``.
+    """Make a ``TableCatalog`` of Spark with the name ``name``.
 
     Args:
         loader: the class loader that has Spark's classes.
 
     Raises:
-        Py4JJavaError: this Spark's interfaces are others.
+        Py4JJavaError: the interfaces of this Spark version differ.
     """
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(loader)

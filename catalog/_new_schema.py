@@ -1,4 +1,4 @@
-"""The schema of a topic that is made."""
+"""The schema of a new topic."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from eos.wire.commands import SchemaInfo
 
 
 def new_schema(schema: Schema | str, row: pa.StructType | None) -> SchemaInfo | None:
-    """What to register; None: nothing, values are bytes.
+    """Return the schema to register; None: values are bytes.
 
     Args:
-        schema: a name, or a schema of one's own.
-        row: the columns of the rows, for a name that says nothing of them.
+        schema: a name, or the user's own schema.
+        row: the columns of the rows, for names such as ``avro``.
 
     Raises:
-        ConfigurationError, InputError: there is no such schema, or the columns don't fit it.
+        ConfigurationError, InputError: the schema is unknown, or the columns don't fit it.
     """
     wanted = schema_of(schema) if isinstance(schema, str) else schema
     known = _known(wanted)
@@ -27,14 +27,14 @@ def new_schema(schema: Schema | str, row: pa.StructType | None) -> SchemaInfo | 
         return known
     if row is None:
         raise ConfigurationError(
-            f"The schema {schema!r} is made of columns.",
-            hint="Say which: columns='id BIGINT, name STRING'.",
+            f"The schema {schema!r} needs columns.",
+            hint="Set them: columns='id BIGINT, name STRING'.",
         )
     return wanted.writer(row).info
 
 
 def _known(schema: Schema | None) -> SchemaInfo | None:
-    """Of a schema that says all by itself."""
+    """Return the schema if it is complete without columns."""
     match schema:
         case PrimitiveSchema() | ProtobufSchema():
             return schema.info

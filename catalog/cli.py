@@ -16,7 +16,7 @@ from eos.cli.cluster import cluster_of
 from eos.cli.commands import reporting, run_program, with_options
 from eos.cli.reports import Report
 
-_HELP: Final = """The topics of a cluster: what there is, what is in them, made and dropped.
+_HELP: Final = """List, describe, read, create and drop the topics of a cluster.
 
 Needs no Spark and no JVM.
 
@@ -30,15 +30,15 @@ A topic is TENANT/NAMESPACE/TOPIC, or TOPIC of public/default.
 
 Options may come from the environment: EOS_SERVICE_URL, EOS_ADMIN_URL, EOS_TOKEN_FILE (or
 EOS_TOKEN), EOS_OAUTH2_ISSUER_URL and EOS_OAUTH2_CREDENTIALS_FILE, EOS_BASIC_USER and
-EOS_BASIC_PASSWORD (a password is no option), EOS_TLS_TRUST_CERTS_FILE.
+EOS_BASIC_PASSWORD (passwords are read from the environment only), EOS_TLS_TRUST_CERTS_FILE.
 
-Exit codes: 0 done, or shown; 1 refused; 2 unknown, something could not be reached or seen; 64 wrong
+Exit codes: 0 done, or shown; 1 refused; 2 unknown, something could not be reached or read; 64 wrong
 options, or no such topic.
 """
 
 
 def verb(command: Callable[..., Report]) -> Callable[..., None]:
-    """A typer command out of a function that takes ``cluster`` and returns a report."""
+    """Make a typer command of a function that takes ``cluster`` and returns a report."""
     return reporting(with_options(command, cluster=cluster_of))
 
 
@@ -58,5 +58,5 @@ app.command("drop")(verb(drop))
 
 
 def main() -> None:
-    """Run the command line; every ending has the exit code that its help gives it."""
+    """Run the command line; the exit codes are those of its help."""
     run_program(app)

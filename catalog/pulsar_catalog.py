@@ -1,4 +1,4 @@
-"""``PulsarCatalog``: what there is, and tables for it."""
+"""``PulsarCatalog``: lists and describes topics, and makes tables of them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from eos.admin import AdminClient
-from eos.catalog._bound import bound_source
-from eos.catalog._describe import TopicDescription, type_name
-from eos.catalog._mount import mount
-from eos.catalog._mounted import MountedTables
-from eos.catalog._names import database_of, source_of, table_of
+from eos.catalog._bound_source import bound_source
+from eos.catalog._cluster_topics import ClusterTopics
+from eos.catalog._mount import TopicAnswers, mount
+from eos.catalog._mounted_tables import MountedTables
 from eos.catalog._new_schema import new_schema
-from eos.catalog._questions import Questions
-from eos.catalog._topics import ClusterTopics
+from eos.catalog._spark_names import database_of, source_of, table_of
+from eos.catalog._topic_description import TopicDescription, type_name
 from eos.client import PulsarClient
 from eos.client.worker_cache import ClientOptions
 from eos.errors import ConfigurationError, TopicNotFound
@@ -39,7 +38,7 @@ _TABLE: Final = re.compile(r"(\w+\.)?\w+")
 
 
 class PulsarCatalog:
-    """The topics of a cluster, for a Spark session.
+    """The topics of a cluster, as tables for a Spark session.
 
     ::
 
@@ -49,14 +48,14 @@ class PulsarCatalog:
         spark.sql("SELECT count(*) FROM public_default.orders").show()
         spark.sql("INSERT INTO public_default.orders WITH (epoch='2026-11-24') SELECT * FROM new")
 
-    Tables are the session's: a new session registers them again, also where Spark's metastore
-    still names them.
+    Tables belong to the session: a new session must register them again, even if Spark's metastore
+    still has their names.
 
     Args:
-        admin_url: of the admin API, which knows what there is; several hosts by comma.
-        commit_log: root of the sinks' logs; without it tables can only be read.
-        auth: logging in and TLS.
-        listener_name, subscription_prefix: as for ``PulsarSink``; the tables have them too.
+        admin_url: of the admin API; several hosts by comma.
+        commit_log: root of the sinks' logs; without it tables are read only.
+        auth: how to authenticate, and which certificates to trust.
+        listener_name, subscription_prefix: as for ``PulsarSink``; also used by the tables.
 
     Raises:
         ConfigurationError: a URL is wrong.
@@ -84,7 +83,7 @@ class PulsarCatalog:
         self._topics = ClusterTopics(admin, self._connect)
 
     def namespaces(self, tenant: str | None = None) -> list[str]:
-        """``tenant/namespace`` each; of all tenants, which takes a superuser, when None.
+        """Return namespaces as ``tenant/namespace``; None: of all tenants, for superusers.
 
         Raises:
             EosError: the broker refuses, or does not answer.
@@ -92,7 +91,7 @@ class PulsarCatalog:
         return self._topics.namespaces(tenant)
 
     def topics(self, namespace: str) -> list[str]:
-        """Full names of the topics of ``tenant/namespace``, without the broker's own.
+        """Return the full names of the topics of ``tenant/namespace``, without the broker's own.
 
         Raises:
             EosError: as ``namespaces``.
@@ -100,10 +99,10 @@ class PulsarCatalog:
         return [str(topic) for topic in self._topics.names(namespace)]
 
     def describe(self, topic: str) -> TopicDescription:
-        """Schema, partitions, sizes, backlog, retention, subscriptions.
+        """Return its schema, partitions, sizes, backlog, retention and subscriptions.
 
         Raises:
-            TopicNotFound: there is no such topic.
+            TopicNotFound: the topic does not exist.
             EosError: as ``namespaces``.
         """
         return self._topics.describe(TopicName.parse(topic))
@@ -120,27 +119,27 @@ class PulsarCatalog:
 
         Args:
             partitions: 0: not partitioned.
-            schema: as of ``PulsarSink``; a name such as ``avro`` makes one of ``columns``.
-            columns: of its rows, as ``"id BIGINT, name STRING"``.
+            schema: as for ``PulsarSink``; a name such as ``avro`` makes a schema of ``columns``.
+            columns: of its rows, for example ``"id BIGINT, name STRING"``.
 
         Raises:
-            ConfigurationError: there is a topic of that name, or schema and columns don't fit.
+            ConfigurationError: the topic already exists, or schema and columns don't fit.
             EosError: as ``namespaces``.
         """
         info = new_schema(schema, None if columns is None else _row(columns))
         self._topics.create(TopicName.parse(topic), partitions, info)
 
     def drop(self, topic: str, *, confirm: str) -> None:
-        """Delete a topic with all its messages, for everybody. Its table in Spark is dropped too.
+        """Delete a topic with all its messages, for all users, and its table in Spark.
 
         Args:
-            confirm: the topic's full name once more: ``persistent://tenant/namespace/topic``.
+            confirm: the topic's full name again: ``persistent://tenant/namespace/topic``.
 
         Raises:
             ConfigurationError: ``confirm`` is another name.
-            TopicNotFound: there is no such topic.
-            NotAllowed: somebody uses it.
-            BrokerNotReady: the same; it came to use it at this moment.
+            TopicNotFound: the topic does not exist.
+            NotAllowed: it is in use.
+            BrokerNotReady: it has just come into use.
         """
         name = TopicName.parse(topic)
         self._topics.drop(name, confirm=confirm)
@@ -159,22 +158,23 @@ class PulsarCatalog:
     ) -> str:
         """Make a table of a topic, for SELECT, INSERT, ``readStream.table`` and ``toTable``.
 
-        What the values become is what the registry says now; register again when that changes.
+        The columns of the value come from the currently registered schema; register again after it
+        changes.
 
         Args:
-            table: its name; ``public_default.orders_x`` for ``public/default/orders-x`` by default.
-            metadata: more columns, such as ``["__key", "__keyIsBinary"]``: the message's own. What
-                producers and brokers give, ``__publishTime`` say, is left out by INSERT.
-            sink_id: of what is inserted; by default ``pulsar_<topic>_<8 digits of a hash>``, which
+            table: its name; default: ``public_default.orders_x`` for ``public/default/orders-x``.
+            metadata: columns of the message's own, such as ``["__key", "__keyIsBinary"]``. INSERT
+                leaves out those that producers and brokers set, such as ``__publishTime``.
+            sink_id: for INSERT; default: ``pulsar_<topic>_<8 digits of a hash>``, which
                 ``SHOW TABLE EXTENDED`` shows.
-            options: of the source, for all reads of it: ``startingOffsets="latest"``.
+            options: of the source, for all reads: ``startingOffsets="latest"``.
 
         Returns:
-            the table's name with its database, as ``SHOW TABLES`` has them.
+            the table's name with its database, as in ``SHOW TABLES``.
 
         Raises:
-            TopicNotFound: there is no such topic.
-            ConfigurationError: there is another table of that name.
+            TopicNotFound: the topic does not exist.
+            ConfigurationError: another table has that name.
             EosError: the broker refuses, or does not answer.
         """
         name = TopicName.parse(topic)
@@ -187,20 +187,21 @@ class PulsarCatalog:
         self._spark.dataSource.register(source)
         self._spark.sql(f"CREATE DATABASE IF NOT EXISTS {table.rpartition('.')[0]}")
         self._spark.sql(f"DROP TABLE IF EXISTS {table}")
-        says = f"topic {name}"
+        comment = f"topic {name}"
         if writing is not None:
-            says += f"; INSERT writes as sink {writing['sinkId']}"
-        self._spark.sql(f"CREATE TABLE {table} USING {source.name()} COMMENT {_quoted(says)}")
-        logger.info("table %s: %s", table, says)
+            comment += f"; INSERT writes as sink {writing['sinkId']}"
+        self._spark.sql(f"CREATE TABLE {table} USING {source.name()} COMMENT {_quoted(comment)}")
+        logger.info("table %s: %s", table, comment)
         return table
 
     def register_all(self, namespace: str) -> list[str]:
-        """A table for each topic of ``tenant/namespace``; their names.
+        """Make a table of each topic of ``tenant/namespace``, and return their names.
 
-        A topic whose schema Spark can't have is left out, with a warning (logger ``eos.catalog``).
+        Topics whose schemas Spark does not support are left out, with a warning (logger
+        ``eos.catalog``).
 
         Raises:
-            ConfigurationError: two topics would have the same name.
+            ConfigurationError: two topics have the same table name.
             EosError: as ``register``.
         """
         tables = []
@@ -215,25 +216,25 @@ class PulsarCatalog:
         return tables
 
     def mount(self, name: str = "pulsar", *, metadata: Sequence[str] = ()) -> None:
-        """Experimental: make a catalog of Spark of it, where each topic is a table as it is named.
+        """Experimental: mount it as a catalog of Spark, where each topic is a table with its name.
 
         ::
 
             catalog.mount("pulsar")
             spark.sql("SELECT * FROM pulsar.`public/default`.`orders-x`")
 
-        It is this session's, and a classic one's: Spark Connect has no place for it. What is there
-        is looked up by each statement. Topics are not made, changed or deleted by SQL.
+        It belongs to this session, which must be a classic one: Spark Connect does not support it.
+        Each statement looks up the current topics. SQL can't create, alter or drop topics.
 
         Args:
             name: of the catalog, in SQL.
-            metadata: more columns of every table, as of ``register``.
+            metadata: columns of the message's own, for every table, as for ``register``.
 
         Raises:
-            ConfigurationError: another catalog has the name; or this Spark has no place for it.
+            ConfigurationError: another catalog has the name; or this Spark does not support it.
         """
         tables = MountedTables(self._spark, name, tuple(metadata), self._kind, self._options)
-        mount(self._spark, name, Questions(self.namespaces, self.topics, tables.table))
+        mount(self._spark, name, TopicAnswers(self.namespaces, self.topics, tables.table))
 
     def _check_free(self, table: str, topic: TopicName) -> None:
         if not _TABLE.fullmatch(table):
@@ -242,21 +243,21 @@ class PulsarCatalog:
             )
         if self._provider(table) not in ("", source_of(topic)):
             raise ConfigurationError(
-                f"There is a table {table} already, which is not this topic's.",
-                hint=f"Give another name: register('{topic}', table='...').",
+                f"Table {table} already exists, and belongs to something else than this topic.",
+                hint=f"Choose another name: register('{topic}', table='...').",
             )
 
     def _kind(self, topic: TopicName) -> str:
-        """The type of its schema in the registry, now."""
+        """Return the type of its currently registered schema."""
         with self._connect() as client:
             if not client.exists(str(topic)):
-                raise TopicNotFound(f"There is no topic {topic}.")
+                raise TopicNotFound(f"Topic {topic} does not exist.")
             return type_name(client.schema(str(topic)))
 
     def _options(
         self, topic: TopicName, kind: str, sink_id: str | None = None
     ) -> tuple[dict[str, str], dict[str, str] | None]:
-        """For reading, and for writing where there is a commit log."""
+        """Return the options for reading, and for writing if there is a commit log."""
         common = {
             "serviceUrl": self._service_url,
             "adminUrl": self._admin_url,
@@ -270,16 +271,16 @@ class PulsarCatalog:
         return reading, common | sink | {"schema": kind}
 
     def _provider(self, table: str) -> str:
-        """What a table is made by; "" when there is none."""
+        """Return the provider of a table; "" if the table does not exist."""
         if not self._spark.catalog.tableExists(table):
             return ""
-        # DESCRIBE does not tell it of a Python source's table (measured).
+        # DESCRIBE does not show it for tables of Python sources (measured).
         database, _, name = table.rpartition(".")
-        told = self._spark.sql(
+        shown = self._spark.sql(
             f"SHOW TABLE EXTENDED IN {database or self._spark.catalog.currentDatabase()} "
             f"LIKE '{name}'"
         )
-        rows = [_PROVIDER.search(row.information) for row in told.collect()]
+        rows = [_PROVIDER.search(row.information) for row in shown.collect()]
         return next((found[1] for found in rows if found), "?")
 
     def _login(self) -> dict[str, str]:
@@ -291,8 +292,8 @@ class PulsarCatalog:
 
 
 def _quoted(text: str) -> str:
-    """``text`` for SQL. Spark replaces variables, also of the environment, within quotes too
-    (``${env:HOME}``); and whoever creates a topic chooses its name."""
+    """Quote ``text`` for SQL. Spark replaces variables in quotes, too, including the environment's
+    (``${env:HOME}``), and other users may choose a topic's name."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("$", "\\u0024")
     return f"'{escaped}'"
 

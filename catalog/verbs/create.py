@@ -1,4 +1,4 @@
-"""``eos catalog create``: a new topic, with its schema."""
+"""``eos catalog create``: create a topic, with its schema."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
-from eos.catalog._names_given import TopicGiven, must_exist
+from eos.catalog._cluster_topics import ClusterTopics
 from eos.catalog._new_schema import new_schema
-from eos.catalog._topics import ClusterTopics
+from eos.catalog._topic_arguments import TopicGiven, must_exist
 from eos.cli.cluster import Cluster
 from eos.cli.exit_codes import Exit
 from eos.cli.reports import Report, escape
@@ -23,7 +23,7 @@ _NAMES: Final = ("bytes", *(one for one in PRIMITIVE_NAMES if one != "bytes"), *
 
 
 class CreateReport(Report):
-    """What was made."""
+    """The created topic."""
 
     topic: str
     partitions: int
@@ -31,11 +31,11 @@ class CreateReport(Report):
 
     @property
     def exit(self) -> Exit:
-        """It is there."""
+        """Always clean."""
         return Exit.CLEAN
 
     def render(self, console: Console) -> None:
-        """One line."""
+        """Print one line."""
         parts = f"{self.partitions} partitions" if self.partitions else "not partitioned"
         console.print(
             f"[green]Created[/] {escape(self.topic)}: {parts}, schema {self.schema_type}.",
@@ -59,27 +59,27 @@ def create(
             dir_okay=False,
             readable=True,
             metavar="FILE.avsc",
-            help="A record in Avro's language, for avro and json.",
+            help="A record in Avro's JSON, for avro and json.",
         ),
     ] = None,
 ) -> CreateReport:
     """Create a topic, and register its schema.
 
-    One that is there already is left as it is. A schema of columns, "id BIGINT, name STRING", takes
-    Spark's parser: see `PulsarCatalog.create`. Protobuf's comes with the first producer. Needs
-    --service-url and --admin-url.
+    An existing topic is not changed. For a schema of columns ("id BIGINT, name STRING"), which
+    needs Spark's parser, use `PulsarCatalog.create`. The first producer registers a Protobuf
+    schema. Needs --service-url and --admin-url.
 
         eos catalog create orders --partitions 4 --schema avro --definition orders.avsc
 
         eos catalog create public/default/names --schema string
 
     Exit codes: 0 created; 1 the broker refuses; 2 something could not be reached; 64 wrong options,
-    or the topic is there already.
+    or the topic already exists.
     """
     name = TopicName.parse(topic)
     if name.partition_index is not None:
         raise ConfigurationError(
-            f"{name}: such a name belongs to a partition.",
+            f"{name} is the name of a partition.",
             hint=f"Create {name.base} --partitions N.",
         )
     info = new_schema(_schema(schema, definition), None)
@@ -89,25 +89,27 @@ def create(
 
 
 def _schema(name: str, definition: Path | None) -> Schema | str:
-    """What to register.
+    """Return the schema to register.
 
     Raises:
-        ConfigurationError: there is no such schema, or name and definition don't fit.
+        ConfigurationError: the schema is unknown, or name and definition don't fit.
     """
     if name not in _NAMES:
         raise ConfigurationError(
-            f"--schema {name[:100]!r}: no such schema type can be registered here.",
+            f"--schema {name[:100]!r} can't be registered here.",
             hint=f"Choose one of {', '.join(_NAMES)}.",
         )
     make = _OF_A_DEFINITION.get(name)
     if make is None:
         if definition is not None:
-            raise ConfigurationError(f"--schema {name} has no --definition: avro and json have.")
+            raise ConfigurationError(
+                f"--schema {name} takes no --definition; only avro and json do."
+            )
         return name
     if definition is None:
         raise ConfigurationError(
-            f"--schema {name} needs what it is made of.",
-            hint="Pass --definition FILE.avsc, a record in Avro's language.",
+            f"--schema {name} needs a definition.",
+            hint="Pass --definition FILE.avsc, a record in Avro's JSON.",
         )
     try:
         return make(definition.read_text(encoding="utf-8"))

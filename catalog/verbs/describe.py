@@ -1,4 +1,4 @@
-"""``eos catalog describe``: all that the broker tells of a topic."""
+"""``eos catalog describe``: describe a topic."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from eos.admin import Retention
-from eos.catalog._describe import TopicDescription
-from eos.catalog._names_given import TopicGiven, must_exist
-from eos.catalog._topics import ClusterTopics
+from eos.catalog._cluster_topics import ClusterTopics
+from eos.catalog._topic_arguments import TopicGiven, must_exist
+from eos.catalog._topic_description import TopicDescription
 from eos.cli.cluster import Cluster
 from eos.cli.exit_codes import Exit
 from eos.cli.reports import Facts, Report, age_s, duration, escape, facts_table
@@ -19,7 +19,7 @@ from eos.ids import TopicName
 
 
 class PartitionFacts(Facts):
-    """What one partition holds."""
+    """The size of one partition."""
 
     topic: str
     entries: int
@@ -35,7 +35,7 @@ class BacklogFacts(Facts):
     acknowledged_at: datetime | None
 
     def in_words(self) -> str:
-        """What it keeps, and who uses it."""
+        """Return its backlog and its users, as text."""
         age = age_s(self.acknowledged_at)
         when = "nothing acknowledged" if age is None else f"acknowledged {duration(age)} ago"
         users = "no consumer" if not self.consumers else f"{self.consumers} consuming"
@@ -43,7 +43,7 @@ class BacklogFacts(Facts):
 
 
 class DescribeReport(Report):
-    """One topic. ``messages_in``: since its brokers loaded it. Retention -1: for ever."""
+    """One topic. ``messages_in``: since its brokers loaded it. Retention -1: no limit."""
 
     topic: str
     partitions: int
@@ -62,11 +62,11 @@ class DescribeReport(Report):
 
     @property
     def exit(self) -> Exit:
-        """It only tells what is there."""
+        """Always clean."""
         return Exit.CLEAN
 
     def render(self, console: Console) -> None:
-        """Facts, a table of the partitions, and the schema below."""
+        """Print facts, a table of the partitions, and the schema."""
         console.print(f"[bold]{escape(self.topic)}[/]", highlight=False)
         console.print(facts_table(self._facts()), highlight=False)
         if self.partitions:
@@ -96,43 +96,43 @@ class DescribeReport(Report):
 
 
 def kept(retention: Retention) -> str:
-    """How long messages stay that every subscription has acknowledged, in words."""
+    """Return how long messages are kept after all subscriptions have acknowledged them, as text."""
     minutes, megabytes = retention.minutes, retention.megabytes
     if minutes == 0 or megabytes == 0:
-        return "what all subscriptions have acknowledged is deleted"
+        return "messages are deleted after all subscriptions have acknowledged them"
     if minutes < 0 and megabytes < 0:
-        return "everything is kept"
+        return "all messages are kept"
     limits = [duration(minutes * 60)] if minutes > 0 else []
     limits += [f"{megabytes} MB"] if megabytes > 0 else []
-    return f"what is acknowledged is kept for {' or '.join(limits)}"
+    return f"acknowledged messages are kept for {' or '.join(limits)}"
 
 
-def report_of(told: TopicDescription) -> DescribeReport:
-    """A description as a report."""
-    stats = told.stats
+def report_of(description: TopicDescription) -> DescribeReport:
+    """Convert a description to a report."""
+    stats = description.stats
     return DescribeReport(
-        topic=told.topic,
-        partitions=told.partitions,
-        schema_type=told.schema_type,
-        schema_version=told.schema_version,
-        schema_text=told.schema_text,
+        topic=description.topic,
+        partitions=description.partitions,
+        schema_type=description.schema_type,
+        schema_version=description.schema_version,
+        schema_text=description.schema_text,
         storage_bytes=stats.storage_bytes,
-        entries=sum(one.entries for one in told.sizes),
+        entries=sum(one.entries for one in description.sizes),
         messages_in=stats.messages_in,
         producers=stats.producers,
         readers=stats.readers,
-        retention_minutes=told.retention.minutes,
-        retention_megabytes=told.retention.megabytes,
+        retention_minutes=description.retention.minutes,
+        retention_megabytes=description.retention.megabytes,
         subscriptions=[BacklogFacts(**vars(one)) for one in stats.subscriptions],
-        sizes=[PartitionFacts(**vars(one)) for one in told.sizes],
+        sizes=[PartitionFacts(**vars(one)) for one in description.sizes],
     )
 
 
 def describe_verb(cluster: Cluster, topic: TopicGiven) -> DescribeReport:
-    """All that the broker tells of a topic: partitions, schema, sizes, who uses it, what is kept.
+    """Describe a topic: its partitions, schema, sizes, users and retention.
 
-    An entry is what a producer sent as one batch, or a marker of a transaction. A backlog is what a
-    subscription has not acknowledged. Needs --service-url and --admin-url.
+    An entry is a producer's batch of messages, or a marker of a transaction. A backlog is a
+    subscription's unacknowledged messages. Needs --service-url and --admin-url.
 
         eos catalog describe orders
 

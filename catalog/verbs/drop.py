@@ -1,4 +1,4 @@
-"""``eos catalog drop``: a topic is deleted, when somebody has said its full name."""
+"""``eos catalog drop``: delete a topic, after its full name was confirmed."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import typer
 from rich.console import Console
 from rich.filesize import decimal
 
-from eos.catalog._describe import TopicDescription
-from eos.catalog._names_given import TopicGiven, must_exist
-from eos.catalog._topics import ClusterTopics, check_droppable
+from eos.catalog._cluster_topics import ClusterTopics, check_droppable
+from eos.catalog._topic_arguments import TopicGiven, must_exist
+from eos.catalog._topic_description import TopicDescription
 from eos.cli.cluster import Cluster
 from eos.cli.exit_codes import Exit
 from eos.cli.reports import Report, escape, facts_table
@@ -20,7 +20,7 @@ from eos.ids import TopicName
 
 
 class DropReport(Report):
-    """What was deleted."""
+    """The deleted topic."""
 
     topic: str
     partitions: int
@@ -30,11 +30,11 @@ class DropReport(Report):
 
     @property
     def exit(self) -> Exit:
-        """It is gone."""
+        """Always clean."""
         return Exit.CLEAN
 
     def render(self, console: Console) -> None:
-        """One line."""
+        """Print one line."""
         console.print(
             f"[green]Dropped[/] {escape(self.topic)}: {self.entries:,} entries, "
             f"{decimal(self.storage_bytes)}.",
@@ -47,13 +47,13 @@ def drop(
     topic: TopicGiven,
     confirm: Annotated[
         str | None,
-        typer.Option(metavar="FULL_NAME", help="persistent://...: do not ask; for scripts."),
+        typer.Option(metavar="FULL_NAME", help="persistent://...: don't ask; for scripts."),
     ] = None,
 ) -> DropReport:
-    """Delete a topic with all its messages and subscriptions, for everybody.
+    """Delete a topic with all its messages and subscriptions, for all users.
 
-    Shows what would be deleted, and asks for the topic's full name. A topic that somebody uses is
-    left alone. Needs --service-url and --admin-url.
+    Shows the topic, and asks for its full name. A topic in use is not deleted. Needs --service-url
+    and --admin-url.
 
         eos catalog drop orders
 
@@ -65,46 +65,47 @@ def drop(
     name = TopicName.parse(topic)
     topics = ClusterTopics(cluster.admin(), cluster.client)
     with must_exist(f"topic {name}"):
-        told = topics.describe(name)
-        check_droppable(name, told.stats)
-        typed = _asked(cluster, told) if confirm is None else confirm
+        description = topics.describe(name)
+        check_droppable(name, description.stats)
+        typed = _ask(cluster, description) if confirm is None else confirm
         topics.drop(name, confirm=typed)
     return DropReport(
         topic=str(name),
-        partitions=told.partitions,
-        entries=sum(one.entries for one in told.sizes),
-        storage_bytes=told.stats.storage_bytes,
-        subscriptions=[one.name for one in told.stats.subscriptions],
+        partitions=description.partitions,
+        entries=sum(one.entries for one in description.sizes),
+        storage_bytes=description.stats.storage_bytes,
+        subscriptions=[one.name for one in description.stats.subscriptions],
     )
 
 
-def _asked(cluster: Cluster, told: TopicDescription) -> str:
-    """The name that a person types who has seen what it is about.
+def _ask(cluster: Cluster, description: TopicDescription) -> str:
+    """Show the topic, and return the name that the user types.
 
     Raises:
-        ConfigurationError: nobody is there to be asked.
+        ConfigurationError: there is no terminal.
         Abort: Ctrl-C, or the end of the input.
     """
     console = Console(stderr=True)
-    console.print(f"This deletes [bold]{escape(told.topic)}[/], for everybody:", highlight=False)
-    console.print(facts_table(_losses(told)), highlight=False)
+    topic = description.topic
+    console.print(f"This deletes [bold]{escape(topic)}[/], for all users:", highlight=False)
+    console.print(facts_table(_losses(description)), highlight=False)
     if cluster.as_json or not sys.stdin.isatty():
         raise ConfigurationError(
-            "drop asks for the topic's name, and there is no terminal to ask on.",
-            hint=f"Nothing was deleted. For scripts: --confirm {told.topic}",
+            "drop asks for the topic's name, but there is no terminal.",
+            hint=f"Nothing was deleted. In scripts, pass --confirm {topic}",
         )
     typed: str = typer.prompt("Type its full name to delete it", err=True)
     return typed.strip()
 
 
-def _losses(told: TopicDescription) -> list[tuple[str, str]]:
-    entries = sum(one.entries for one in told.sizes)
+def _losses(description: TopicDescription) -> list[tuple[str, str]]:
+    entries = sum(one.entries for one in description.sizes)
     subscriptions = [
-        ("subscription", f"{one.name}, which has {one.backlog:,} messages to acknowledge")
-        for one in told.stats.subscriptions
+        ("subscription", f"{one.name}, with {one.backlog:,} unacknowledged messages")
+        for one in description.stats.subscriptions
     ]
     return [
-        ("partitions", str(told.partitions or "none: it is not partitioned")),
-        ("messages", f"{decimal(told.stats.storage_bytes)} in {entries:,} entries"),
+        ("partitions", str(description.partitions or "none: it is not partitioned")),
+        ("messages", f"{decimal(description.stats.storage_bytes)} in {entries:,} entries"),
         *(subscriptions or [("subscriptions", "none")]),
     ]

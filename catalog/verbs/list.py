@@ -1,4 +1,4 @@
-"""``eos catalog list``: what there is."""
+"""``eos catalog list``: list namespaces, or the topics of one."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from eos.admin import AdminClient
-from eos.catalog._describe import type_name
-from eos.catalog._names_given import must_exist, namespace_of
-from eos.catalog._topics import ClusterTopics
+from eos.catalog._cluster_topics import ClusterTopics
+from eos.catalog._topic_arguments import must_exist, namespace_of
+from eos.catalog._topic_description import type_name
 from eos.cli.cluster import Cluster
 from eos.cli.exit_codes import Exit
 from eos.cli.reports import Facts, Report, escape
@@ -29,11 +29,11 @@ class NamespacesReport(Report):
 
     @property
     def exit(self) -> Exit:
-        """It only tells what is there."""
+        """Always clean."""
         return Exit.CLEAN
 
     def render(self, console: Console) -> None:
-        """A line each."""
+        """Print one line for each."""
         for name in self.namespaces:
             console.print(escape(name), highlight=False)
         if not self.namespaces:
@@ -41,7 +41,7 @@ class NamespacesReport(Report):
 
 
 class TopicFacts(Facts):
-    """One topic of a list; what is null was not asked for, or could not be seen."""
+    """One topic of a list; facts that were not requested or not available are null."""
 
     topic: str
     partitions: int | None = None
@@ -58,11 +58,11 @@ class TopicsReport(Report):
 
     @property
     def exit(self) -> Exit:
-        """Not seen: unknown."""
+        """Return unknown if a topic could not be read."""
         return Exit.UNKNOWN if any(one.error for one in self.topics) else Exit.CLEAN
 
     def render(self, console: Console) -> None:
-        """A table, without the namespace in each name."""
+        """Print a table, without the namespace in each name."""
         if not self.topics:
             console.print(f"There are no topics in {escape(self.namespace)}.", highlight=False)
             return
@@ -93,16 +93,16 @@ def list_verb(
         ),
     ] = None,
     tenant: Annotated[
-        str | None, typer.Option(help="Only its namespaces; those of all take a superuser.")
+        str | None, typer.Option(help="Only its namespaces; those of all need a superuser.")
     ] = None,
     sizes: Annotated[
         bool,
-        typer.Option("--sizes", help="Also what topics hold: brokers load each of them for that."),
+        typer.Option("--sizes", help="Also the topics' sizes; brokers load each topic for that."),
     ] = False,
 ) -> Report:
-    """What there is: the namespaces, or the topics of one, without the broker's own.
+    """List namespaces, or the topics of one, without the broker's own.
 
-    A topic has 0 partitions when it is not partitioned. Needs --admin-url; for topics --service-url
+    A topic has 0 partitions if it is not partitioned. Needs --admin-url; for topics --service-url
     as well.
 
         eos catalog list
@@ -111,8 +111,8 @@ def list_verb(
 
         eos catalog list public/default --sizes
 
-    Exit codes: 0 shown; 2 something could not be reached, or not be seen; 64 wrong options, or
-    there is no such tenant or namespace.
+    Exit codes: 0 shown; 2 something could not be reached or read; 64 wrong options, or no such
+    tenant or namespace.
     """
     topics = ClusterTopics(cluster.admin(), cluster.client)
     if namespace is None:
@@ -135,8 +135,8 @@ def _each(
         try:
             yield _facts(client, admin, name, with_sizes=with_sizes)
         except TopicNotFound:
-            continue  # dropped just now
-        except (Unauthorized, BrokerNotReady) as error:  # of this one
+            continue  # just dropped
+        except (Unauthorized, BrokerNotReady) as error:  # of this topic alone
             yield TopicFacts(topic=str(name), error=error.message)
 
 

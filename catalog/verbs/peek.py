@@ -1,4 +1,4 @@
-"""``eos catalog peek``: some messages of a topic, decoded."""
+"""``eos catalog peek``: show some messages of a topic, decoded."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from eos.catalog._names_given import TopicGiven, must_exist
-from eos.catalog._peeking import Peeking, RawMessage
-from eos.catalog._values_shown import ShownValue, ValueDecoder, text_of
+from eos.catalog._json_values import JsonValue, ValueDecoder, text_of
+from eos.catalog._peek_reader import PeekReader, RawMessage
+from eos.catalog._topic_arguments import TopicGiven, must_exist
 from eos.cli.cluster import Cluster
 from eos.cli.exit_codes import Exit
 from eos.cli.reports import Facts, Report, ascii_json
@@ -30,9 +30,9 @@ _EARLIEST: Final = "earliest"
 
 
 class PeekedMessage(Facts):
-    """One message. What is bytes and no text stands in the field that ends in ``_hex``.
+    """One message. Bytes that are not text are in the fields that end in ``_hex``.
 
-    ``problem``: why the value is not decoded; or the entry, that may have had several messages.
+    ``problem``: why the value was not decoded, or the entry, which may have several messages.
     """
 
     id: str
@@ -49,7 +49,7 @@ class PeekedMessage(Facts):
     problem: str | None
 
     def header(self) -> Text:
-        """What it is; as wide as it is."""
+        """Return the id and metadata, in one line of any width."""
         parts = [] if self.published_at is None else [("published", self.published_at)]
         if self.partition is not None:
             parts.append(("partition", str(self.partition)))
@@ -65,7 +65,7 @@ class PeekedMessage(Facts):
         return text
 
     def body(self) -> Text:
-        """The value, in one line."""
+        """Return the value, in one line."""
         if self.value_hex is not None:
             return Text(f"0x{self.value_hex}")
         if isinstance(self.value, str):
@@ -74,7 +74,7 @@ class PeekedMessage(Facts):
 
 
 class PeekReport(Report):
-    """Messages of one topic, in order; those of several partitions by when they were published."""
+    """Messages of one topic, in order; those of several partitions by publish time."""
 
     topic: str
     messages: list[PeekedMessage]
@@ -82,15 +82,15 @@ class PeekReport(Report):
 
     @property
     def exit(self) -> Exit:
-        """Not all that was asked for: unknown."""
+        """Return unknown if messages may be missing."""
         return Exit.UNKNOWN if self.notes else Exit.CLEAN
 
     def to_json(self) -> str:
-        """A line for each message."""
+        """Return one line for each message."""
         return "\n".join(ascii_json(json.loads(one.model_dump_json())) for one in self.messages)
 
     def render(self, console: Console) -> None:
-        """Two lines for each message, the second one as wide as the terminal."""
+        """Print two lines for each message, the second one cut to the terminal's width."""
         if not self.messages:
             console.print(Text(f"{self.topic}: there is nothing to read."))
         for one in self.messages:
@@ -106,7 +106,7 @@ class PeekReport(Report):
 
 
 def one_line(text: str) -> str:
-    """Text of others, so that it stays in its line and a terminal obeys none of it."""
+    """Escape text of other users, so that it has one line and no control sequences."""
     return printable(text.replace("\r", "\\r").replace("\n", "\\n").replace("\t", "\\t"))
 
 
@@ -127,15 +127,15 @@ def peek(
         ),
     ] = _LATEST,
 ) -> PeekReport:
-    """Some committed messages of a topic, decoded by the version of the schema that each names.
+    """Show some committed messages of a topic, decoded by the schema version that each names.
 
-    Leaves no subscription behind, and waits for nothing: what comes later, or is in an open
-    transaction, is not shown. Of a partitioned topic the messages of all partitions, by the time
-    they were published; TOPIC-partition-3 is one of them. Values without a schema are shown as text
-    when they are UTF-8, else as hexadecimal numbers, as far as the terminal is wide; --json gives
-    all of them, a line for each message.
+    Creates no durable subscription, and does not wait: later messages, and those of open
+    transactions, are not shown. The messages of all partitions are ordered by publish time; one
+    partition is TOPIC-partition-3. Values without a schema are shown as text if they are UTF-8,
+    else in hexadecimal, cut to the terminal's width; --json shows them whole, one line for each
+    message.
 
-    Needs --service-url; for the last messages --admin-url as well, which knows where ledgers begin.
+    Needs --service-url; for the last messages --admin-url as well, to find their ledgers.
 
         eos catalog peek orders
 
@@ -143,69 +143,69 @@ def peek(
 
         eos catalog peek orders-partition-0 --from 1042:17 --json
 
-    Exit codes: 0 shown, also what can't be decoded; 2 something could not be reached, or read in
-    time; 64 wrong options, or no such topic.
+    Exit codes: 0 shown, even if values can't be decoded; 2 something could not be reached, or read
+    in time; 64 wrong options, or no such topic.
     """
     name = TopicName.parse(topic)
     if from_ == _LATEST and not cluster.admin_url:
         raise ConfigurationError(
-            "The last messages of a topic need the admin API, which knows where its ledgers begin.",
+            "The last messages of a topic need the admin API, to find their ledgers.",
             hint="Pass --admin-url http://host:8080, or set EOS_ADMIN_URL; or begin with --from "
-            "earliest, a time or LEDGER:ENTRY, which need none.",
+            "earliest, a time or LEDGER:ENTRY, which don't need it.",
         )
     with cluster.client() as client, must_exist(f"topic {name}"):
         exact = _partitions(client, name)
-        peeking = Peeking(client, number, deadline=time.monotonic() + cluster.timeout_s)
-        _look(cluster, peeking, exact, from_)
+        reader = PeekReader(client, number, deadline=time.monotonic() + cluster.timeout_s)
+        _look(cluster, reader, exact, from_)
         decoder = ValueDecoder(client, name)
-        shown = [_shown(one, decoder) for one in peeking.found]
+        shown = [_shown(one, decoder) for one in reader.found]
     if cluster.as_json:
-        for note in peeking.notes:
+        for note in reader.notes:
             Console(stderr=True).print(Text(note, style="yellow"))
-    return PeekReport(topic=str(name), messages=shown, notes=peeking.notes)
+    return PeekReport(topic=str(name), messages=shown, notes=reader.notes)
 
 
 def _partitions(client: PulsarClient, topic: TopicName) -> list[TopicName]:
     if not client.exists(str(topic)):
-        raise TopicNotFound(f"There is no topic {topic}.")
+        raise TopicNotFound(f"Topic {topic} does not exist.")
     if topic.partition_index is not None:
         return [topic]
     return topic.partitions(client.partition_count(str(topic)))
 
 
-def _look(cluster: Cluster, peeking: Peeking, exact: list[TopicName], where: str) -> None:
-    """Look at each partition.
+def _look(cluster: Cluster, reader: PeekReader, exact: list[TopicName], where: str) -> None:
+    """Read each partition.
 
     Raises:
-        ConfigurationError: ``where`` is no place.
+        ConfigurationError: ``where`` is invalid.
     """
     place, time_ms = _PLACE.fullmatch(where), None
     if place is not None and len(exact) > 1:
         raise ConfigurationError(
-            f"--from {where}: an entry is in one partition, and there are {len(exact)}.",
-            hint=f"Name it: {exact[0]}.",
+            f"--from {where}: an entry belongs to one partition, but the topic has {len(exact)}.",
+            hint=f"Name the partition: {exact[0]}.",
         )
     if place is None and where not in (_LATEST, _EARLIEST):
         try:
             time_ms = parse_time_ms(where)
         except ValueError as error:
             raise ConfigurationError(
-                f"--from: {error}", hint="Or say latest, earliest, or LEDGER:ENTRY."
+                f"--from: {error}", hint="Or use latest, earliest, or LEDGER:ENTRY."
             ) from None
     admin = cluster.admin() if where == _LATEST else None
     for one in exact:
-        if peeking.is_late():
+        if reader.is_late():
             return
         try:
             if admin is not None:
-                peeking.add_newest(one, admin)
+                reader.add_newest(one, admin)
             elif place is not None:
-                peeking.add_oldest(one, MessageId(int(place[1]), int(place[2])))
+                reader.add_oldest(one, MessageId(int(place[1]), int(place[2])))
             else:
-                peeking.add_oldest(one, _start(peeking.client, one, time_ms))
+                reader.add_oldest(one, _start(reader.client, one, time_ms))
         except TopicNotFound:
             if len(exact) == 1:
-                raise  # else a partition that nobody has used yet
+                raise  # else a partition that was never used
 
 
 def _start(client: PulsarClient, topic: TopicName, time_ms: int | None) -> MessageId | None:
@@ -219,7 +219,7 @@ def _start(client: PulsarClient, topic: TopicName, time_ms: int | None) -> Messa
 
 
 def _shown(message: RawMessage, decoder: ValueDecoder) -> PeekedMessage:
-    value = ShownValue(None) if message.problem else decoder.decode(message)
+    value = JsonValue(None) if message.problem else decoder.decode(message)
     key = text_of(message.key)
     partition = message.id.partition
     return PeekedMessage(
@@ -243,6 +243,6 @@ def _moment(time_ms: int | None) -> str | None:
         return None
     try:
         moment = datetime.fromtimestamp(time_ms / 1000, UTC)
-    except (ValueError, OverflowError, OSError):  # a producer may say anything
+    except (ValueError, OverflowError, OSError):  # a producer may set any number
         return f"{time_ms} ms"
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -72,7 +72,7 @@ def test_without_a_cluster_every_verb_says_how_to_name_one(cli, verb):
         (("create", "t", "--schema", "avro"), "--definition FILE.avsc"),
         (("create", "t", "--schema", "key_value"), "Choose one of bytes"),
         (("create", "t", "--definition", "nowhere.avsc"), "nowhere.avsc"),
-        (("create", "t-partition-0"), "belongs to a partition"),
+        (("create", "t-partition-0"), "is the name of a partition"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else value,
 )
@@ -93,7 +93,7 @@ def test_a_definition_that_is_none_is_refused_before_anything_is_made(cli, tmp_p
     ended = cli("create", "t", "--schema", "avro", "--definition", file, *NOWHERE)
     assert (ended.code, "UnicodeDecodeError" in ended.err) == (64, True)
     ended = cli("create", "t", "--schema", "string", "--definition", file, *NOWHERE)
-    assert (ended.code, "has no --definition" in ended.err) == (64, True)
+    assert (ended.code, "takes no --definition" in ended.err) == (64, True)
 
 
 @pytest.mark.parametrize("option", ["--token", "--basic-password"])

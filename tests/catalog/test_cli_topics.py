@@ -122,7 +122,7 @@ def test_drop_asks_for_the_full_name(on_broker, client, name, full, monkeypatch)
     monkeypatch.setattr("sys.stdin", Terminal(f"{name}\n"))
     ended = on_broker("drop", name)
     assert ended.code == 64
-    for word in ("for everybody", "1 entries", "billing", "1 messages"):
+    for word in ("for all users", "1 entries", "billing", "1 unacknowledged messages"):
         assert word in ended.err
     assert client.exists(full)
     monkeypatch.setattr("sys.stdin", Terminal(f" {full}\n"))
@@ -140,7 +140,7 @@ def test_drop_does_nothing_where_nobody_can_be_asked_or_another_name_is_given(
     assert (ended.code, f"--confirm {full}" in ended.err) == (64, True)
     for confirm in (name, f"{full}x", full.upper(), "", "yes"):
         ended = on_broker("drop", name, "--confirm", confirm)
-        assert (ended.code, "for everybody" in ended.err) == (64, True)
+        assert (ended.code, "for all users" in ended.err) == (64, True)
     monkeypatch.setattr("sys.stdin", Terminal(""))
     assert on_broker("drop", name).code == 1
     assert client.exists(full)

@@ -21,6 +21,6 @@ def test_a_session_that_ends_leaves_nothing_to_the_next_one_and_the_process_ends
 def test_spark_connect_is_told_what_it_has_instead():
     (line,) = run_connect_job("tests.catalog.sessions_job", "connect").splitlines()
     assert line == (
-        "Spark Connect has no place for a catalog: only a classic session has. "
-        "PulsarCatalog.register makes tables there too."
+        "A catalog can't be mounted with Spark Connect, only in a classic session. "
+        "Use PulsarCatalog.register, which makes tables there, too."
     )

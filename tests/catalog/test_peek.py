@@ -13,9 +13,9 @@ import pytest
 from pulsar.schema import AvroSchema, Integer, JsonSchema, Record, String
 
 from eos.admin import AdminClient, Ledger
-from eos.catalog import _peeking
-from eos.catalog._peeking import RawMessage, _backwards
-from eos.catalog._values_shown import ValueDecoder
+from eos.catalog import _peek_reader
+from eos.catalog._json_values import ValueDecoder
+from eos.catalog._peek_reader import RawMessage, _backwards
 from eos.client import Bounds, PulsarClient
 from eos.ids import MessageId, TopicName
 from eos.standalone import PulsarStandalone
@@ -270,7 +270,7 @@ def test_no_subscription_stays(on_broker, pulsar_standalone, client, name):
 
 def test_what_is_held_has_a_bound_and_it_is_said(on_broker, client, name, monkeypatch):
     fill(client, name, 20)
-    monkeypatch.setattr(_peeking, "MAX_BYTES", 3 << 20)
+    monkeypatch.setattr(_peek_reader, "MAX_BYTES", 3 << 20)
     with client.producer(name) as producer:
         for number in range(4):
             producer.send(str(number).encode() * (1 << 20))
@@ -288,7 +288,7 @@ def test_a_value_that_is_too_long_to_be_shown_is_named(on_broker, client, name):
         before, long, behind = ended.json_lines
         assert (ended.code, before["value"], behind["value"]) == (0, "before", "behind")
         assert (long["value"], long["value_hex"]) == (None, None)
-        assert long["problem"] == "Its value of 52,428,800 bytes is too long to be shown."
+        assert long["problem"] == "The value of 52,428,800 bytes is too long to be shown."
 
 
 def test_values_that_become_too_much_once_they_are_decoded_are_named():
@@ -303,7 +303,7 @@ def test_values_that_become_too_much_once_they_are_decoded_are_named():
     shown = [decoder.decode(message) for _ in range(3)]
     assert shown[0].value == {"a": [0] * 400_000}
     assert [(one.value, one.problem) for one in shown[1:]] == [
-        (None, "It is too much to be shown, once it is decoded.")
+        (None, "The decoded value is too large to be shown.")
     ] * 2
 
 
@@ -312,7 +312,7 @@ def test_what_takes_too_long_ends_and_says_so(on_broker, client, name, monkeypat
     for looks in range(6):
         clock = iter([0.0] * looks)
         stopped = SimpleNamespace(monotonic=lambda clock=clock: next(clock, float("inf")))
-        monkeypatch.setattr(_peeking, "time", stopped)
+        monkeypatch.setattr(_peek_reader, "time", stopped)
         for where in ("latest", "earliest"):
             ended = on_broker("peek", name, "-n", 5, "--from", where, "--json")
             if ended.code == 0:

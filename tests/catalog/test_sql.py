@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from eos import PulsarCatalog
-from eos.catalog._bound import bound_source
+from eos.catalog._bound_source import bound_source
 from eos.client import PulsarClient
 from eos.errors import ConfigurationError
 from eos.standalone import PulsarStandalone
@@ -81,13 +81,13 @@ def test_an_insert_says_how_many_rows_it_wrote_and_warns_without_a_key(
         ("METADATA", "true", r"register\(topic, table='...', metadata=\['__key'\]\)"),
         ("schema", "string", r"register\(topic, table='...', schema='string'\)"),
         ("schema.definition", "{}", r"register\(topic, table='...', schema.definition='{}'\)"),
-        ("topic", "another", "Name the table of that topic"),
-        ("topics_pattern", "public/default/.*", "Name the table of that topic"),
+        ("topic", "another", "Use the table of that topic"),
+        ("topics_pattern", "public/default/.*", "Use the table of that topic"),
     ],
 )
 def test_what_makes_a_table_what_it_is_is_no_option_of_a_statement(option, value, says):
     source = bound_source("a_table", {"topic": "t", "schema": "auto"}, None, ())
-    with pytest.raises(ConfigurationError, match=rf"{option} is the table's.*{says}"):
+    with pytest.raises(ConfigurationError, match=rf"{option} belongs to the table.*{says}"):
         source({option: value})
     for same in ({"schema": "AUTO"}, {"metadata": "false"}, {"startingTime": "1"}):
         source(same)
@@ -102,7 +102,7 @@ def test_a_statement_that_would_change_its_table_is_refused_by_both_kinds(
             f"SELECT * FROM {table} WITH (metadata='true')",
             f"INSERT INTO {table} WITH (topic='another') VALUES (binary('b'))",
         ):
-            with pytest.raises(PySparkException, match="is the table's, and no statement can"):
+            with pytest.raises(PySparkException, match="belongs to the table and can't be changed"):
                 spark.sql(statement).collect()
 
 

@@ -22,8 +22,8 @@ from pulsar import schema as plain
 
 from eos import AvroSchema as SinkAvro
 from eos import KeyValueSchema, PulsarSink
-from eos.catalog._peeking import Peeking
-from eos.catalog._values_shown import ValueDecoder
+from eos.catalog._json_values import ValueDecoder
+from eos.catalog._peek_reader import Peeking
 from eos.client import PulsarClient
 from eos.errors import IncompatibleSchema
 from eos.ids import TopicName

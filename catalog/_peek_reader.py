@@ -1,7 +1,7 @@
-"""The first or the last committed messages of a topic, without a subscription that stays.
+"""Reads the first or the last committed messages of a topic, without a durable subscription.
 
-What a broker delivers is committed: nothing of an aborted transaction, nothing at or behind an open
-one. So nothing here waits for what is not readable yet: it reads to where the topic ends now.
+A broker delivers only committed messages: none of aborted transactions, and none from the first
+entry of an open one on. Reading ends where the topic ends now; it does not wait for more.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from eos.ids import EntryPlace, MessageId, TopicName
 from eos.wire.batch import object_bytes
 
 MAX_BYTES: Final = 16 * 1024 * 1024
-"""Of the messages that are held; twice as many while two partitions are merged. As JSON a byte may
-take six, several times over."""
+"""Total size of the messages in memory; twice that while two partitions are merged. In JSON a byte
+may take six, several times."""
 
 MAX_VALUE_BYTES: Final = 8 * 1024 * 1024
-"""Of a value that is shown: brokers take messages of 5 MiB by default, compressed."""
+"""Size of a value that is shown: brokers accept messages of 5 MiB by default, compressed."""
 
 _MOST_AT_FIRST: Final = 100
-"""Entries to look at first: there may be thousands of messages in each."""
+"""Entries to read at first: each may have thousands of messages."""
 
 _COLUMNS: Final = (
     "value", "key", "publish_time", "properties", "producer_name", "schema_version",
@@ -42,9 +42,9 @@ _COLUMNS: Final = (
 class RawMessage:
     """A message as it is stored.
 
-    ``problem``: why an entry can't be opened, which may have several messages, or a value is not
-    shown. ``clock``: by which the partitions of a topic are merged: no message's is below an
-    earlier one's of its partition.
+    ``problem``: why an entry, which may have several messages, can't be decoded, or why a value is
+    not shown. ``clock``: the order in which the partitions of a topic are merged; it never
+    decreases in a partition.
     """
 
     id: MessageId
@@ -59,18 +59,18 @@ class RawMessage:
 
     @property
     def size(self) -> int:
-        """What it takes here, about."""
+        """Its approximate size in memory."""
         return object_bytes(self.value, self.key, self.properties)
 
 
 @dataclass
-class Peeking:
-    """Messages of one topic, partition by partition, the newest ``count`` or the oldest.
+class PeekReader:
+    """Reads the newest or the oldest ``count`` messages of a topic, partition by partition.
 
     Attributes:
-        deadline: on the clock of ``time.monotonic``: what is found by then is all.
-        found: in the order of their clocks.
-        notes: why it may not be all that was asked for.
+        deadline: when to stop, by ``time.monotonic``.
+        found: the messages, in the order of their clocks.
+        notes: why messages may be missing.
     """
 
     client: PulsarClient
@@ -80,10 +80,10 @@ class Peeking:
     notes: list[str] = field(default_factory=list)
 
     def add_oldest(self, topic: TopicName, start: MessageId | None) -> None:
-        """Look at the exact ``topic`` from ``start`` on.
+        """Read the exact ``topic`` from ``start`` on.
 
         Raises:
-            TopicNotFound: there is no such topic.
+            TopicNotFound: it does not exist.
             EosError: it can't be read.
         """
         last = self._bounds(topic).last_id
@@ -97,10 +97,10 @@ class Peeking:
         self.found = self._fitting(self._merged(held), newest=False)
 
     def add_newest(self, topic: TopicName, admin: AdminClient) -> None:
-        """Look at the end of the exact ``topic``.
+        """Read the end of the exact ``topic``.
 
         Raises:
-            TopicNotFound: there is no such topic.
+            TopicNotFound: it does not exist.
             EosError: it can't be read.
         """
         bounds = self._bounds(topic)
@@ -115,8 +115,8 @@ class Peeking:
     def _go_back(
         self, topic: TopicName, start: EntryPlace, end: EntryPlace, held: list[RawMessage]
     ) -> bool:
-        """Put the messages between two places in front of ``held``, or as many of the last ones as
-        are wanted; whether more are, that lie before."""
+        """Insert the messages between two places before ``held``, or as many of the last ones as
+        are wanted. Return whether earlier messages are wanted, too."""
         newer: deque[RawMessage] = deque()
         size, is_full = sum(one.size for one in held), False
         wanted = self.count - len(held)
@@ -128,7 +128,7 @@ class Peeking:
                 is_full = True
                 size -= newer.popleft().size
         if self.is_late():
-            return False  # what has come is not the last of it
+            return False  # the last messages of the span have not arrived
         held[:0] = newer
         return not is_full and len(held) < self.count
 
@@ -139,9 +139,10 @@ class Peeking:
         last: MessageId | None,
         of_each_batch: int | None = None,
     ) -> Iterator[RawMessage]:
-        """What lies between, in order; of each entry that can't be opened its place and why.
+        """Yield the messages between two places, in order; for entries that can't be decoded, their
+        place and the reason.
 
-        ``of_each_batch``: only so many of its last ones are wanted.
+        ``of_each_batch``: how many of a batch's last messages are wanted; None: all.
         """
         while last is not None and (start is None or start.place <= last.place):
             with self.client.reader(str(topic), start=start, columns=_COLUMNS) as reader:
@@ -154,11 +155,11 @@ class Peeking:
                     return
                 except ProtocolError as error:
                     reason, start = error.message, reader.next_id
-            odd = self._next_place(topic, start)
-            if self.is_late() or odd is None or odd > last.place:
+            bad = self._next_place(topic, start)
+            if self.is_late() or bad is None or bad > last.place:
                 return
-            yield RawMessage(_id(odd, topic), problem=reason)
-            start = MessageId(odd[0], odd[1] + 1)
+            yield RawMessage(_id(bad, topic), problem=reason)
+            start = MessageId(bad[0], bad[1] + 1)
 
     def _next_place(self, topic: TopicName, start: MessageId | None) -> EntryPlace | None:
         with self.client.entry_reader(str(topic), start) as reader:
@@ -180,7 +181,7 @@ class Peeking:
         return list(heapq.merge(self.found, timed, key=lambda one: one.clock))
 
     def _fitting(self, messages: list[RawMessage], *, newest: bool) -> list[RawMessage]:
-        """Of too many, those that were asked for, as far as there is room."""
+        """Return the wanted messages, as far as they fit in memory."""
         kept: list[RawMessage] = []
         size = 0
         for one in reversed(messages) if newest else messages:
@@ -192,14 +193,14 @@ class Peeking:
 
     def _is_too_much(self, size: int) -> bool:
         if size > MAX_BYTES:
-            self._note(f"More than {MAX_BYTES >> 20} MiB of messages: the others are left out.")
+            self._note(f"More than {MAX_BYTES >> 20} MiB of messages: the rest is left out.")
         return size > MAX_BYTES
 
     def is_late(self) -> bool:
-        """Whether the time is over; then a note says so."""
+        """Whether the deadline has passed; then it adds a note."""
         is_late = time.monotonic() > self.deadline
         if is_late:
-            self._note("Not all was read in time: give --timeout-s more.")
+            self._note("Not all messages were read in time: increase --timeout-s.")
         return is_late
 
     def _note(self, text: str) -> None:
@@ -210,8 +211,8 @@ class Peeking:
 def _backwards(
     ledgers: Sequence[Ledger], bounds: Bounds, entries: int
 ) -> Iterator[tuple[EntryPlace, EntryPlace]]:
-    """Spans of a topic, both ends included, from its end to its beginning: of ``entries`` entries
-    at first, of twice as many each time, as there may be aborted ones among them."""
+    """Yield spans of a topic (both ends inclusive) from its end to its beginning: of ``entries``
+    entries at first, then of twice as many each time, because some may be aborted."""
     assert bounds.last_id is not None
     last = bounds.last_id
     for ledger in reversed(ledgers):
@@ -227,7 +228,7 @@ def _backwards(
 
 def _rows(batch: pa.RecordBatch, topic: TopicName) -> Iterator[RawMessage]:
     columns = {name: batch.column(name) for name in _COLUMNS}
-    # A peer's time may be beyond what Python's can be.
+    # A producer's time may be out of the range of Python's datetime.
     columns["publish_time"] = columns["publish_time"].cast(pa.int64())
     sizes = pc.binary_length(columns["value"])
     for row in range(batch.num_rows):
@@ -246,7 +247,7 @@ def _rows(batch: pa.RecordBatch, topic: TopicName) -> Iterator[RawMessage]:
             properties=tuple(one["properties"] or ()),
             producer_name=one["producer_name"] or "",
             schema_version=one["schema_version"],
-            problem=None if is_shown else f"Its value of {size:,} bytes is too long to be shown.",
+            problem=None if is_shown else f"The value of {size:,} bytes is too long to be shown.",
         )
 
 

@@ -1,4 +1,4 @@
-"""Names as users type them."""
+"""Arguments of the verbs: topics and namespaces."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TopicGiven = Annotated[
 
 
 def namespace_of(text: str) -> str:
-    """``tenant/namespace``, when that is what it is.
+    """Check that ``text`` is ``tenant/namespace``, and return it.
 
     Raises:
         ConfigurationError: it is something else.
@@ -28,14 +28,15 @@ def namespace_of(text: str) -> str:
         found = ""
     if found != text:
         raise ConfigurationError(
-            f"{text[:200]!r} is no namespace.", hint="Write TENANT/NAMESPACE: public/default."
+            f"{text[:200]!r} is not a namespace.",
+            hint="Write TENANT/NAMESPACE, for example public/default.",
         )
     return found
 
 
 @contextmanager
-def must_exist(what: str) -> Iterator[None]:
-    """What a user names and is not there is a wrong option.
+def must_exist(thing: str) -> Iterator[None]:
+    """Convert ``TopicNotFound`` to a wrong option: the user named ``thing``, which does not exist.
 
     Raises:
         ConfigurationError: instead of ``TopicNotFound``.
@@ -44,5 +45,5 @@ def must_exist(what: str) -> Iterator[None]:
         yield
     except TopicNotFound:
         raise ConfigurationError(
-            f"There is no {what}.", hint="`eos catalog list` shows what there is."
+            f"There is no {thing}.", hint="List existing ones with `eos catalog list`."
         ) from None

@@ -1,7 +1,7 @@
-"""A data source for one topic, with its options bound in: Spark keeps none for a table.
+"""A data source with the options of one topic, because Spark keeps no options of a table.
 
-``CREATE TABLE ... USING pulsar OPTIONS (...)`` loses them (measured, PySpark 4.2). What Spark does
-hand over for a table are properties of its own, which are no options of ours.
+``CREATE TABLE ... USING pulsar OPTIONS (...)`` loses them (measured, PySpark 4.2). Spark passes
+only its own properties of a table, which are not options of the source.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _OF_TABLE: Final = {
     "topic": "", "topics": "", "topicspattern": "",
     "schema": "bytes", "schemadefinition": "", "metadata": "false",
 }  # fmt: skip
-"""What makes a table what it is, with its default. A statement that gave another value would read
-another topic, or bytes, by the columns of this one; of ``metadata`` nothing would be seen."""
+"""Options that define a table, with their defaults. A statement with another value would read
+another topic, or bytes, with the columns of this table; ``metadata`` would have no effect."""
 
 
 def bound_source(
@@ -37,12 +37,12 @@ def bound_source(
     *,
     no_jobs: str | None = None,
 ) -> type[PulsarDataSource]:
-    """A data source that Spark knows as ``name``.
+    """Make a data source with the format name ``name``.
 
     Args:
-        reading: its options for reading. ``writing``: those for writing; None: it is read only.
-        metadata: the columns beside the value's, of the message's own.
-        no_jobs: why only streams, and no batch job, may write to it.
+        reading: its options for reading. ``writing``: those for writing; None: read only.
+        metadata: the message's own columns that it has.
+        no_jobs: why batch jobs may not write to it, only streams; None: they may.
     """
 
     class BoundSource(PulsarDataSource):
@@ -52,11 +52,11 @@ def bound_source(
 
         def __init__(self, options: dict[str, str]) -> None:
             self._given = {k: v for k, v in options.items() if k.lower() not in _OF_SPARK}
-            _check_are_of_a_statement(self._given, reading)
+            _check_statement_options(self._given, reading)
             super().__init__(_merged(reading, self._given))
 
         def schema(self) -> StructType:
-            _check_are_columns(metadata)
+            _check_metadata(metadata)
             found = super().schema()
             hidden = set(self.OF_MALFORMED) - set(metadata)
             return StructType([field for field in found.fields if field.name not in hidden])
@@ -67,7 +67,7 @@ def bound_source(
         def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
             if no_jobs is not None:
                 raise ConfigurationError(no_jobs)
-            # Of a table without columns of the message, all are the value's.
+            # Without the message's own columns, all columns of the table are the value's.
             self.options = {"metadata": str(bool(metadata))} | self._for_writing()
             return super().writer(schema, overwrite)
 
@@ -80,42 +80,44 @@ def bound_source(
         def _for_writing(self) -> dict[str, str]:
             if writing is None:
                 raise ConfigurationError(
-                    "This table can only be read: its catalog has no commit log.",
-                    hint="Give one: PulsarCatalog(spark, ..., commit_log='/data/eos').",
+                    "This table is read only: its catalog has no commit log.",
+                    hint="Set one: PulsarCatalog(spark, ..., commit_log='/data/eos').",
                 )
             return _merged(writing, self._given)
 
     return BoundSource
 
 
-def _check_are_of_a_statement(given: Mapping[str, str], bound: Mapping[str, str]) -> None:
-    """Spark has the table's columns from before the statement, whatever its options say."""
+def _check_statement_options(given: Mapping[str, str], bound: Mapping[str, str]) -> None:
+    """Check that a statement does not change the options that define the table: Spark has its
+    columns already."""
     known = _OF_TABLE | {plain(name): value for name, value in bound.items()}
     for name, value in given.items():
         option = plain(name)
         if option not in _OF_TABLE or known[option].lower() == value.lower():
             continue
         if option.startswith("topic"):
-            hint = "Name the table of that topic."
+            hint = "Use the table of that topic."
         else:
             example = "metadata=['__key']" if option == "metadata" else f"{name}={value[:40]!r}"
-            hint = f"Register it once more: PulsarCatalog.register(topic, table='...', {example})."
+            hint = f"Register another table: PulsarCatalog.register(topic, table='...', {example})."
         raise ConfigurationError(
-            f"Option {name} is the table's, and no statement can change it.",
+            f"Option {name} belongs to the table and can't be changed by a statement.",
             hint=f"{hint} Or use spark.read.format('pulsar').",
         )
 
 
-def _check_are_columns(names: Sequence[str]) -> None:
+def _check_metadata(names: Sequence[str]) -> None:
     known = PulsarDataSource.OWN_COLUMNS
     if unknown := set(names) - {*known, *PulsarDataSource.OF_MALFORMED}:
         raise ConfigurationError(
-            f"metadata: there is no column {', '.join(sorted(unknown))}; there are "
+            f"metadata: unknown column {', '.join(sorted(unknown))}; choose from "
             f"{', '.join(known)}."
         )
 
 
 def _merged(bound: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
-    """What a statement gives goes before what is bound; Spark writes its names in lower case."""
-    said = {name.lower() for name in given}
-    return {name: value for name, value in bound.items() if name.lower() not in said} | {**given}
+    """Merge options; those of a statement, whose names are in lower case, override the table's."""
+    overridden = {name.lower() for name in given}
+    kept = {name: value for name, value in bound.items() if name.lower() not in overridden}
+    return kept | {**given}

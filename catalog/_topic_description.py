@@ -1,4 +1,4 @@
-"""What is told of a topic."""
+"""The description of a topic."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from eos.wire.commands import SchemaInfo, SchemaType
 
 @dataclass(frozen=True)
 class PartitionSize:
-    """What one partition holds, or a topic that has none. ``entries``: a batch of messages is one,
-    and so is a marker of a transaction."""
+    """The size of one partition, or of an unpartitioned topic. ``entries``: batches of messages and
+    markers of transactions."""
 
     topic: str
     entries: int
@@ -24,14 +24,14 @@ class PartitionSize:
 
 @dataclass(frozen=True)
 class TopicDescription:
-    """A topic, as the broker knows it.
+    """A topic: its schema, partitions, sizes, backlog, retention and subscriptions.
 
     Attributes:
-        partitions: 0: it is not partitioned.
+        partitions: 0 if it is not partitioned.
         schema_type: ``avro``, ``json``, ``string`` and so on; ``bytes`` without a schema.
-        schema_version: the newest one's, counted from 0; None without a schema.
-        schema_text: the registry's definition; "" where the type says all.
-        stats: what it holds, and its subscriptions with their backlog.
+        schema_version: of the newest schema, counted from 0; None without a schema.
+        schema_text: the registered definition; "" if the type alone defines it.
+        stats: its size and users, and its subscriptions with their backlog.
         sizes: of each partition, in order.
     """
 
@@ -46,10 +46,10 @@ class TopicDescription:
 
 
 def describe(client: PulsarClient, admin: AdminClient, topic: TopicName) -> TopicDescription:
-    """Ask for everything.
+    """Describe ``topic``.
 
     Raises:
-        TopicNotFound: there is no such topic.
+        TopicNotFound: it does not exist.
         EosError: the broker refuses, or does not answer.
     """
     partitions = client.partition_count(str(topic))
@@ -70,7 +70,7 @@ def describe(client: PulsarClient, admin: AdminClient, topic: TopicName) -> Topi
 def _size(admin: AdminClient, exact: TopicName) -> PartitionSize:
     try:
         ledgers = admin.ledgers(exact)
-    except TopicNotFound:  # a partition that nobody has used yet
+    except TopicNotFound:  # a partition that was never used
         ledgers = []
     return PartitionSize(
         str(exact), sum(one.entries for one in ledgers), sum(one.bytes for one in ledgers)
@@ -78,16 +78,16 @@ def _size(admin: AdminClient, exact: TopicName) -> PartitionSize:
 
 
 def users_of(stats: TopicStats) -> list[str]:
-    """Who uses a topic now, in words: they keep it from being dropped."""
+    """Return the current users of a topic, which can't be dropped while it has some, in words."""
     found = [(stats.producers, "producer", ""), (stats.readers, "reader", "")]
     found += [(one.consumers, "consumer", f" of {one.name}") for one in stats.subscriptions]
     return [
-        f"{count} {what}{'s' if count > 1 else ''}{whose}" for count, what, whose in found if count
+        f"{count} {kind}{'s' if count > 1 else ''}{whose}" for count, kind, whose in found if count
     ]
 
 
 def type_name(info: SchemaInfo | None) -> str:
-    """As the options of source and sink call it."""
+    """Return the name of a schema's type in the options of source and sinks."""
     if info is None or info.type == SchemaType.NONE:
         return "bytes"
     try:

@@ -1,4 +1,4 @@
-"""Values of messages as JSON, each by the version of the schema that it names."""
+"""Converts values of messages to JSON, each by the schema version that its message names."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from eos.catalog._describe import type_name
-from eos.catalog._peeking import RawMessage
+from eos.catalog._peek_reader import RawMessage
+from eos.catalog._topic_description import type_name
 from eos.client import PulsarClient
 from eos.errors import IncompatibleSchema
 from eos.ids import TopicName
@@ -25,20 +25,20 @@ from eos.wire.calendar_text import calendar_text
 from eos.wire.commands import SchemaInfo, SchemaType
 
 MAX_SHOWN_BYTES: Final = 16 * 1024 * 1024
-"""Of all values of a topic that are shown, once they are decoded: a few bytes may become much."""
+"""Total size of a topic's decoded values: a few bytes may decode to many."""
 
 _ITEM_BYTES: Final = 32
-"""Counted for each value, list, record and item, besides its bytes: what Python makes of it."""
+"""Added for each value, list, record and item: the size of Python's object."""
 
 
 @dataclass(frozen=True)
-class ShownValue:
-    """A value that JSON can hold.
+class JsonValue:
+    """A value that JSON can represent.
 
     Attributes:
-        value: of numbers, texts, lists and objects; None also where ``hex`` says what it is.
-        hex: of bytes that are no text.
-        schema_type, schema_version: what it was decoded by.
+        value: numbers, texts, lists and objects; None if ``hex`` has the value.
+        hex: bytes that are not text.
+        schema_type, schema_version: of the schema that decoded it.
         problem: why it could not be decoded; then it is shown as bytes.
     """
 
@@ -50,10 +50,10 @@ class ShownValue:
 
 
 class ValueDecoder:
-    """Decodes the values of one topic. Asks the registry once for each version.
+    """Decodes the values of one topic. Each version is looked up in the registry once.
 
-    Messages that name no version of the topic's schema are shown as bytes, as Java's
-    ``AUTO_CONSUME`` gives them: nobody says what they are.
+    Messages that name no version of the topic's schema are shown as bytes, as by Java's
+    ``AUTO_CONSUME``: their schema is unknown.
     """
 
     def __init__(self, client: PulsarClient, topic: TopicName) -> None:
@@ -63,11 +63,11 @@ class ValueDecoder:
         self._readers: dict[SchemaInfo, ValueReader] = {}
         self._left = MAX_SHOWN_BYTES
 
-    def decode(self, message: RawMessage) -> ShownValue:
-        """The value of ``message``.
+    def decode(self, message: RawMessage) -> JsonValue:
+        """Decode the value of ``message``.
 
         Raises:
-            EosError: the registry can't be asked.
+            EosError: the registry can't be queried.
         """
         named = message.schema_version or b""
         version = self._version(named)
@@ -80,9 +80,9 @@ class ValueDecoder:
             schema_version=version.number,
         )
 
-    def _decoded(self, message: RawMessage, version: SchemaVersion) -> ShownValue:
+    def _decoded(self, message: RawMessage, version: SchemaVersion) -> JsonValue:
         if message.value is None and version.info.type != SchemaType.KEY_VALUE:
-            return ShownValue(None)
+            return JsonValue(None)
         try:
             reader = self._reader(version)
             values, keys = (pa.array([one], pa.binary()) for one in (message.value, message.key))
@@ -95,12 +95,12 @@ class ValueDecoder:
         self._left -= (size := sum(_size(one) for one in columns.columns))
         if self._left < 0:
             self._left += size
-            return ShownValue(None, problem="It is too much to be shown, once it is decoded.")
+            return JsonValue(None, problem="The decoded value is too large to be shown.")
         scalars = {name: columns.column(n)[0] for n, name in enumerate(columns.schema.names)}
         if reader.is_record:
-            return ShownValue({name: plain(one) for name, one in scalars.items()})
+            return JsonValue({name: plain(one) for name, one in scalars.items()})
         (only,) = scalars.values()
-        return _as_bytes(only.as_py()) if pa.types.is_binary(only.type) else ShownValue(plain(only))
+        return _as_bytes(only.as_py()) if pa.types.is_binary(only.type) else JsonValue(plain(only))
 
     @cached_property
     def _has_schema(self) -> bool:
@@ -123,7 +123,7 @@ class ValueDecoder:
 
 
 def _size(array: pa.Array) -> int:
-    """What ``plain`` makes of ``array`` takes, about."""
+    """Return the approximate size of the result of ``plain``."""
     kind, types = array.type, pa.types
     inner: list[pa.Array] = []
     if types.is_struct(kind):
@@ -136,13 +136,13 @@ def _size(array: pa.Array) -> int:
     return own + _ITEM_BYTES * len(array) + sum(_size(one) for one in inner)
 
 
-def _as_bytes(data: bytes | None, problem: str | None = None) -> ShownValue:
+def _as_bytes(data: bytes | None, problem: str | None = None) -> JsonValue:
     text = text_of(data)
-    return ShownValue(text, data.hex() if data and text is None else None, problem=problem)
+    return JsonValue(text, data.hex() if data and text is None else None, problem=problem)
 
 
 def text_of(data: bytes | None) -> str | None:
-    """Bytes as text, when they are UTF-8; with zeros among them they are a number, most likely."""
+    """Return bytes as text if they are UTF-8. Bytes with zeros are most likely a number."""
     if data is None or b"\0" in data:
         return None
     try:
@@ -152,8 +152,8 @@ def text_of(data: bytes | None) -> str | None:
 
 
 def plain(scalar: pa.Scalar) -> Any:
-    """A value of Arrow as JSON has it: days, moments and decimals as text, bytes as text or 0x...,
-    numbers that are none as text."""
+    """Convert an Arrow value for JSON: dates, times and decimals to text, bytes to text or 0x...,
+    NaN and infinity to text."""
     kind, types = scalar.type, pa.types
     if not scalar.is_valid:
         return None
@@ -171,6 +171,6 @@ def plain(scalar: pa.Scalar) -> Any:
         (text,) = calendar_text(pa.array([scalar.value], kind)).to_pylist()
         return f"{text}Z" if types.is_timestamp(kind) and kind.tz else text
     if types.is_temporal(kind) or types.is_decimal(kind):
-        return scalar.cast(pa.string()).as_py()  # Python's have less room
+        return scalar.cast(pa.string()).as_py()  # Python's types have a smaller range
     value = scalar.as_py()
     return value if not isinstance(value, float) or math.isfinite(value) else str(value)

@@ -1,4 +1,4 @@
-"""What a topic is called in Spark, whose names are of letters, digits and ``_``, in lower case."""
+"""The names of topics in Spark: lower case letters, digits and ``_``."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _MAX_CHARS: Final = 60
 
 
 def database_of(namespace: str) -> str:
-    """``public_default`` of ``public/default``."""
+    """Return ``public_default`` for ``public/default``."""
     return _plain(namespace)
 
 
 def table_of(topic: TopicName) -> str:
-    """``orders_x`` of ``orders-x``. Two topics may have the same: they need names of their own."""
+    """Return ``orders_x`` for ``orders-x``. Two topics may have the same name."""
     return _plain(topic.local)
 
 
 def source_of(topic: TopicName) -> str:
-    """What the topic's own data source is called: no other topic's is the same."""
+    """Return the unique name of the topic's data source."""
     digest = hashlib.sha256(str(topic).encode()).hexdigest()[:_DIGITS]
     return f"pulsar_{_plain(topic.local)[:_MAX_CHARS]}_{digest}"
 
