@@ -19,7 +19,7 @@ from eos.cli.access_options import ACCESS
 from eos.recovery.cli import app as recovery
 from eos.sinks.options import DeltaSinkOptions, PulsarSinkOptions, WriterOptions
 from eos.sinks.options._writer import _NOT_HERE
-from eos.sources._options import SourceOptions
+from eos.sources._source_options import SourceOptions
 from tests.support.checkout import ROOT
 
 REQUIRED = "required"
