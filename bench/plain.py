@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 
 from eos.client.worker_cache import ClientOptions, kept_client
 from eos.ids import TopicName
-from eos.sinks.columns import select_columns
+from eos.sinks.dataframe_columns import select_columns
 from eos.spark_worker import disable_delayed_acks, freeze_imports
 from eos.transport.auth import Auth
 from eos.wire.batch import Rows, encode_batches

@@ -1,6 +1,6 @@
 """Converts Arrow batches to the columns of messages, for the Data Source writer.
 
-It gets batches, not a DataFrame, so Spark's SQL can't do what ``eos.sinks.columns`` has it do.
+It gets batches, not a DataFrame, so the SQL of ``eos.sinks.dataframe_columns`` can't be used.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eos.sinks._json_text import json_text
-from eos.sinks.columns import Layout
+from eos.sinks.dataframe_columns import Layout
 
 
 def message_columns(batch: pa.RecordBatch, layout: Layout) -> pa.RecordBatch:

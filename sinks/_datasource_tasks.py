@@ -31,7 +31,7 @@ from eos.sinks._arrow_columns import message_columns
 from eos.sinks._open_log import log_is_there, open_log
 from eos.sinks._pulsar_output import PulsarOutput
 from eos.sinks._task import WriteTask, spark_partition
-from eos.sinks.columns import Layout
+from eos.sinks.dataframe_columns import Layout
 from eos.sinks.options import WriterOptions
 from eos.spark_worker import disable_delayed_acks, freeze_imports
 from eos.steps import TaskStep

@@ -15,9 +15,9 @@ from eos import failpoints
 from eos.delta.files import StagedFile
 from eos.delta.staging import StagingTarget, stage
 from eos.errors import EosError
-from eos.sinks._text_row import text_row
 from eos.spark_worker import disable_delayed_acks, freeze_imports
 from eos.steps import TaskStep
+from eos.wire.from_python import text_row
 
 REPORT_SCHEMA: Final = StructType().add("files", StringType()).add("error", StringType())
 """The columns of a task's result: one row, JSON."""

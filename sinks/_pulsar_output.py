@@ -19,7 +19,7 @@ from eos.sinks._changed_columns import ChangedColumns
 from eos.sinks._jobs import tagged_jobs
 from eos.sinks._progress import warn_of_lost_topic, warn_of_new_topic, wrote_to
 from eos.sinks._task import SUMMARY_SCHEMA, WriteTask
-from eos.sinks.columns import Layout, layout_of, select_columns
+from eos.sinks.dataframe_columns import Layout, layout_of, select_columns
 from eos.sinks.options import PulsarSinkOptions
 from eos.sinks.output import Begun, Output, Write
 from eos.task_report import TaskSummary

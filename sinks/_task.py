@@ -29,7 +29,6 @@ from eos.pulsar.roll_call import AnsweredBefore, RollCall
 from eos.sinks._creation import TopicCreation
 from eos.sinks._message_rows import message_rows
 from eos.sinks._schemas import TaskSchemas
-from eos.sinks._text_row import text_row
 from eos.sinks._topics import TaskTopics
 from eos.spark_worker import disable_delayed_acks, freeze_imports
 from eos.steps import TaskStep
@@ -48,6 +47,7 @@ from eos.wire.batch import (
     partitions_for_keys,
     with_chosen,
 )
+from eos.wire.from_python import text_row
 
 if TYPE_CHECKING:
     from eos.schemas import Schema  # costs a new worker 36 ms, and few need it

@@ -24,10 +24,10 @@ from pyspark.sql.types import StructType
 
 from eos.errors import EosError, Fatal, InDoubt
 from eos.protocol import BATCH, Skip
-from eos.sinks._checkpoint import planned_at, query_id_of
+from eos.sinks._checkpoint_files import planned_at, query_id_of
 from eos.sinks._datasource_tasks import EpochName, TaskReport, Writing, running_epoch
 from eos.sinks._progress import log_job, warn_of_other_rows, warn_of_skipped_key
-from eos.sinks.columns import layout_of
+from eos.sinks.dataframe_columns import layout_of
 from eos.sinks.options import WriterOptions
 
 logger = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from eos import spark_worker
 from eos.delta.staging import StagingTarget
 from eos.sinks._datasource_tasks import Writing
 from eos.sinks._delta_task import StageTask
-from eos.sinks.columns import layout_of
+from eos.sinks.dataframe_columns import layout_of
 from eos.sinks.options import WriterOptions
 from eos.sources._row_format import row_format, schema_of_source
 from eos.sources._source_options import SourceOptions

@@ -61,6 +61,12 @@ def maps_column(items: Sequence[Mapping[str, str] | None]) -> pa.MapArray:
     return pa.Array.from_buffers(PROPERTIES, len(items), [there, offsets], nulls, 0, [entries])
 
 
+def text_row(**texts: str | None) -> pa.RecordBatch:
+    """Make a batch of one row, with a column for each text."""
+    columns = [bytes_column([text], pa.string()) for text in texts.values()]
+    return pa.RecordBatch.from_arrays(columns, list(texts))
+
+
 def _validity(items: Sequence[Any]) -> tuple[pa.Buffer | None, int]:
     """Which items are there, a bit for each, and how many are not; no bits when all are."""
     nulls = sum(item is None for item in items)

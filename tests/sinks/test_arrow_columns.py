@@ -9,7 +9,7 @@ import pytest
 
 from eos.schemas import AvroSchema, JsonSchema, KeyValueSchema
 from eos.sinks._arrow_columns import message_columns
-from eos.sinks.columns import layout_of, select_columns
+from eos.sinks.dataframe_columns import layout_of, select_columns
 
 ROWS = """
 SELECT * FROM VALUES

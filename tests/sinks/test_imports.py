@@ -68,7 +68,7 @@ from eos.wire.batch import (
     Hashing, Message, by_partition, check_rows, encode_batches, partitions_for_keys,
     rows_from_messages,
 )
-from eos.sinks._text_row import text_row
+from eos.wire.from_python import text_row
 message = Message(b"value", key="key", event_time_ms=5, properties={"name": "text"})
 rows = rows_from_messages([message, message])
 check_rows(rows, 1000)

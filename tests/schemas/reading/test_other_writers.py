@@ -15,7 +15,7 @@ from pulsar import schema as theirs
 
 from eos.schemas import JsonSchema
 from eos.schemas.reading import SchemaVersion, value_reader
-from eos.sinks.columns import select_columns
+from eos.sinks.dataframe_columns import select_columns
 from tests.schemas.reading.reads import decode, has, logical, reasons, record
 
 UTC = datetime.UTC
