@@ -15,7 +15,7 @@ from eos.chaos.checker.anomalies import AnomalyKind
 from eos.chaos.faults import FAULTS
 from eos.chaos.faults.conditions import CONDITIONS
 from eos.protocol import diagram
-from eos.steps import Step
+from eos.steps import Step, TaskStep
 from tests.support.checkout import LINKED, PRODUCT, ROOT, SHIPPED, files, module_name
 
 # Modules of users' own chaos runs, which nothing of ours imports.
@@ -330,8 +330,12 @@ def test_the_rooms_for_twenty_changes_are_there():
 
 def test_the_faults_and_anomalies_in_the_docs_are_those_of_the_code():
     text = (ROOT / "docs/chaos.md").read_text()
+    after_steps = "".join(re.findall(r"^\| (?:step|recovery|task)\b.* \|$", text, re.M))
     for fault in (*FAULTS.values(), *CONDITIONS.values()):
-        assert f"| `{fault.name}` | {fault.part} | {fault.summary} |" in text
+        row = f"| `{fault.name}` | {fault.part} | {fault.summary} |"
+        assert row in text or f"| `{fault.name}` |" in after_steps
+    for step in TaskStep:
+        assert f"| task: {step.text} |" in after_steps
     text = (ROOT / "ARCHITECTURE.md").read_text()
     for kind in AnomalyKind:
         assert re.search(
