@@ -51,7 +51,7 @@ chaos-soak: setup ## One life of a driver, small epochs, now and then a fault: i
 	$(BIN)/eos chaos run --soak-minutes 30 --report build/chaos-soak
 
 soak: setup ## An hour, 100 million rows from a topic to a topic and a table: exact, and nothing grows
-	$(BIN)/python -m eos.chaos.soak
+	$(BIN)/eos chaos run --soak-minutes 60 --soak-rows 100000000 --brokers 2 --report build/soak
 
 mutants: setup ## Break each guarantee in turn: the test that is named for it must turn red
 	$(BIN)/python -m tests.mutants

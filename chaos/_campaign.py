@@ -17,10 +17,15 @@ from eos.chaos.cluster.driver_log import logs_in
 from eos.chaos.cluster.target import Pulsar, start_pulsar
 from eos.chaos.faults import FAULTS
 from eos.chaos.faults.conditions import CONDITIONS
-from eos.chaos.planning import draw, drawn, fits, only, soak
+from eos.chaos.planning import draw, drawn, only, soak, steady_soak
 from eos.chaos.report.outcome import ScheduleOutcome, outcome_of, schedule_of
 from eos.chaos.schedule import Schedule
 
+SOAK_CONFIG: Final = {
+    # A ledger is deleted as a whole, by default after four hours: too late for a soak to show.
+    "managedLedgerMinLedgerRolloverTimeMinutes": "1",
+    "managedLedgerMaxLedgerRolloverTimeMinutes": "4",
+}
 _TRIES: Final = 2
 """A schedule does not hit the same moment each time: a smaller one may pass once and still fail."""
 
@@ -39,12 +44,18 @@ class CampaignEntry:
     is_alone: bool = False
 
 
-def of_soak(seed: int, minutes: float, brokers: int = 1) -> Iterator[CampaignEntry]:
-    """One long run; its driver lives from the beginning to the end."""
-    survived = [one.name for one in FAULTS.values() if one.is_survived and fits(one, (), brokers)]
+def of_soak(
+    seed: int, minutes: float, brokers: int = 1, rows: int | None = None
+) -> Iterator[CampaignEntry]:
+    """One long run whose driver must not end; ``rows``: of a steady input."""
     words = ("--soak-minutes", f"{minutes:g}", "--seed", str(seed), *_on(brokers))
-    schedule = soak(seed, survived, minutes=minutes, brokers=brokers)
-    yield CampaignEntry(f"soak-{seed}", schedule, words, minutes)
+    if rows is None:
+        schedule = soak(seed, minutes=minutes, brokers=brokers)
+        yield CampaignEntry(f"soak-{seed}", schedule, words, minutes)
+    else:
+        schedule = steady_soak(seed, rows=rows, minutes=round(minutes), brokers=brokers)
+        words += ("--soak-rows", str(rows))
+        yield CampaignEntry(f"soak-{seed}-{rows}", schedule, words, minutes)
 
 
 def of_seeds(
@@ -194,10 +205,11 @@ class _Brokers:
         self._version = version
         self._broker: Pulsar | None = None
 
-    def get(self, count: int) -> Pulsar:
-        """With so many brokers."""
+    def get(self, schedule: Schedule) -> Pulsar:
+        """The brokers of a schedule."""
         if self._broker is None:
-            self._broker = start_pulsar(count, self._version)
+            config = SOAK_CONFIG if schedule.input_rows else None
+            self._broker = start_pulsar(schedule.brokers, self._version, config)
         return self._broker
 
     def discard(self) -> None:
@@ -232,9 +244,7 @@ def _run_one(
     minutes: float | None = None,
 ) -> ScheduleOutcome:
     folder = Path(tempfile.mkdtemp(prefix=f"{schedule.seed}-", dir=scratch))
-    run = ScheduleRun(
-        schedule, workload, brokers.get(schedule.brokers), folder, tell=tell, minutes=minutes
-    )
+    run = ScheduleRun(schedule, workload, brokers.get(schedule), folder, tell=tell, minutes=minutes)
     result = run.go()
     outcome = outcome_of(result, workload)
     if not outcome.is_good:

@@ -1,67 +1,107 @@
-"""Gives the job its inputs: as fast as it takes them, and no faster than the faults come."""
+"""Feeds a run: releases inputs as fast as the job takes them, and no faster than faults begin."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import Final, Protocol
 
-from eos.chaos._inputs import Inputs
-from eos.chaos._shapes import SHAPES
+from eos.chaos._checkpoint import Checkpoint
+from eos.chaos._record_text import padding, text_of
+from eos.chaos._records import release
+from eos.chaos._rows import shape_in
+from eos.chaos._shapes import SHAPES, emits, is_quiet
 from eos.chaos.checker.history import Record
 from eos.chaos.cluster.supervisor import DriverSupervisor
 from eos.chaos.faults.nemesis import Nemesis
 from eos.chaos.job import Job
+from eos.chaos.schedule import Schedule
 
 EPOCH_TIMEOUT_S: Final = 300.0
 _POLL_S: Final = 0.1
 _AHEAD: Final = 1
-"""So many inputs wait in the input beside the one that is written."""
+"""Number of inputs released before the one being written is done."""
 _TRICKLE_S: Final = 4.0
-"""How often an input is given out while a fault is in effect: a second driver takes its time."""
+"""Interval between inputs while a fault is active; a second driver takes a while to start."""
+
+
+class Inputs(Protocol):
+    """Releases inputs by number, from 0, and finds them in Spark's checkpoint."""
+
+    def release(self, number: int, records: list[Record]) -> None:
+        """Release one input."""
+
+    def done(self) -> int:
+        """The number of inputs that are in finished epochs."""
+
+    def epoch_of(self, given: int) -> Callable[[Record], str | None]:
+        """A function that finds the epoch that read a record of the first ``given`` inputs, or
+        None."""
+
+
+class FileInputs:
+    """Releases each input as a file; most become one epoch."""
+
+    def __init__(self, job: Job, schedule: Schedule) -> None:
+        self._job = job
+        self._schedule = schedule
+        self._checkpoint = Checkpoint(job.checkpoint, SHAPES[job.shape].readings)
+
+    def release(self, number: int, records: list[Record]) -> None:
+        """See ``Inputs``."""
+        release(self._job, self._schedule, number, records)
+
+    def done(self) -> int:
+        """See ``Inputs``."""
+        return self._checkpoint.inputs_done()
+
+    def epoch_of(self, given: int) -> Callable[[Record], str | None]:
+        """See ``Inputs``."""
+        epochs = self._checkpoint.epochs_of_inputs(given)
+        return lambda record: epochs[record.input]
 
 
 class Feed:
-    """The input of one run.
-
-    ``given``: how many inputs were given out.
+    """The feed of one run.
 
     Args:
         records: of each input.
-        inputs: how they are given out.
-        minutes: give out no input after that; None: all of them.
-        is_quiet: whether the query has written all that it has read.
+        inputs: releases them.
+        minutes: release no input after this time; None for no limit.
     """
 
     def __init__(
         self,
         job: Job,
+        schedule: Schedule,
         records: list[list[Record]],
         inputs: Inputs,
-        minutes: float | None,
-        is_quiet: Callable[[], bool] = lambda: True,
+        minutes: float | None = None,
     ) -> None:
         self.given = 0
+        """The number of released inputs."""
         self._job = job
+        self._filler = padding(schedule.padding)
         self._records = records
         self._inputs = inputs
         self._minutes = minutes
-        self._is_quiet = is_quiet
+        self._traits = SHAPES[job.shape]
+        self._checkpoint = Checkpoint(job.checkpoint)
 
     def run(
         self, supervisor: DriverSupervisor, nemesis: Nemesis, on_progress: Callable[[], None]
     ) -> None:
-        """Give out the inputs; returns when Spark has noted all of them.
+        """Release the inputs; return when Spark has noted all of them.
 
         Raises:
-            RuntimeError: the driver fails by itself, again and again.
+            RuntimeError: the driver fails repeatedly without progress.
             TimeoutError: an input is not done in time.
         """
         end = len(self._records)
         ends_at = math.inf if self._minutes is None else time.monotonic() + 60 * self._minutes
         given_at, noted_at, done = 0.0, time.monotonic(), 0
-        # A fault may need the job to get on, or take back what Spark has noted.
+        # A fault may need progress of the job, or may remove epochs that Spark has noted.
         while done < end or nemesis.is_busy or not self._is_quiet():
             supervisor.check()
             if time.monotonic() > ends_at:
@@ -84,9 +124,34 @@ class Feed:
             nemesis.epoch_begins(min(self.given - 1, done))
             time.sleep(_POLL_S)
 
+    def expected(self) -> Iterator[Record]:
+        """The released records that must be readable, each with the epoch that writes it."""
+        epoch_of = emits(self._job.shape, self._checkpoint, self._inputs.epoch_of(self.given))
+        for records in self._records[: self.given]:
+            for record in records:
+                epoch = epoch_of(record)
+                if epoch is None and self._traits.has_windows:
+                    continue  # its window is still open
+                found = record if epoch is None else record._replace(epoch=epoch)
+                yield found._replace(schema_version=self._schema_of(found))
+
+    def noted(self) -> frozenset[str] | None:
+        """The epochs that are done in Spark's checkpoint; None for batch calls."""
+        if self._job.shape == "notebook":
+            return None
+        return frozenset(map(str, self._checkpoint.noted()))
+
+    def _schema_of(self, record: Record) -> str:
+        if not self._job.whole_rows:
+            return ""
+        return shape_in(record.epoch, text_of(record.id, self._filler), record.key)
+
+    def _is_quiet(self) -> bool:
+        return not self._traits.has_windows or is_quiet(self._checkpoint, self._records[-1][0])
+
     def _rows(self, number: int) -> list[Record]:
-        """A query that keeps state gets each record twice, and has to know it the second time."""
-        is_again = SHAPES[self._job.shape].comes_twice and number
+        """The records of an input; a stateful query gets each one twice and must drop one."""
+        is_again = self._traits.comes_twice and number
         again = self._records[number - 1] if is_again else []
         return [*again, *self._records[number]]
 

@@ -45,6 +45,14 @@ SoakMinutes = Annotated[
     float | None,
     typer.Option(min=1, help="Instead of seeds: one run for so long, whose driver must not grow."),
 ]
+SoakRows = Annotated[
+    int | None,
+    typer.Option(
+        min=100_000,
+        help="With --soak-minutes: count this many steady rows from a topic to a topic and a "
+        "table; storage must not grow either.",
+    ),
+]
 Keep = Annotated[
     str, typer.Option(metavar="N,N", help="Only these faults of the schedule, from 1.")
 ]

@@ -6,24 +6,25 @@ import contextlib
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from eos.chaos._checkpoint import Checkpoint
-from eos.chaos._feed import EPOCH_TIMEOUT_S, Feed
+from eos.chaos._feed import EPOCH_TIMEOUT_S, Feed, FileInputs, Inputs
 from eos.chaos._history_inputs import HistoryInputs
-from eos.chaos._inputs import FileInputs, Inputs
-from eos.chaos._record_text import padding, text_of
+from eos.chaos._record_text import id_in
 from eos.chaos._records import records_of
-from eos.chaos._rows import read, shape_in, topics_of
-from eos.chaos._shapes import SHAPES, emits, flush, is_quiet
+from eos.chaos._rows import read, topics_of
+from eos.chaos._shapes import SHAPES, SOAK_CONF, flush
+from eos.chaos._soak_feed import SoakFeed
+from eos.chaos._soak_plan import read_count, soak_of
 from eos.chaos._topic_inputs import TopicInputs
 from eos.chaos.checker.anomalies import Anomaly
 from eos.chaos.checker.check import check
-from eos.chaos.checker.history import Control, Decision, Record, RunHistory, decisions_of
+from eos.chaos.checker.history import Control, Decision, RunHistory, decisions_of
 from eos.chaos.cluster.proxy import FaultProxy
 from eos.chaos.cluster.supervisor import IN_VAIN, DriverSupervisor, JobFailed
 from eos.chaos.cluster.target import FaultTarget, Pulsar
@@ -32,7 +33,7 @@ from eos.chaos.faults.conditions import CONDITIONS, operators
 from eos.chaos.faults.nemesis import Happened, Nemesis
 from eos.chaos.job import Job, prepare
 from eos.chaos.observers.observers import Observers
-from eos.chaos.observers.readers import read_text
+from eos.chaos.observers.readers import Read, read_text
 from eos.chaos.observers.resources import Sample, Sampler
 from eos.chaos.observers.stuck import held_back
 from eos.chaos.observers.table import ids_in
@@ -103,6 +104,7 @@ class ScheduleRun:
     ) -> None:
         self._schedule = schedule
         self._minutes = minutes
+        self._soak = soak_of(schedule)
         self._project = project or Path.cwd()
         self._broker = broker
         self._folder = folder
@@ -118,7 +120,7 @@ class ScheduleRun:
             f"{base}-partition-{n}" for base in bases for n in range(schedule.partitions)
         ]
         self._records = records_of(schedule, *bases)
-        shape = shape_of(schedule.conditions)
+        shape = "counted" if self._soak else shape_of(schedule.conditions)
         self._traits = SHAPES[shape]
         if self._traits.has_windows:
             self._records.append([flush(len(self._records))])
@@ -144,7 +146,8 @@ class ScheduleRun:
             input_topic=self._input_topic(name),
             history=str(folder / "past") if any(c.has_history for c in self._conditions) else "",
             rows=schedule.rows,
-            spark_conf={n: v for one in self._conditions for n, v in one.spark_conf.items()},
+            spark_conf={n: v for one in self._conditions for n, v in one.spark_conf.items()}
+            | (SOAK_CONF if self._soak else {}),
         )
         self._checkpoint = Checkpoint(self._job.checkpoint)
 
@@ -183,24 +186,24 @@ class ScheduleRun:
                     self._broker.service_url,
                     self._topics,
                     self._control_topic,
-                    read if self._whole_rows else read_text,
+                    self._read,
                 )
             )
             log = target.driver_log()
-            inputs = self._inputs_of(job)  # before the job: a past has to be there already
+            feed = self._feed_of(target)  # before the job: a past has to be there already
             stack.enter_context(supervisor)
             stack.enter_context(operators(self._conditions, target))
-            sampler = stack.enter_context(Sampler(supervisor))
+            storage = feed.storage if isinstance(feed, SoakFeed) else None
+            sampler = stack.enter_context(Sampler(supervisor, storage))
             nemesis = stack.enter_context(Nemesis(self._schedule, target, self._tell))
             # The lists themselves: they are there also for a run that breaks off.
             result.samples, result.happened = sampler.samples, nemesis.happened
-            feed = Feed(job, self._records, inputs, self._minutes, self._is_quiet)
-            result.ended_by = self._feed(feed, supervisor, nemesis, target)
+            result.ended_by = self._run_feed(feed, supervisor, nemesis, target)
             nemesis.join(EPOCH_TIMEOUT_S)
             supervisor.end()
             result.met = {one.name: one.hit(target, log) for one in self._conditions}
             operations = (*supervisor.operations, *nemesis.operations())
-            settled = self._settled(result, target, observers, self._input(inputs, feed.given))
+            settled = self._settled(result, target, observers, feed)
         history = self._without_own_losses(replace(settled, operations=operations))
         result.history = history
         result.timing = timing_of(history, target)
@@ -215,8 +218,12 @@ class ScheduleRun:
         wiped = any(fault.wipes_all for fault in self._refusals)
         return replace(history, control=Control()) if wiped else history
 
-    def _feed(
-        self, feed: Feed, supervisor: DriverSupervisor, nemesis: Nemesis, target: FaultTarget
+    def _run_feed(
+        self,
+        feed: Feed | SoakFeed,
+        supervisor: DriverSupervisor,
+        nemesis: Nemesis,
+        target: FaultTarget,
     ) -> str:
         """To the last input, or to the error with which a fault's job has to end; that error.
 
@@ -235,7 +242,7 @@ class ScheduleRun:
         return ""
 
     def _settled(
-        self, result: Result, target: FaultTarget, observers: Observers, given: Iterable[Record]
+        self, result: Result, target: FaultTarget, observers: Observers, feed: Feed | SoakFeed
     ) -> RunHistory:
         """All is healed and quiet: read everything, recover once more, read again."""
         fresh = observers.drain("fresh reader")
@@ -246,10 +253,10 @@ class ScheduleRun:
         except CommitLogError as error:  # what was read is judged all the same
             stuck.append(str(error))
         history = RunHistory(
-            records=tuple(given),
+            records=tuple(feed.expected()),
             fresh=fresh,
             readers=observers.watched(fresh),
-            noted=self._noted(),
+            noted=feed.noted(),
             earlier=tuple(self._earlier.values()),
             keeps_order=self._traits.keeps_order,
             is_whole=not result.ended_by,
@@ -264,16 +271,21 @@ class ScheduleRun:
                 fresh_again=observers.drain("fresh reader after recovery"),
                 decisions_again=decisions_of(result.records),
                 says_clean=self._says_clean(target),
-                table=ids_in(self._job.table) if self._job.table else None,
+                table=self._ids_in_table(),
             )
         stuck += observers.stuck
         return replace(history, stuck=tuple(stuck), control=observers.control())
 
-    def _noted(self) -> frozenset[str] | None:
-        """What Spark says is done; of batch calls it says nothing."""
-        if self._job.shape == "notebook":
+    def _ids_in_table(self) -> tuple[str | None, ...] | None:
+        if not self._job.table:
             return None
-        return frozenset(map(str, self._checkpoint.noted()))
+        return ids_in(self._job.table, bytes.decode if self._soak else id_in)
+
+    @property
+    def _read(self) -> Read:
+        if self._soak:
+            return read_count
+        return read if self._whole_rows else read_text
 
     @property
     def _policies(self) -> dict[str, object]:
@@ -291,8 +303,11 @@ class ScheduleRun:
         is_from_topic = any(one.has_input_topic for one in self._conditions)
         return f"persistent://public/default/{name}-input" if is_from_topic else ""
 
-    def _is_quiet(self) -> bool:
-        return not self._traits.has_windows or is_quiet(self._checkpoint, self._records[-1][0])
+    def _feed_of(self, target: FaultTarget) -> Feed | SoakFeed:
+        if self._soak:
+            return SoakFeed(self._soak, target, self._tell)
+        inputs = self._inputs_of(target.job)
+        return Feed(target.job, self._schedule, self._records, inputs, self._minutes)
 
     def _inputs_of(self, job: Job) -> Inputs:
         if job.history:
@@ -300,23 +315,6 @@ class ScheduleRun:
         if job.input_topic:
             return TopicInputs(job, self._schedule, self._broker)
         return FileInputs(job, self._schedule)
-
-    def _input(self, inputs: Inputs, given: int) -> Iterator[Record]:
-        """What was given out, with the epochs that Spark made of it."""
-        epoch_of = emits(self._job.shape, self._checkpoint, inputs.epoch_of(given))
-        for records in self._records[:given]:
-            for record in records:
-                epoch = epoch_of(record)
-                if epoch is None and self._traits.has_windows:
-                    continue  # its window is still open
-                given_as = record if epoch is None else record._replace(epoch=epoch)
-                yield given_as._replace(schema_version=self._shape_of(given_as))
-
-    def _shape_of(self, record: Record) -> str:
-        if not self._whole_rows:
-            return ""
-        text = text_of(record.id, padding(self._schedule.padding))
-        return shape_in(record.epoch, text, record.key)
 
     def _says_clean(self, target: FaultTarget) -> bool:
         verify = target.recovery("verify", "--json")

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from eos.chaos._checkpoint import Checkpoint
+from eos.chaos._soak_plan import DELAY_S as SOAK_DELAY_S
+from eos.chaos._soak_plan import WINDOW_MS
 from eos.chaos.checker.history import Record
-from eos.chaos.job import INPUT_SUBSCRIPTION, Job, QueryShape
+from eos.chaos.job import INPUT_SUBSCRIPTION, READS_TOPIC, Job, QueryShape
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,7 +56,17 @@ SHAPES: Final[dict[QueryShape, ShapeTraits]] = {
     "grouped": ShapeTraits(comes_twice=True, keeps_order=False),
     "windowed": ShapeTraits(has_windows=True, keeps_order=False),
     "joined": ShapeTraits(readings=2, keeps_order=False),
+    "counted": ShapeTraits(keeps_order=False),
 }
+
+SOAK_CONF: Final = {
+    # The harness's settings suit short runs with small steps. A soak has those of users.
+    "spark.sql.streaming.minBatchesToRetain": "100",
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.codegen.factoryMode": "FALLBACK",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+}
+"""Spark's settings for ``counted``."""
 
 
 def rows_of(spark: SparkSession, job: Job) -> DataFrame:
@@ -71,6 +83,8 @@ def rows_of(spark: SparkSession, job: Job) -> DataFrame:
         case "joined":
             other = job.input(spark, f"{INPUT_SUBSCRIPTION}-again")
             return _joined(job.input(spark), other)
+        case "counted":
+            return _counted(spark, job)
     return job.input(spark)
 
 
@@ -123,6 +137,35 @@ def _joined(rows: DataFrame, others: DataFrame) -> DataFrame:
     left, right = side(rows, "value", "key", "at"), side(others, "other", "other_key", "other_at")
     on = f.expr("value = other AND at = other_at")
     return left.join(right, on).select("value", "key")
+
+
+def _counted(spark: SparkSession, job: Job) -> DataFrame:
+    """The rows of a soak, counted by second and key; see ``SoakPlan.expected``."""
+    from pyspark.sql import functions as f
+
+    print(f"{READS_TOPIC} {job.input_topic}", flush=True)
+    messages = spark.readStream.format("pulsar").options(
+        serviceUrl=job.service_url,
+        adminUrl=job.admin_url,
+        topic=job.input_topic,
+        subscription=INPUT_SUBSCRIPTION,
+        startingOffsets="earliest",
+    )
+    numbers = (
+        messages.schema("value binary, __key binary, __eventTime timestamp")
+        .load()
+        .selectExpr(
+            "CAST(LTRIM('.', CAST(value AS STRING)) AS BIGINT) AS n",
+            "CAST(__key AS STRING) AS key",
+            "__eventTime AS at",
+        )
+        .withWatermark("at", f"{SOAK_DELAY_S} seconds")
+    )
+    counted = numbers.groupBy(f.window("at", f"{WINDOW_MS} milliseconds"), "key").agg(
+        f.count("*").alias("n"), f.sum("n").alias("total")
+    )
+    value = "CONCAT_WS('/', unix_millis(window.start), key, n, total) AS value"
+    return counted.selectExpr(value, "key")
 
 
 def emits(

@@ -33,6 +33,7 @@ from eos.chaos.faults.conditions import CONDITIONS
 from eos.chaos.job import load
 from eos.chaos.report.machine import verdict_of, write_json, write_junit
 from eos.chaos.report.outcome import ScheduleOutcome
+from eos.chaos.workloads import OWN
 from eos.errors import ConfigurationError, EosError
 
 _FAILED: Final = 1
@@ -75,6 +76,7 @@ def run(
     singles: options.Singles = False,
     pairs: options.Pairs = False,
     soak_minutes: options.SoakMinutes = None,
+    soak_rows: options.SoakRows = None,
     keep: options.Keep = "",
     shard: options.Shard = "1/1",
     hours: options.Hours = None,
@@ -99,10 +101,12 @@ def run(
         raise ConfigurationError(
             "--always is for schedules of seeds.", hint="Leave it out, or give --schedules."
         )
+    if soak_rows is not None and (soak_minutes is None or workload != OWN):
+        raise ConfigurationError(f"--soak-rows needs --soak-minutes, and workload {OWN}.")
     part, parts = options.parse_shard(shard)
     entries: Iterator[CampaignEntry]
     if soak_minutes is not None:
-        entries = of_soak(seed, soak_minutes, brokers)
+        entries = of_soak(seed, soak_minutes, brokers, soak_rows)
     elif singles or pairs:
         entries = of_singles(names, brokers) if singles else of_pairs(names, brokers)
     else:

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
     Workload = Callable[[SparkSession, "Job"], StreamingQuery]
 
-QueryShape = Literal["stream", "scattered", "stateful", "grouped", "windowed", "joined", "notebook"]
+QueryShape = Literal[
+    "stream", "scattered", "stateful", "grouped", "windowed", "joined", "notebook", "counted"
+]
 SLOT = "slot"
 READS_TOPIC = "chaos: from-topic:"
 READS_HISTORY = "chaos: from-history:"

@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 from typing import Final
 
+from eos.chaos._soak_plan import PARTITIONS
 from eos.chaos.faults import FAULTS, Fault
 from eos.chaos.faults.conditions import CONDITIONS, FROM_TOPIC
 from eos.chaos.job import QueryShape
@@ -19,6 +20,8 @@ GAP_EPOCHS: Final = 4
 """Between two faults, and after the last: there has to be something to hit, and to recover."""
 _SOAK_GAP_EPOCHS: Final = 40
 _SOAK_EPOCHS_PER_S: Final = 4
+_FAULT_EVERY_MIN: Final = 4
+_KILLS: Final = ("executor-kill", "worker-kill")
 _MANY_PARTITIONS: Final = 16
 CONDITION_SHARE: Final = 0.35
 """So often one of a group of conditions holds."""
@@ -165,16 +168,13 @@ def only(*names: str, keyed: bool = True, brokers: int = 1) -> Schedule:
     )
 
 
-def soak(seed: int, names: Sequence[str], *, minutes: float, brokers: int = 1) -> Schedule:
-    """A long run in one life of the driver: small epochs, now and then a fault.
-
-    Args:
-        names: of faults that the driver survives.
-    """
+def soak(seed: int, *, minutes: float, brokers: int = 1) -> Schedule:
+    """A long run of one driver, with small epochs and a fault every few seconds."""
     rng = random.Random(seed)
+    names = [one.name for one in FAULTS.values() if one.is_survived and fits(one, (), brokers)]
     epochs = max(FEWEST_EPOCHS, int(minutes * 60 * _SOAK_EPOCHS_PER_S))
     faults = [
-        Planned(rng.choice(list(names)), epoch, 0.2, round(rng.uniform(0.5, 2.0), 1))
+        Planned(rng.choice(names), epoch, 0.2, round(rng.uniform(0.5, 2.0), 1))
         for epoch in range(_SOAK_GAP_EPOCHS, epochs, _SOAK_GAP_EPOCHS)
     ]
     return Schedule(
@@ -187,4 +187,34 @@ def soak(seed: int, names: Sequence[str], *, minutes: float, brokers: int = 1) -
         keyed=True,
         faults=tuple(faults),
         brokers=brokers,
+    )
+
+
+def steady_soak(seed: int, *, rows: int, minutes: int, brokers: int) -> Schedule:
+    """A long run of one driver that counts so many rows, with a fault every few minutes.
+
+    Faults hit the broker or the cluster, and kill executors and workers; the driver survives all.
+    """
+    rng = random.Random(seed)
+    names = [
+        one.name
+        for one in FAULTS.values()
+        if one.is_survived and one.part in ("broker", "cluster") and fits(one, (), brokers)
+    ] + list(_KILLS)
+    rng.shuffle(names)
+    minutes_of = range(_FAULT_EVERY_MIN, minutes, _FAULT_EVERY_MIN)
+    return Schedule(
+        seed=seed,
+        epochs=minutes,
+        rows=0,
+        padding=0,
+        tasks=2,
+        partitions=PARTITIONS,
+        keyed=True,
+        faults=tuple(
+            Planned(names[n % len(names)], minute, 0.0, 2.0) for n, minute in enumerate(minutes_of)
+        ),
+        conditions=(FROM_TOPIC, "topic-and-table"),
+        brokers=brokers,
+        input_rows=rows,
     )

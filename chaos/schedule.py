@@ -32,6 +32,8 @@ class Schedule:
         keyed: whether records have keys.
         conditions: what holds all the time (``eos.chaos.faults.conditions``), by name.
         brokers: of the cluster; 1: one broker that is all there is.
+        input_rows: of a steady input, sent within ``epochs`` minutes; 0: ``epochs`` inputs of
+            ``rows`` records.
     """
 
     seed: int
@@ -44,6 +46,7 @@ class Schedule:
     faults: tuple[Planned, ...] = ()
     conditions: tuple[str, ...] = ()
     brokers: int = 1
+    input_rows: int = 0
 
     @property
     def kinds(self) -> set[str]:

@@ -109,11 +109,11 @@ def _shared(job: Job) -> dict[str, Any]:
 
 
 def _to_pulsar(job: Job) -> dict[str, Any]:
+    timeouts = {"request_timeout_s": 5, "transaction_ttl_s": 20}
     return {
         "service_url": job.service_url,
         "admin_url": job.admin_url or None,
-        "request_timeout_s": 5,
-        "transaction_ttl_s": 20,
+        **({} if job.shape == "counted" else timeouts),  # a soak has the defaults, like users
     }
 
 

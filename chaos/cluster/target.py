@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
@@ -36,11 +37,13 @@ _ASSIGN: Final = "persistent://pulsar/system/transaction_coordinator_assign"
 Pulsar = PulsarStandalone | PulsarCluster
 
 
-def start_pulsar(brokers: int, version: str | None = None) -> Pulsar:
-    """One broker that is all there is, or a cluster of several; the caller stops it."""
+def start_pulsar(
+    brokers: int, version: str | None = None, config: Mapping[str, str] | None = None
+) -> Pulsar:
+    """Start a standalone broker, or a cluster of several; the caller stops it."""
     if brokers == 1:
-        return PulsarStandalone(pulsar_version=version).start()
-    return PulsarCluster(brokers, pulsar_version=version).start()
+        return PulsarStandalone(config=config, pulsar_version=version).start()
+    return PulsarCluster(brokers, config=config, pulsar_version=version).start()
 
 
 def path_of(topic: str) -> str:

@@ -1,13 +1,14 @@
-"""What the job's processes hold, sample by sample: memory and open files must not grow."""
+"""Samples of memory, open files, disks and topics over a long run, and whether they have grown."""
 
 from __future__ import annotations
 
 import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
 
 import psutil
 
@@ -15,18 +16,22 @@ from eos.chaos.cluster.supervisor import DriverSupervisor
 from eos.chaos.observers.ticker import Ticker
 
 EVERY_S: Final = 5.0
-MOST_GROWTH: Final = 1.10
-"""The last quarter against the second one; the first is warming up."""
-_LONG_S: Final = 240.0
-"""Shorter runs say nothing about what grows."""
+STORAGE_EVERY: Final = 3
+"""The storage is measured with every third sample."""
+RECENTLY_S: Final = 600.0
+"""The commit log keeps replaced files for this long."""
+LONGEST_GAP_S: Final = 300.0
+"""A fault may keep a broker from answering for this long."""
 _MB: Final = 1e6
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One moment. Memory is resident, in MB; of several workers the largest counts.
+    """The figures at one moment, ``at_s`` after the run began.
 
-    ``driver`` is the driver's Python, ``jvm`` its JVM. ``at_s``: since the run began.
+    Memory is resident, in MB, of the driver's Python, its JVM, and the largest Python worker.
+    Storage figures are None if they were not measured; ``epochs`` is the number of ended epochs,
+    ``backlog`` the number of entries that the query has not read.
     """
 
     at_s: float
@@ -36,76 +41,151 @@ class Sample:
     jvm_files: int
     worker_mb: float
     worker_files: int
+    epochs: int | None = None
+    log_bytes: int | None = None
+    log_files: int | None = None
+    checkpoint_files: int | None = None
+    receipts_bytes: int | None = None
+    input_bytes: int | None = None
+    backlog: int | None = None
 
 
-CHECKED: Final = ("driver_mb", "driver_files", "jvm_files", "worker_mb", "worker_files")
-"""What must stay flat. A JVM's memory is not in it: its heap grows to its limit by design."""
+class Bound(NamedTuple):
+    """A limit for the growth of one figure.
+
+    Attributes:
+        most: the highest ratio of the last quarter to the second; the first is warm-up.
+        level: of a quarter: the median, or the highest for figures that go up and down.
+        long_s: shorter runs prove nothing.
+        per_epoch: divide by the epochs of the last ``RECENTLY_S``. These figures depend on the
+            pace: faster epochs leave more files until they are deleted.
+    """
+
+    most: float
+    level: Callable[[Sequence[float]], float]
+    long_s: float
+    per_epoch: bool = False
 
 
-def are_long(samples: Sequence[Sample]) -> bool:
-    """Whether they are of a run that is long enough to tell what grows."""
-    return bool(samples) and samples[-1].at_s >= _LONG_S
+_PROCESS: Final = Bound(1.10, statistics.median, 240.0)
+_STORAGE: Final = Bound(1.25, max, 3 * RECENTLY_S)
+PROCESSES: Final[Mapping[str, Bound]] = dict.fromkeys(
+    ("driver_mb", "driver_files", "jvm_files", "worker_mb", "worker_files"), _PROCESS
+)
+"""Not the JVM's memory: by design, its heap grows to its limit."""
+STORAGE: Final[Mapping[str, Bound]] = {
+    "log_bytes": _STORAGE._replace(per_epoch=True),
+    "log_files": _STORAGE._replace(per_epoch=True),
+    "checkpoint_files": _STORAGE,
+    "receipts_bytes": _STORAGE._replace(per_epoch=True),
+    "input_bytes": _STORAGE,
+}
+BOUNDS: Final = {**PROCESSES, **STORAGE}
+
+
+def is_long(samples: Sequence[Sample]) -> bool:
+    """Whether the run was long enough to judge its processes."""
+    return _is_long(samples, _PROCESS)
+
+
+def recent_epochs(samples: Sequence[Sample]) -> list[int]:
+    """The number of epochs that ended in the ``RECENTLY_S`` before each sample."""
+    return [(one.epochs or 0) - _epochs_at(samples, one.at_s - RECENTLY_S) for one in samples]
+
+
+def _epochs_at(samples: Sequence[Sample], at_s: float) -> int:
+    return max((one.epochs or 0 for one in samples if one.at_s <= at_s), default=0)
 
 
 def growth(samples: Sequence[Sample], name: str) -> float | None:
-    """The median of the last quarter over that of the second; None: too short a run to tell."""
-    if not are_long(samples):
+    """The ratio of a figure's later level to its earlier one.
+
+    Infinite if there was nothing before; None if the run was too short, or if there was nothing at
+    all. Figures per epoch are compared with the second ten minutes: few older epochs exist then, so
+    files that are never deleted show, at any pace.
+    """
+    bound, taken = BOUNDS[name], _measured(samples, name)
+    if not _is_long(taken, bound):
         return None
-    return growth_of([float(getattr(sample, name)) for sample in samples], statistics.median)
-
-
-def growth_of(values: Sequence[float], level: Callable[[Sequence[float]], float]) -> float | None:
-    """The level of the last quarter over that of the second; None: there was nothing in both."""
+    values = [float(getattr(one, name)) for one in taken]
     quarter = len(values) // 4
-    return ratio(level(values[-quarter:]), level(values[quarter : 2 * quarter]))
+    before = values[quarter : 2 * quarter]
+    if bound.per_epoch:
+        recent = recent_epochs(taken)
+        values = [value / max(1, epochs) for value, epochs in zip(values, recent, strict=True)]
+        early = [n for n, one in enumerate(taken) if 1 <= one.at_s / RECENTLY_S < 2]
+        before = [values[n] for n in early] or [0.0]
+    level_before, level_after = bound.level(before), bound.level(values[-quarter:])
+    if not level_before:
+        return math.inf if level_after else None
+    return level_after / level_before
 
 
-def ratio(after: float, before: float) -> float | None:
-    """How often as much ``after`` is; infinite when there was nothing before, None when there is
-    nothing in both."""
-    if not before:
-        return math.inf if after else None
-    return after / before
+def _is_long(samples: Sequence[Sample], bound: Bound) -> bool:
+    return len(samples) >= 4 and samples[-1].at_s >= bound.long_s
+
+
+def _measured(samples: Sequence[Sample], name: str) -> list[Sample]:
+    return [one for one in samples if getattr(one, name) is not None]
 
 
 def grown(samples: Sequence[Sample]) -> dict[str, float]:
-    """What has grown by more than it may, with its growth."""
-    found = {name: growth(samples, name) for name in CHECKED}
-    return {name: ratio for name, ratio in found.items() if ratio and ratio > MOST_GROWTH}
+    """The figures that have grown by more than their bound, each with its growth."""
+    found = {name: growth(samples, name) for name in BOUNDS}
+    return {name: ratio for name, ratio in found.items() if ratio and ratio > BOUNDS[name].most}
+
+
+def unmeasured(samples: Sequence[Sample], seconds: float) -> list[str]:
+    """The reasons why the growth of processes or storage is unknown, for a long run."""
+    found: list[str] = []
+    if seconds < _STORAGE.long_s:
+        return found
+    for what, name in (("processes", "driver_mb"), ("storage", "log_files")):
+        times = [0.0, *(one.at_s for one in _measured(samples, name)), seconds]
+        gap_s = max(after - before for before, after in pairwise(times))
+        if gap_s > LONGEST_GAP_S:
+            found.append(f"no sample of its {what} for {gap_s:,.0f} s")
+    return found + [
+        f"{name} was 0 before and after"
+        for name, bound in BOUNDS.items()
+        if _is_long(_measured(samples, name), bound) and growth(samples, name) is None
+    ]
 
 
 class Sampler(Ticker):
-    """Takes a sample every few seconds in a thread; a context manager."""
+    """Takes a sample every few seconds in a thread; a context manager.
 
-    def __init__(self, supervisor: DriverSupervisor) -> None:
-        # A process may die while it is looked at, and the job may be over.
+    Args:
+        storage: returns the storage figures by name; {} if a server does not answer.
+    """
+
+    def __init__(
+        self, supervisor: DriverSupervisor, storage: Callable[[], dict[str, int]] | None = None
+    ) -> None:
+        # A process may die while it is read, and the job may be over.
         super().__init__(EVERY_S, self._take, psutil.Error, RuntimeError)
         self.samples: list[Sample] = []
         self._supervisor = supervisor
+        self._storage = storage
+        self._count = 0
         self._began = time.monotonic()
 
     def _take(self) -> None:
-        self.samples.append(self._sample())
+        self._count += 1
+        is_due = self._storage is not None and self._count % STORAGE_EVERY == 0
+        figures = self._storage() if self._storage is not None and is_due else {}
+        self.samples.append(Sample(**self._processes(), **figures))
 
-    def _sample(self) -> Sample:
+    def _processes(self) -> dict[str, Any]:
         life = self._supervisor.current
         python = psutil.Process(life.pid)
         jvms = [p for p in life.driver_processes() if p.pid != life.pid and "java" in p.name()]
-        workers = life.workers()
-        return Sample(
-            at_s=time.monotonic() - self._began,
-            driver_mb=_memory([python]),
-            driver_files=_files([python]),
-            jvm_mb=_memory(jvms),
-            jvm_files=_files(jvms),
-            worker_mb=_memory(workers),
-            worker_files=_files(workers),
-        )
-
-
-def _memory(processes: Sequence[psutil.Process]) -> float:
-    return max((process.memory_info().rss / _MB for process in processes), default=0.0)
-
-
-def _files(processes: Sequence[psutil.Process]) -> int:
-    return max((int(process.num_fds()) for process in processes), default=0)
+        found: dict[str, Any] = {"at_s": time.monotonic() - self._began}
+        for name, processes in (("driver", [python]), ("jvm", jvms), ("worker", life.workers())):
+            memory = [process.memory_info().rss / _MB for process in processes]
+            files = [process.num_fds() for process in processes]
+            found |= {
+                f"{name}_mb": max(memory, default=0.0),
+                f"{name}_files": max(files, default=0),
+            }
+        return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,12 +11,13 @@ from deltalake import DeltaTable, QueryBuilder
 from eos.chaos._record_text import id_in
 
 
-def ids_in(table: str) -> tuple[str | None, ...]:
-    """The record in each row of the table; None for a row that has none, or a damaged one."""
+def ids_in(table: str, find: Callable[[bytes], str | None] = id_in) -> tuple[str | None, ...]:
+    """The id of the record in each row of the table, as found by ``find``; None if there is none,
+    or if the row is damaged."""
     if not Path(table, "_delta_log").is_dir():
         return ()
     values = columns_of(table, "value")["value"].to_pylist()
-    return tuple(id_in(value.encode()) for value in values)
+    return tuple(find(value.encode()) for value in values)
 
 
 def columns_of(table: str, *names: str) -> pa.Table:

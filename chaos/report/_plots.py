@@ -12,9 +12,10 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from eos.chaos.faults.conditions import CONDITIONS
+from eos.chaos.observers.resources import Sample
 from eos.chaos.report.machine import DURATIONS, Percentiles
 from eos.chaos.report.outcome import ScheduleOutcome
 
@@ -129,29 +130,48 @@ def recovery_times(durations: Mapping[str, Sequence[float]]) -> str:
         return _svg(figure)
 
 
+_PROCESSES: Final = {
+    "memory (MB)": {"driver": "driver_mb", "its JVM": "jvm_mb", "largest worker": "worker_mb"},
+    "open files": {"driver": "driver_files", "its JVM": "jvm_files", "worker": "worker_files"},
+}
+_STORAGE: Final = {
+    "files": {"commit log": "log_files", "checkpoint": "checkpoint_files"},
+    "bytes": {
+        "input topic": "input_bytes",
+        "commit log": "log_bytes",
+        "receipt topic": "receipts_bytes",
+    },
+}
+
+
 def resources(outcome: ScheduleOutcome) -> str:
-    """Memory and open files of the job's processes over a long run."""
-    minutes = [sample.at_s / 60 for sample in outcome.samples]
-    panels = {
-        "memory (MB)": {"driver": "driver_mb", "its JVM": "jvm_mb", "largest worker": "worker_mb"},
-        "open files": {
-            "driver": "driver_files",
-            "its JVM": "jvm_files",
-            "a worker": "worker_files",
-        },
-    }
+    """Memory, open files and, for a soak, storage over a long run; dotted lines are faults."""
+    stored = [sample for sample in outcome.samples if sample.log_files is not None]
+    rows = [(outcome.samples, _PROCESSES), *([(stored, _STORAGE)] if stored else [])]
     with matplotlib.rc_context(_STYLE):
-        figure, grid = plt.subplots(1, len(panels), figsize=(11, 3.4))
-        for axes, (title, lines) in zip(grid, panels.items(), strict=True):
-            for style, (label, name) in zip(("-", "--", ":"), lines.items(), strict=True):
-                values = [getattr(sample, name) for sample in outcome.samples]
-                axes.plot(minutes, values, style, label=label, color=_READER)
-            axes.set_ylim(bottom=0)
-            axes.set_xlabel("minutes")
-            axes.set_ylabel(title)
-            axes.legend(frameon=False)
+        figure, grid = plt.subplots(len(rows), 2, figsize=(11, 3.4 * len(rows)), squeeze=False)
+        for panels, (samples, titles) in zip(grid, rows, strict=True):
+            for axes, (title, lines) in zip(panels, titles.items(), strict=True):
+                _draw_lines(axes, samples, lines)
+                axes.set_ylabel(title)
+                if title == "bytes":
+                    axes.set_yscale("log")
+                else:
+                    axes.set_ylim(bottom=0)
+                axes.yaxis.set_major_formatter(EngFormatter())
+                for fault in outcome.fired if stored else ():
+                    axes.axvline(fault.began_s / 60, color=_FAULT, linestyle=":", linewidth=0.8)
         figure.tight_layout()
         return _svg(figure)
+
+
+def _draw_lines(axes: Any, samples: Sequence[Sample], lines: Mapping[str, str]) -> None:
+    minutes = [sample.at_s / 60 for sample in samples]
+    for style, (label, name) in zip(("-", "--", ":"), lines.items(), strict=False):
+        values = [getattr(sample, name) for sample in samples]
+        axes.plot(minutes, values, style, label=label, color=_READER)
+    axes.set_xlabel("minutes")
+    axes.legend(frameon=False)
 
 
 def _svg(figure: Any) -> str:

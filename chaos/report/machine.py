@@ -59,6 +59,7 @@ class CampaignVerdict:
     epochs: int
     control_lost: int
     grown: dict[str, float]
+    doubts: list[str]
 
     @property
     def is_good(self) -> bool:
@@ -74,7 +75,7 @@ class CampaignVerdict:
         found = ", ".join(f"{count} x {name}" for name, count in self.anomalies.items())
         broke_off = f"{self.broke_off} broke off" if self.broke_off else ""
         grown = ", ".join(f"{name} grew x {ratio:.2f}" for name, ratio in self.grown.items())
-        what = "; ".join(filter(None, (found, broke_off, grown)))
+        what = "; ".join(filter(None, (found, broke_off, grown, *self.doubts)))
         return (
             f"{self.schedules - self.good} of {_many(self.schedules, 'schedule')} failed: {what}."
         )
@@ -122,6 +123,7 @@ def verdict_of(outcomes: Sequence[ScheduleOutcome]) -> CampaignVerdict:
         epochs=sum(outcome.epochs_done for outcome in outcomes),
         control_lost=sum(outcome.control_lost for outcome in outcomes),
         grown=grown,
+        doubts=[doubt for outcome in outcomes for doubt in outcome.doubts],
     )
 
 

@@ -12,7 +12,7 @@ from eos.chaos._run import Result
 from eos.chaos.checker.anomalies import Anomaly, AnomalyKind
 from eos.chaos.checker.history import RunHistory
 from eos.chaos.checker.view import View
-from eos.chaos.observers.resources import Sample, grown
+from eos.chaos.observers.resources import Sample, grown, unmeasured
 from eos.chaos.schedule import Schedule
 from eos.errors import ConfigurationError
 
@@ -114,7 +114,8 @@ class ScheduleOutcome(_Kept):
         """What is wrong, in one line; "" when nothing is."""
         found = [f"{anomaly.count} x {anomaly.name}" for anomaly in self.anomalies]
         more = [f"{name} grew x {ratio:.2f}" for name, ratio in self.grown.items()]
-        return "; ".join(filter(None, (", ".join(found), self.failure, ", ".join(more))))
+        parts = (", ".join(found), self.failure, ", ".join(more), ", ".join(self.doubts))
+        return "; ".join(filter(None, parts))
 
     @property
     def destroyed(self) -> int:
@@ -144,12 +145,27 @@ class ScheduleOutcome(_Kept):
 
     @property
     def grown(self) -> dict[str, float]:
-        """What its processes hold ever more of, by name of ``Sample``, with the growth.
+        """The figures of ``Sample`` that have grown too much, each with its growth.
 
-        Only a run with one driver tells: each life begins with nothing.
+        Only known for a run with one driver: each driver starts at nothing.
         """
-        lives = sum(one.name.startswith("driver life") for one in self.operations)
-        return grown(self.samples) if lives == 1 else {}
+        return grown(self.samples) if len(self._lives) == 1 else {}
+
+    @property
+    def doubts(self) -> list[str]:
+        """The reasons why a soak with a steady input does not prove that nothing has grown."""
+        if not schedule_of(self).input_rows or self.failure:
+            return []
+        found = unmeasured(self.samples, max((one.ended_s for one in self._lives), default=0.0))
+        if len(self._lives) != 1:
+            found.append(f"the driver was started {len(self._lives)} times")
+        if self.schedule["faults"] and not any(fault.epoch for fault in self.fired):
+            found.append("no fault has hit")
+        return found
+
+    @property
+    def _lives(self) -> list[OperationOutcome]:
+        return [one for one in self.operations if one.name.startswith("driver life")]
 
     @property
     def fired(self) -> list[FaultOutcome]:

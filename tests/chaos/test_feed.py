@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from eos.chaos._feed import Feed
-from eos.chaos._inputs import FileInputs
+from eos.chaos._feed import Feed, FileInputs
 from eos.chaos.job import Job
 from eos.chaos.planning import only
 
@@ -39,7 +38,7 @@ def feed_in(folder: Path) -> Feed:
         (folder / name).mkdir()
     job = Job("m:f", "", "", "t", "s", "", str(folder), str(folder / "input"), "")
     schedule = replace(only("deaf"), epochs=2)
-    return Feed(job, [[], []], FileInputs(job, schedule), None)
+    return Feed(job, schedule, [[], []], FileInputs(job, schedule))
 
 
 def noted(folder: Path, *epochs: int) -> None:

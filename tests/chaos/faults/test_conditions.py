@@ -10,8 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from eos.chaos._campaign import of_pairs, of_seeds, of_singles
-from eos.chaos._feed import Feed
-from eos.chaos._inputs import FileInputs
+from eos.chaos._feed import Feed, FileInputs
 from eos.chaos._options import for_workload, parse_faults
 from eos.chaos._run import Result, ScheduleRun
 from eos.chaos.checker.history import Record
@@ -142,6 +141,6 @@ def test_an_operator_does_what_the_error_says(tmp_path):
 def test_a_query_with_state_gets_each_record_twice(shape, ids):
     inputs = [[Record(f"{number}/0", str(number), number)] for number in range(2)]
     job = Job("m:f", "", "", "t", "s", "", "", "", "", shape=shape)
-    feed = Feed(job, inputs, FileInputs(job, only("deaf")), None)
+    feed = Feed(job, only("deaf"), inputs, FileInputs(job, only("deaf")))
     assert [record.id for record in feed._rows(1)] == ids
     assert [record.id for record in feed._rows(0)] == ["0/0"]

@@ -29,7 +29,7 @@ def feed_with(tmp_path):
             if end is not None:
                 raise end
 
-        return run._feed(SimpleNamespace(run=feed_all), None, None, None)
+        return run._run_feed(SimpleNamespace(run=feed_all), None, None, None)
 
     return feed
 

@@ -107,7 +107,7 @@ def test_the_page_tells_what_a_fault_could_not_do_and_what_it_did_to_the_topic(t
     write_page([outcome], tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
     assert f"Did not happen: {faults[0].name}: OSError: &lt;no&gt;" in page
-    assert "no sink can help: 1,200 x lost_write, 3 x skip" in page
+    assert "no sink can prevent: 1,200 x lost_write, 3 x skip" in page
 
 
 def test_keys_that_are_no_numbers_have_no_row_in_the_picture(tmp_path):
@@ -133,7 +133,7 @@ def test_a_job_that_had_to_end_is_good_and_told_and_only_what_is_readable_counts
     assert "600 records, each readable exactly once; 1 job had to end, and did." in sentence
     write_page([unread], tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
-    assert "ended, as it has to: eos.errors.InDoubt: &lt;the mark&gt; is gone" in page
+    assert "ended, as required: eos.errors.InDoubt: &lt;the mark&gt; is gone" in page
     assert "600 of 800 records readable" in page
 
 
