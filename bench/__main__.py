@@ -17,7 +17,7 @@ COMMANDS: Final = {
     "queries": ("bench.scaling", "ten queries in one driver"),
     "backlog": ("bench.backlog", "an hour's backlog in 3,000 topics"),
     "log": ("bench.log_growth", "a commit log after 100 and after 100,000 epochs"),
-    "hostile": ("bench.hostile", "memory for hostile entries, decoded in this process"),
+    "hostile": ("bench.hostile_entries", "memory for hostile entries, decoded in this process"),
     "hostile-broker": ("bench.hostile_broker", "memory for hostile entries, read from a broker"),
     # Started by the benchmarks themselves, in new processes.
     "first-epoch-driver": ("bench.latency", ""),

@@ -26,7 +26,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from bench.hostile import BOUND_MIB, ENTRIES, Stored, batch, block_of, kib, list_of, message
+from bench.hostile_entries import BOUND_MIB, ENTRIES, Stored, batch, block_of, kib, list_of, message
 from eos.catalog.cli import app as catalog
 from eos.client import Consumer, PulsarClient, ReceivedMessage
 from eos.client.aio import AsyncPulsarClient

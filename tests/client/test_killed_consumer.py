@@ -22,7 +22,7 @@ def test_nothing_is_lost_and_nothing_doubled_when_the_process_is_killed(
     with client.producer(source, create=True, max_batch_messages=7) as producer:
         for n in range(MESSAGES):
             producer.send(b"%d" % n, key=f"k{n % 10}")
-    arguments = ("tests.client.consume_transform_produce", url, source, target)
+    arguments = ("tests.client.killed_consumer", url, source, target)
     chance = random.Random(19)
     killed_at_work = 0
     for _ in range(KILLS):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.hostile import BOUND_MIB, run_apart
+from bench.hostile_entries import BOUND_MIB, run_apart
 
 REFUSED = "ProtocolError: The entry 7:0:-1:-1 can't be read"
 

@@ -1,6 +1,6 @@
 """A process that tests kill: each message of one topic, once, to another one. Prints each commit.
 
-``python -m tests.client.consume_transform_produce URL FROM TO``
+``python -m tests.client.killed_consumer URL FROM TO``
 """
 
 from __future__ import annotations
