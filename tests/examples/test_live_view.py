@@ -1,4 +1,4 @@
-"""What is drawn of the baskets' run: in the terminal while it runs, and at the end."""
+"""The pictures of the baskets' run: in the terminal while it runs, and in the report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The short examples run as they are in the files; plain clients read what they wrote."""
+"""The short examples run unchanged from their files; plain clients read their output."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Example:
         self.name = name
 
     def source(self, file: str) -> str:
-        """The example's text; everything it names outside of itself is replaced."""
+        """Return the text of an example, with the broker, folders and names of this test."""
         text = (ROOT / "examples" / file).read_text()
         text = text.replace("pulsar://localhost:6650", self.service_url)
         text = text.replace("/tmp/eos", str(self.folder))
@@ -41,21 +41,21 @@ class Example:
         return text
 
     def run(self, file: str) -> None:
-        """Run it in this process: ``getOrCreate`` gives it the session of the tests."""
+        """Run it in this process: ``getOrCreate`` returns the session of the tests."""
         exec(compile(self.source(file), file, "exec"), {"__name__": "__main__"})
 
     def put(self, where: str, rows: list[dict], name: str) -> None:
-        """A file of JSON lines for the examples that read files."""
+        """Write a file of JSON lines for the examples that read files."""
         path = self.folder / where / f"{name}.json"
         path.parent.mkdir(exist_ok=True)
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
     def read_topic(self, word: str) -> list[Seen]:
-        """What a plain ``pulsar-client`` reads."""
+        """Return the messages that a plain ``pulsar-client`` reads."""
         return drain(self.service_url, f"persistent://public/default/{self.name}-{word}")
 
     def read_table(self, where: str) -> list[dict]:
-        """What a plain reader of Delta tables finds."""
+        """Return the rows that a plain reader of Delta tables finds."""
         reader = QueryBuilder().register("found", DeltaTable(str(self.folder / where)))
         found = reader.execute("select id, customer, amount from found").read_all()
         return pa.table(found).to_pylist()
@@ -68,7 +68,7 @@ def example(pulsar_standalone, tmp_path, name) -> Example:
 
 @pytest.fixture
 def filled(spark, example) -> Example:
-    """After ``file_to_topic.py``: the topic ``orders`` is there."""
+    """After ``file_to_topic.py``: the topic ``orders`` exists."""
     example.put("orders", ORDERS[:300], "a")
     example.run("file_to_topic.py")
     example.put("orders", ORDERS[300:], "b")
