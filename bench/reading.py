@@ -117,8 +117,8 @@ class _ReadyReader(DataSourceReader):
 def _ready(field: pa.Field) -> object:
     if field.name == "value":
         return bytes(_VALUE_BYTES)
-    kinds = {pa.binary(): b"k", pa.string(): "persistent://public/default/t"}
-    return kinds.get(field.type, [] if pa.types.is_map(field.type) else 0)
+    kinds = {pa.binary(): b"k", pa.string(): "persistent://public/default/t", pa.bool_(): False}
+    return kinds.get(field.type, [] if pa.types.is_nested(field.type) else 0)
 
 
 def fill(client: PulsarClient, topic: str, rows: int, encode: Encode) -> None:
