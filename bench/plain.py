@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
-from eos.client.worker_cache import ClientOptions, kept_client
+from eos.client.worker_cache import ClientOptions, cached_client
 from eos.ids import TopicName
 from eos.sinks.dataframe_columns import select_columns
 from eos.spark_worker import disable_delayed_acks, freeze_imports
@@ -41,7 +41,7 @@ class PlainTask:
         context = TaskContext.get()
         assert context is not None
         records = 0
-        with kept_client(self.client) as client:
+        with cached_client(self.client) as client:
             producer = None
             for batch in batches:
                 if producer is None:

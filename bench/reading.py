@@ -143,7 +143,7 @@ def _raw_socket(url: str, topic: str, rows: int) -> float:
     """Receive as many bytes as the values alone have."""
     room = memoryview(bytearray(_RECEIVE_BYTES))
     with PulsarClient(url) as client:
-        connection = client.lookup.own_connection(topic)
+        connection = client.lookup.dedicated_connection(topic)
         try:
             connection.request(
                 lambda request_id: commands.Subscribe(

@@ -167,7 +167,7 @@ class PeekReader:
         return None if entry is None else entry.id.place
 
     def _bounds(self, topic: TopicName) -> Bounds:
-        tail = self.client.tail(str(topic))
+        tail = self.client.topic_bounds(str(topic))
         try:
             return tail.bounds()
         finally:

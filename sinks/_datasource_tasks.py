@@ -279,7 +279,7 @@ class Process:
         kept = _kept.get(key)
         if kept is None:
             kept = cls(options, name)
-            while len(_kept) >= MAX_KEPT:
+            while len(_kept) >= MAX_CLIENTS:
                 _kept.pop(next(iter(_kept))).close()
             _kept[key] = kept
         return kept
@@ -293,7 +293,7 @@ def _key(options: WriterOptions, name: EpochName) -> tuple[str, str, str]:
     return options.commit_log, options.sink_id, name.run_id
 
 
-MAX_KEPT: Final = 4
+MAX_CLIENTS: Final = 4
 """Number of runs that a process keeps open; Spark uses a process for several queries."""
 
 _kept: Final[dict[tuple[str, str, str], Process]] = {}

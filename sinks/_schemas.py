@@ -174,7 +174,7 @@ class TaskSchemas:
     def park(self, producers: Sequence[EntryProducer], txn: Transaction) -> None:
         """Keep ``producers``, which were used in ``txn``, idle for the next epoch."""
         for producer in producers:
-            self._client.park([producer], txn, self._info(producer.topic))
+            self._client.release_producers([producer], txn, self._info(producer.topic))
 
     def _info(self, topic: str) -> SchemaInfo | None:
         return None if self._schema is None else self._writers[_base(topic)].info

@@ -21,7 +21,7 @@ from pyspark.sql.types import StringType, StructType
 
 from eos import failpoints
 from eos.client import EntryProducer, PulsarClient, Transaction
-from eos.client.worker_cache import ClientOptions, kept_client
+from eos.client.worker_cache import ClientOptions, cached_client
 from eos.errors import EosError, TopicNotFound
 from eos.ids import MessageId, TxnId
 from eos.parallel import parallel_map
@@ -161,7 +161,7 @@ class _Run:
     def _write(
         self, batches: Iterable[pa.RecordBatch]
     ) -> tuple[tuple[PartitionFigures, ...], tuple[str, ...], tuple[tuple[str, int], ...]]:
-        with kept_client(self.task.client) as client:
+        with cached_client(self.task.client) as client:
             try:
                 return self._write_by(client, batches)
             finally:
@@ -334,7 +334,7 @@ class _PartitionWriter:
         ``parks``: keep the producer open at the broker, as ``successor``.
         """
         if parks:
-            self.successor = self.producer.hand_on()
+            self.successor = self.producer.transfer()
         else:
             self.producer.close()
         # All have arrived; the thread that read the last one may not have set its result yet.

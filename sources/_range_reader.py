@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import InputPartition
 
 from eos.client import PulsarClient
-from eos.client.worker_cache import kept_client
+from eos.client.worker_cache import cached_client
 from eos.errors import DataLost, ProtocolError
 from eos.ids import MessageId, TopicName
 from eos.schemas.reading import SchemaVersion
@@ -99,7 +99,7 @@ def read_range(
     if one.span.is_empty:
         return
     guard = LossGuard(fail=options.fail_on_data_loss)
-    with kept_client(options.client) as client:
+    with cached_client(options.client) as client:
         try:
             batches = _opened(client, options, form, one)
             yield from _converted(client, batches, form, one)
@@ -164,7 +164,7 @@ def _check_not_deleted(client: PulsarClient, one: EntryRange, guard: LossGuard) 
     start = one.span.start
     if start is None:
         return
-    tail = client.tail(one.topic)
+    tail = client.topic_bounds(one.topic)
     try:
         first = tail.bounds().first
     finally:

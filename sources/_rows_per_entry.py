@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Final
 
-from eos.client import ONE_BY_ONE, Entry, PulsarClient
+from eos.client import ONE_PERMIT, Entry, PulsarClient
 from eos.ids import EntryPlace, MessageId
 from eos.parallel import parallel_map
 from eos.retry import attempts
@@ -32,7 +32,7 @@ def next_entry(
     deadline = time.monotonic() + timeout_s
 
     def read() -> Entry | None:
-        with client.entry_reader(topic, start, permits=ONE_BY_ONE) as reader:
+        with client.entry_reader(topic, start, permits=ONE_PERMIT) as reader:
             return next(reader.read(deadline), None)
 
     return attempts(timeout_s)(read)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from eos.admin import AdminClient, Ledger, OpenTransaction
-from eos.client import Bounds, PulsarClient, SubscriptionCursor, Tail
+from eos.client import Bounds, PulsarClient, SubscriptionCursor, TopicBounds
 from eos.errors import ConfigurationError, TopicNotFound
 from eos.ids import EntryPlace, MessageId, TopicName, TxnId
 from eos.parallel import parallel_map
@@ -39,7 +39,7 @@ class SourceTopics:
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._client: PulsarClient = options.client.make()
-        self._tails: dict[str, Tail] = {}
+        self._tails: dict[str, TopicBounds] = {}
         self._ledgers: dict[str, list[Ledger]] = {}
         self._unreadable: set[str] = set()
         self._rows_per_entry = RowsPerEntry(self._rows_of)
@@ -145,14 +145,14 @@ class SourceTopics:
             self._tail(name).close()
         return self.bounds(names)
 
-    def _each(self, names: Iterable[str], ask: Callable[[Tail], T]) -> dict[str, T]:
+    def _each(self, names: Iterable[str], ask: Callable[[TopicBounds], T]) -> dict[str, T]:
         tails = [self._tail(name) for name in names]
         return {tail.topic: one for tail, one in zip(tails, parallel_map(ask, tails), strict=True)}
 
-    def _tail(self, name: str) -> Tail:
+    def _tail(self, name: str) -> TopicBounds:
         if name not in self._tails:
             is_compacted = self._options.read_compacted
-            self._tails[name] = self._client.tail(name, read_compacted=is_compacted)
+            self._tails[name] = self._client.topic_bounds(name, read_compacted=is_compacted)
         return self._tails[name]
 
     def starts(self, *, otherwise: str) -> dict[str, EntryPlace | None]:
@@ -322,7 +322,7 @@ class SourceTopics:
         self._client.close()
 
 
-def _bounds_or_none(tail: Tail) -> Bounds | None:
+def _bounds_or_none(tail: TopicBounds) -> Bounds | None:
     try:
         return tail.bounds()
     except TopicNotFound:

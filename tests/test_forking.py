@@ -46,7 +46,11 @@ def test_objects_of_a_parent_raise_in_its_fork_and_still_work_in_the_parent(
     producer = client.producer(name, create=True)
     producer.send(b"before").result()
     consumer, reader = client.consumer(name, "s"), client.reader(name)
-    entries, tail, txn = client.entry_producer(name), client.tail(name), client.transaction()
+    entries, tail, txn = (
+        client.entry_producer(name),
+        client.topic_bounds(name),
+        client.transaction(),
+    )
     aio = AsyncPulsarClient(url)
     log = CommitLog.open(tmp_path / "log", "orders")
     topic = PulsarSink(sink_id="a", service_url=url, topic=name, commit_log=str(tmp_path / "log"))
@@ -60,7 +64,7 @@ def test_objects_of_a_parent_raise_in_its_fork_and_still_work_in_the_parent(
         "Reader": lambda: next(iter(reader.read(idle_s=1))),
         "Reader ": lambda: reader.last_id,
         "EntryProducer": lambda: entries.send(b"x"),
-        "Tail": tail.last_id,
+        "TopicBounds": tail.last_id,
         "Transaction": txn.commit,
         "AsyncPulsarClient": lambda: asyncio.run(aio.producer(name)),
         "CommitLog": lambda: log.append(claim()),

@@ -211,7 +211,7 @@ def _look(cluster: Cluster, reader: PeekReader, exact: list[TopicName], where: s
 def _start(client: PulsarClient, topic: TopicName, time_ms: int | None) -> MessageId | None:
     if time_ms is None:
         return None
-    tail = client.tail(str(topic))
+    tail = client.topic_bounds(str(topic))
     try:
         return MessageId(*tail.place_at(time_ms))
     finally:

@@ -1,19 +1,19 @@
-"""A blocking Pulsar client that writes in transactions and reads entries; useful without Spark."""
+"""A blocking Pulsar client that writes in transactions and reads entries, also without Spark."""
 
 from eos.client._ack_tracker import ReceivedMessage
 from eos.client._client import PulsarClient
 from eos.client._consumer import Consumer
-from eos.client._cursor import SubscriptionCursor
 from eos.client._entry_producer import EntryProducer
-from eos.client._entry_reader import ONE_BY_ONE, PERMITS, EntryReader
+from eos.client._entry_reader import ONE_PERMIT, PERMITS, EntryReader
+from eos.client._passive_consumer import SubscriptionCursor
 from eos.client._producer import Producer
 from eos.client._reader import Reader
-from eos.client._topic_bounds import Bounds, Tail
+from eos.client._topic_bounds import Bounds, TopicBounds
 from eos.client._transaction import Transaction
 from eos.forking import stay_in_process
 from eos.wire.batch import Entry
 
-stay_in_process(Producer, leaving=("send", "gather"))
+stay_in_process(Producer, leaving=("send", "enqueue"))
 stay_in_process(Transaction, leaving=("admit_lingering",))
 stay_in_process(
     PulsarClient,
@@ -21,12 +21,12 @@ stay_in_process(
     Consumer,
     Reader,
     EntryReader,
-    Tail,
+    TopicBounds,
     SubscriptionCursor,
 )
 
 __all__ = [
-    "ONE_BY_ONE",
+    "ONE_PERMIT",
     "PERMITS",
     "Bounds",
     "Consumer",
@@ -38,6 +38,6 @@ __all__ = [
     "Reader",
     "ReceivedMessage",
     "SubscriptionCursor",
-    "Tail",
+    "TopicBounds",
     "Transaction",
 ]

@@ -100,7 +100,7 @@ class MessageFuture(Future[MessageId]):
 
 
 @dataclass(eq=False)
-class Gathered:
+class PendingBatch:
     """What goes out together: of one transaction, or of none.
 
     Attributes:

@@ -46,7 +46,7 @@ class ReceivedMessage:
 
 
 @dataclass
-class GivenEntry:
+class UnackedEntry:
     """An entry of which some messages are not acknowledged.
 
     Attributes:
@@ -83,7 +83,7 @@ class GivenEntry:
 class AckStep(NamedTuple):
     """An entry, and which of the messages that remain of it are acknowledged now."""
 
-    entry: GivenEntry
+    entry: UnackedEntry
     indexes: set[int]
 
     @property
@@ -92,11 +92,11 @@ class AckStep(NamedTuple):
         return len(self.indexes) == len(self.entry.remaining)
 
 
-class Unacknowledged:
+class AckTracker:
     """Locked by the consumer that has it."""
 
     def __init__(self) -> None:
-        self._entries: dict[EntryPlace, GivenEntry] = {}
+        self._entries: dict[EntryPlace, UnackedEntry] = {}
 
     @property
     def places(self) -> list[EntryPlace]:
@@ -107,7 +107,9 @@ class Unacknowledged:
         """An entry was given, with the messages of these indexes, of so many that it has."""
         given = set(indexes)
         others = frozenset(range(num_messages)) - given if num_messages > 1 else frozenset()
-        self._entries[place] = GivenEntry(place, given, num_messages=num_messages, of_others=others)
+        self._entries[place] = UnackedEntry(
+            place, given, num_messages=num_messages, of_others=others
+        )
 
     def clear(self) -> None:
         """All of it will be delivered again."""
@@ -154,7 +156,7 @@ class Unacknowledged:
         entries = [self._entry(MessageId(*place), owner) for place in before]
         return [*(AckStep(one, set(one.remaining)) for one in entries), last]
 
-    def _entry(self, message_id: MessageId, owner: TxnId | None) -> GivenEntry:
+    def _entry(self, message_id: MessageId, owner: TxnId | None) -> UnackedEntry:
         entry = self._entries.get(message_id.place)
         if entry is None:
             raise _not_waiting(message_id)

@@ -1,4 +1,4 @@
-"""The client: from a service URL to producers and transactions."""
+"""The client: creates producers, readers, consumers and transactions for a service URL."""
 
 from __future__ import annotations
 
@@ -11,18 +11,16 @@ from collections.abc import Collection, Sequence
 from typing import Literal, Self
 
 from eos.client._consumer import Consumer
-from eos.client._cursor import SubscriptionCursor
 from eos.client._entry_producer import EntryProducer
-from eos.client._entry_reader import PERMITS, EntryReader
-from eos.client._limit_backoff import OF_READERS, Crowd
+from eos.client._entry_reader import PERMITS, EntryReader, checked_start
+from eos.client._handle_cache import CONSUMER_LIMIT, LimitBackoff, ReaderCache
 from eos.client._lookup import Lookup
+from eos.client._passive_consumer import SubscriptionCursor
 from eos.client._producer import BatchLimits, Producer
-from eos.client._producer_factory import Opening
+from eos.client._producer_factory import ProducerFactory
 from eos.client._reader import Reader
-from eos.client._readers import Readers, checked_start
-from eos.client._subscriptions import DurableConsumer
-from eos.client._timer import LingerClock
-from eos.client._topic_bounds import Tail
+from eos.client._timer import Timer
+from eos.client._topic_bounds import TopicBounds
 from eos.client._transaction import Transaction
 from eos.client._window import Budget
 from eos.client.coordinators import Coordinators
@@ -35,7 +33,7 @@ from eos.wire.decoding import checked_columns
 
 
 class PulsarClient:
-    """A blocking client for writing to Pulsar, in transactions or outside of them.
+    """A blocking Pulsar client, with transactions.
 
     ::
 
@@ -48,12 +46,12 @@ class PulsarClient:
     Args:
         service_url: ``pulsar://host:port[,host:port...]``, or ``pulsar+ssl://`` for TLS.
         auth, listener_name, subscription_prefix: see ``Auth`` and ``ClusterRules``.
-        timeout_s: deadline of each connection attempt, each request and each acknowledgement.
-        max_pending_bytes: how many bytes all producers together may have in flight; ``send``
-            waits beyond.
+        timeout_s: timeout of each connection attempt, each request and each acknowledgement.
+        max_pending_bytes: the limit of bytes that all producers together have in flight; above it
+            ``send`` waits.
 
     Raises:
-        ConfigurationError: the service URL is malformed, or a limit is not above zero.
+        ConfigurationError: the service URL is malformed, or a limit is not positive.
     """
 
     def __init__(
@@ -68,39 +66,39 @@ class PulsarClient:
     ) -> None:
         for name, value in (("timeout_s", timeout_s), ("max_pending_bytes", max_pending_bytes)):
             if not value > 0:
-                raise ConfigurationError(f"{name}={value!r}: it must be above zero.")
+                raise ConfigurationError(f"{name} must be above zero, not {value!r}.")
         self._timeout_s = timeout_s
-        # Ids count in a connection; unique in the client, so that none is ever used again there.
+        # Ids must be unique per connection; they are unique in the client, and never reused.
         self._consumer_ids = itertools.count()
-        # One object for each transaction: what ends or poisons it here holds for all who joined.
+        # One object per transaction, so that its end or poison holds for all who joined it.
         self._transactions = weakref.WeakValueDictionary[TxnId, Transaction]()
         self._transactions_lock = threading.Lock()
         rules = ClusterRules(listener_name, subscription_prefix)
         self.lookup = Lookup(service_url, auth or Auth(), rules, timeout_s=timeout_s)
         self.coordinators = Coordinators(self.lookup, timeout_s=timeout_s)
-        self._clock = LingerClock()
-        self._crowd = crowd = Crowd()
-        self._opening = Opening(self.lookup, Budget(max_pending_bytes), self._clock, crowd)
-        self._readers = Readers(self.lookup, self._clock, crowd, self._consumer_ids, timeout_s)
+        self._timer = timer = Timer()
+        self._limit_backoff = backoff = LimitBackoff()
+        self._producers = ProducerFactory(self.lookup, Budget(max_pending_bytes), timer, backoff)
+        self._readers = ReaderCache(self.lookup, timer, backoff, self._consumer_ids, timeout_s)
 
     def partition_count(self, topic: str) -> int:
-        """How many partitions ``topic`` has, 0 when it is not partitioned. Creates nothing.
+        """Return the number of partitions of ``topic``, 0 if not partitioned. Creates nothing.
 
         Raises:
-            TopicNotFound: there is no such topic.
+            TopicNotFound: the topic does not exist.
         """
         return self.lookup.partition_count(TopicName.parse(topic))
 
     def schema(self, topic: str) -> SchemaInfo | None:
-        """The newest schema of ``topic`` in the broker's registry; None: it has none."""
+        """Return the newest schema of ``topic`` in the broker's registry, or None."""
         found = self.lookup.schema(TopicName.parse(topic).base)
         return None if found is None else found[0]
 
     def exists(self, topic: str) -> bool:
-        """Whether ``topic``, or one exact ``...-partition-n``, is there. Creates nothing.
+        """Whether ``topic``, or one exact ``...-partition-n``, exists. Creates nothing.
 
         Raises:
-            EosError: no answer.
+            EosError: there was no answer.
         """
         parsed = TopicName.parse(topic)
         try:
@@ -120,46 +118,47 @@ class PulsarClient:
         hashing: Literal["java", "murmur3"] = "java",
         batching: Literal["by_size", "by_key"] = "by_size",
     ) -> Producer:
-        """A producer that gathers messages, on ``topic``: all partitions of it, where it has any.
+        """Return a producer that sends batches, on ``topic`` with all its partitions.
 
         Args:
-            create: let the broker create a topic that does not exist; not for a partition.
+            create: let the broker create a missing topic; not for a partition.
             linger_ms: how long a message may wait for others.
-            max_batch_messages, max_batch_bytes: what an entry holds at most, before compression.
-            hashing: how a key chooses its partition: as with the Java client, or murmur3.
+            max_batch_messages, max_batch_bytes: limits of an entry, before compression.
+            hashing: how a key chooses its partition: as in the Java client, or murmur3.
             batching: ``by_key``: entries of one key each, for ``key_shared`` consumers.
 
         Raises:
-            TopicNotFound: there is no such topic, and ``create`` is not set.
-            ConfigurationError: an option is out of its range.
+            TopicNotFound: the topic does not exist, and ``create`` is not set.
+            ConfigurationError: an option is out of range.
         """
         limits = BatchLimits(linger_ms, max_batch_messages, max_batch_bytes, hashing, batching)
-        producers = self._opening.open_topic(topic, self._timeout_s, create=create)
-        return Producer(str(TopicName.parse(topic)), producers, limits, self._clock)
+        producers = self._producers.open_topic(topic, self._timeout_s, create=create)
+        return Producer(str(TopicName.parse(topic)), producers, limits, self._timer)
 
     def entry_producer(self, topic: str, *, create: bool = False) -> EntryProducer:
-        """A producer on ``topic``, an unpartitioned one or one exact ``...-partition-n``: each
-        message is an entry of its own, unless it is given entries.
+        """Return a producer on an unpartitioned ``topic`` or one exact ``...-partition-n``.
+
+        It sends each message, or each encoded batch, as one entry.
 
         Args:
-            create: let the broker create a topic that does not exist; not for a partition.
+            create: let the broker create a missing topic; not for a partition.
 
         Raises:
-            TopicNotFound: there is no such topic, and ``create`` is not set.
-            ConfigurationError: the topic is partitioned and no partition is named.
+            TopicNotFound: the topic does not exist, and ``create`` is not set.
+            ConfigurationError: the topic is partitioned.
         """
-        return self._opening.open_one(topic, self._timeout_s, create=create)
+        return self._producers.open_one(topic, self._timeout_s, create=create)
 
     def create_unpartitioned(self, topic: str) -> None:
-        """Let the broker create ``topic``, unpartitioned, when it does not exist.
+        """Let the broker create ``topic``, unpartitioned, if it does not exist.
 
-        By PRODUCER alone: the question for a topic's partitions creates a partitioned one in a
-        namespace that makes such by itself (allowAutoTopicCreationType).
+        This sends PRODUCER only: asking for the topic's partitions would create a partitioned topic
+        in a namespace that does so automatically (allowAutoTopicCreationType).
 
         Raises:
             TopicNotFound: the broker does not let clients create topics there.
         """
-        self._opening.open(TopicName.parse(topic), None, self._timeout_s).close()
+        self._producers.open(TopicName.parse(topic), None, self._timeout_s).close()
 
     def entry_producers(
         self,
@@ -169,36 +168,38 @@ class PulsarClient:
         schema: SchemaInfo | None = None,
         after: Collection[TxnId | None] | None = None,
     ) -> list[EntryProducer]:
-        """A producer on each of ``topics``, opened side by side: many take little longer than one.
+        """Return a producer on each of ``topics``, opened in parallel. On an error all are closed.
 
         Args:
-            txn: registers ``topics`` in it meanwhile; neither waits for the other.
-            schema: of what will be sent; registered with the topics unless it is there.
-            after: take those that were parked after one of these transactions, all committed, or
-                (None) outside of any. Where a policy limits producers, wait until those that other
-                processes have parked are closed.
+            txn: register ``topics`` in this transaction, concurrently.
+            schema: of the messages; registered with the topics if it is missing.
+            after: reuse idle producers whose last transaction is one of these, all committed (None:
+                no transaction). At a limit of producers, wait until other processes close idle
+                ones.
 
         Raises:
-            IncompatibleSchema: a topic's schemas do not admit ``schema``; then none is left open.
-            TopicNotFound, ConfigurationError: as ``producer``; then none is left open.
-            TransactionExpired: as ``Transaction.register``; then none is left open either.
+            IncompatibleSchema: ``schema`` is incompatible with a topic's schemas.
+            TopicNotFound, ConfigurationError: as ``producer``.
+            TransactionExpired: as ``Transaction.register``.
         """
-        return self._opening.open_in(topics, txn, schema, after, self._timeout_s)
+        return self._producers.open_in(topics, txn, schema, after, self._timeout_s)
 
-    def park(
+    def release_producers(
         self,
         producers: Sequence[EntryProducer],
         txn: Transaction | None,
         schema: SchemaInfo | None = None,
     ) -> None:
-        """Keep ``producers`` for a while, for ``entry_producers``: each was handed on by one that
-        was used in ``txn``, and has sent nothing."""
-        self._opening.parked.park(producers, schema, None if txn is None else txn.id)
+        """Keep ``producers`` idle for a while; ``entry_producers`` reuses them.
+
+        Each is the result of ``EntryProducer.transfer``; its predecessor was used in ``txn``.
+        """
+        self._producers.cache.release(producers, schema, None if txn is None else txn.id)
 
     @property
     def limit_hit(self) -> bool:
-        """Whether anybody has ever had to wait for producers or readers that others have parked."""
-        return self._crowd.was_met
+        """Whether a limit of producers or readers has ever refused this client."""
+        return self._limit_backoff.limit_hit
 
     def reader(
         self,
@@ -208,7 +209,7 @@ class PulsarClient:
         columns: Sequence[str] = ("value",),
         read_compacted: bool = False,
     ) -> Reader:
-        """A reader on ``topic``, exactly that: an unpartitioned one, or one ``...-partition-n``.
+        """Return a reader on an unpartitioned ``topic`` or one exact ``...-partition-n``.
 
         ::
 
@@ -217,14 +218,14 @@ class PulsarClient:
                     print(batch.num_rows)
 
         Args:
-            start: the first entry that is wanted; None: the topic's first. One that is not there
-                any more is passed over without a word: compare the ids.
-            columns: which columns the batches have, as ``Reader`` says.
-            read_compacted: what a compaction has left of the topic, then what came after it.
+            start: the first entry to read; None: the topic's first. Deleted entries are skipped
+                silently: compare the ids.
+            columns: the columns of the batches; see ``Reader``.
+            read_compacted: read the compacted topic, then the entries after the compaction.
 
         Raises:
-            TopicNotFound: there is no such topic.
-            ConfigurationError: there is no such column, or ``start`` is something else.
+            TopicNotFound: the topic does not exist.
+            ConfigurationError: a column is unknown, or ``start`` is not a ``MessageId``.
         """
         name = str(TopicName.parse(topic))
         start = checked_start(start)
@@ -239,40 +240,44 @@ class PulsarClient:
         start: MessageId | None = None,
         *,
         permits: int = PERMITS,
-        waits_for_parked: bool = False,
+        waits_at_limit: bool = False,
     ) -> EntryReader:
-        """The same, of entries as they are stored.
+        """Return a reader of stored entries; otherwise as ``reader``.
 
         Args:
-            permits: how many messages the broker may have under way; ``ONE_BY_ONE`` when one entry
-                is wanted, as the broker reads and sends no other, or when none may be missed.
-            waits_for_parked: where a policy limits readers, wait for those that others have parked.
+            permits: how many messages the broker may have in flight. With ``ONE_PERMIT`` it reads
+                and sends one entry at a time, and drops none.
+            waits_at_limit: at a limit of readers, wait until other processes close idle ones.
 
         Raises:
-            TopicNotFound: there is no such topic.
-            ConfigurationError: ``start`` is something else.
+            TopicNotFound: the topic does not exist.
+            ConfigurationError: ``start`` is not a ``MessageId``.
         """
         name, start = str(TopicName.parse(topic)), checked_start(start)
-        open_one = self._readers.open_in_a_crowd if waits_for_parked else self._readers.open
-        return open_one(name, start, permits)
+        return self._readers.open(name, start, permits, waits_at_limit=waits_at_limit)
 
-    def parked_reader(self, topic: str) -> EntryReader | None:
-        """The reader on ``topic`` that was parked and can go on; None: there is none."""
-        return self._readers.take(topic)
+    def acquire_reader(self, topic: str) -> EntryReader | None:
+        """Return the usable idle reader on ``topic``, or None."""
+        return self._readers.acquire(topic)
 
-    def park_reader(self, reader: EntryReader) -> None:
-        """Keep ``reader`` for a while, for ``parked_reader``."""
-        self._readers.park(reader)
+    def release_reader(self, reader: EntryReader) -> None:
+        """Keep ``reader`` idle for a while, for ``acquire_reader``."""
+        self._readers.release(reader)
 
-    def tail(self, topic: str, *, read_compacted: bool = False) -> Tail:
-        """Where ``topic``, exactly that, begins and ends; it connects when it is asked."""
+    def topic_bounds(self, topic: str, *, read_compacted: bool = False) -> TopicBounds:
+        """Return the bounds of ``topic``, an exact name; it connects at the first question."""
         name, ids = str(TopicName.parse(topic)), self._consumer_ids
-        return Tail(self.lookup, name, ids, self._timeout_s, read_compacted=read_compacted)
+        return TopicBounds(self.lookup, name, ids, self._timeout_s, read_compacted=read_compacted)
 
-    def cursor(self, topic: str, subscription: str) -> SubscriptionCursor:
-        """The durable ``subscription`` of ``topic``, to be moved; made when it is first used."""
-        name, ids = str(TopicName.parse(topic)), self._consumer_ids
-        return SubscriptionCursor(self.lookup, name, subscription, ids, timeout_s=self._timeout_s)
+    def cursor(
+        self, topic: str, subscription: str, *, exclusive: bool = False
+    ) -> SubscriptionCursor:
+        """Return a cursor that moves the durable ``subscription`` of ``topic``, an exact name.
+
+        ``exclusive``: while it is in use, no other consumer may use the subscription.
+        """
+        name, ids, timeout_s = str(TopicName.parse(topic)), self._consumer_ids, self._timeout_s
+        return SubscriptionCursor(self.lookup, name, subscription, ids, timeout_s, exclusive)
 
     def consumer(
         self,
@@ -282,7 +287,7 @@ class PulsarClient:
         type: Literal["exclusive", "shared", "failover", "key_shared"] = "exclusive",
         start: Literal["earliest", "latest"] = "earliest",
     ) -> Consumer:
-        """A consumer of the durable ``subscription`` on ``topic``, exactly that.
+        """Return a consumer of the durable ``subscription`` on ``topic``, an exact name.
 
         Consume, transform, produce, all or nothing::
 
@@ -295,13 +300,13 @@ class PulsarClient:
                         orders.acknowledge(messages, txn=txn)
 
         Args:
-            type: who else may have the subscription, and how its messages are spread.
-            start: where a subscription begins that is new.
+            type: how consumers share the subscription.
+            start: where a new subscription begins.
 
         Raises:
-            TopicNotFound: there is no such topic.
-            ConsumerBusy: another consumer has the subscription to itself.
-            ConfigurationError: there is no such type, or start.
+            TopicNotFound: the topic does not exist.
+            ConsumerBusy: another consumer has exclusive use of the subscription.
+            ConfigurationError: ``type`` or ``start`` is unknown.
         """
         types = {kind.name.lower(): kind for kind in SubscriptionType}
         starts = {position.name.lower(): position for position in InitialPosition}
@@ -317,41 +322,35 @@ class PulsarClient:
             types[type],
             starts[start],
             self._consumer_ids,
-            self._timeout_s,
+            timeout_s=self._timeout_s,
         )
         consumer.open()
         return consumer
 
     def subscribe_durably(self, topic: str, subscription: str) -> None:
-        """Make ``subscription`` at the first entry of ``topic``, unless it is there: it keeps all
-        that comes behind its position from deletion.
+        """Create ``subscription`` at the first entry of ``topic``, if it does not exist.
+
+        It protects all entries after its position from deletion.
 
         Raises:
-            TopicNotFound: there is no such topic.
+            TopicNotFound: the topic does not exist.
         """
-        with contextlib.suppress(ConsumerBusy), self._durable_consumer(topic, subscription):
-            pass  # one that is busy exists
+        with contextlib.suppress(ConsumerBusy), self.cursor(topic, subscription, exclusive=True):
+            pass  # a busy subscription exists
 
     def acknowledge(self, topic: str, subscription: str, message_id: MessageId) -> None:
-        """Move the durable ``subscription`` behind the entry of ``message_id``; never back.
-
-        One that is missing is made first.
+        """Move the durable ``subscription``, created if missing, after ``message_id``; never back.
 
         Raises:
-            TopicNotFound: there is no such topic.
-            ConsumerBusy: somebody else uses the subscription at this moment.
+            TopicNotFound: the topic does not exist.
+            ConsumerBusy: another consumer uses the subscription now.
         """
-        crowd = self._crowd.noting(OF_READERS)
-        with crowd, self._durable_consumer(topic, subscription) as consumer:
-            consumer.acknowledge(message_id)
-
-    def _durable_consumer(self, topic: str, subscription: str) -> DurableConsumer:
-        name = str(TopicName.parse(topic))
-        broker, consumer_id = self.lookup.broker_of(name), next(self._consumer_ids)
-        return DurableConsumer(broker, name, subscription, consumer_id, timeout_s=self._timeout_s)
+        watching = self._limit_backoff.watching(CONSUMER_LIMIT)
+        with watching, self.cursor(topic, subscription, exclusive=True) as cursor:
+            cursor.acknowledge(message_id)
 
     def topics(self, namespace: str) -> list[str]:
-        """The full names of the persistent topics in ``tenant/namespace``; each partition is one.
+        """Return the full names of the persistent topics in ``tenant/namespace``, by partition.
 
         Raises:
             EosError: the broker refuses, or does not answer.
@@ -363,7 +362,7 @@ class PulsarClient:
 
         Raises:
             TransactionsDisabled: the broker runs without transactions.
-            RequestTimeout: no answer; a broker at its limit of active transactions stays silent.
+            RequestTimeout: no answer; a broker at its limit of active transactions does not reply.
         """
         expires_at = time.monotonic() + timeout_s
         txn_id = self.coordinators.begin(int(timeout_s * 1000))
@@ -373,9 +372,9 @@ class PulsarClient:
         return txn
 
     def join(self, txn_id: TxnId) -> Transaction:
-        """Write in a transaction that was begun elsewhere, by the same principal.
+        """Return a transaction that the same principal began elsewhere, to write in it.
 
-        In one client there is one object for each transaction, as long as anybody holds it.
+        A client has one object per transaction, as long as it is referenced.
         """
         with self._transactions_lock:
             known = self._transactions.get(txn_id)
@@ -384,14 +383,14 @@ class PulsarClient:
             return known
 
     def close(self) -> None:
-        """Close all connections. Transactions that are open expire by themselves.
+        """Close all connections. Open transactions will expire.
 
-        It does not wait: what has no acknowledgement yet is in doubt. May be called twice.
+        It does not wait: sends without an acknowledgement are in doubt. May be called twice.
         """
-        self._opening.parked.clear()
+        self._producers.cache.clear()
         self._readers.clear()
         self.lookup.close()
-        self._clock.stop()
+        self._timer.stop()
 
     def __enter__(self) -> Self:
         return self

@@ -13,16 +13,16 @@ from typing import Final, Self
 from eos._waiting import Monitor
 from eos.client._ack_tracker import (
     AckStep,
+    AckTracker,
     ReceivedMessage,
-    Unacknowledged,
     messages_of,
     wanted_of,
 )
 from eos.client._lookup import Lookup
-from eos.client._receive_queue import Deliveries, place_of
+from eos.client._receive_queue import ReceiveQueue, place_of
 from eos.client._subscriptions import closing, subscribe
 from eos.client._transaction import Transaction, poisoning
-from eos.client._transactional_acks import AckedInTransaction, ack_of, ids_of, send_ack
+from eos.client._transactional_acks import TransactionAcks, ack_of, ids_of, send_ack
 from eos.errors import ConfigurationError, EosError, Fatal, ProtocolError
 from eos.ids import EntryPlace, MessageId
 from eos.transport.connection import Connection
@@ -68,15 +68,15 @@ class Consumer:
         self._id = -1
         self._timeout_s = timeout_s
         self._sending = threading.Lock()
-        self._transactions: dict[Transaction, AckedInTransaction] = {}
+        self._transactions: dict[Transaction, TransactionAcks] = {}
         self._changed = Monitor()
         # Under the condition:
         self._connection: Connection | None = None
-        self._queue = Deliveries()
+        self._queue = ReceiveQueue()
         self._ready: deque[ReceivedMessage] = deque()
         self._epoch = 0
         self._failure: EosError | None = None
-        self._given = Unacknowledged()
+        self._given = AckTracker()
         self._closed = False
 
     def open(self) -> None:
@@ -92,7 +92,7 @@ class Consumer:
             # Never one that was used before: what is still under way to that one is dropped.
             self._id = next(self._consumer_ids)
             self._connection = connection
-            self._queue = Deliveries(self._queue.entry_bytes_max)
+            self._queue = ReceiveQueue(self._queue.entry_bytes_max)
         try:
             connection.add_consumer(self._id, self)
             subscribe(
@@ -274,7 +274,7 @@ class Consumer:
             self._hold(steps, acked, txn)
 
     def _hold(
-        self, steps: list[AckStep], acked: AckedInTransaction | None, txn: Transaction | None
+        self, steps: list[AckStep], acked: TransactionAcks | None, txn: Transaction | None
     ) -> None:
         with self._changed:
             self._given.take(steps, None if txn is None else txn.id)
@@ -282,10 +282,10 @@ class Consumer:
             acked.begun |= {one.entry.place for one in steps if one.entry.remaining}
             acked.begun -= {one.entry.place for one in steps if not one.entry.remaining}
 
-    def _enlist(self, txn: Transaction) -> AckedInTransaction:
+    def _enlist(self, txn: Transaction) -> TransactionAcks:
         acked = self._transactions.get(txn)
         if acked is None:
-            acked = AckedInTransaction(
+            acked = TransactionAcks(
                 txn, self.topic, self._sending, self._redeliver_places, self._close_failed
             )
             txn.enlist_subscription(acked, self.subscription)
@@ -361,7 +361,7 @@ class Consumer:
     def _lose(self) -> None:
         with self._changed:
             self._connection = None
-            self._queue = Deliveries(self._queue.entry_bytes_max)
+            self._queue = ReceiveQueue(self._queue.entry_bytes_max)
             self._ready.clear()
             self._given.clear()
             self._changed.notify_all()

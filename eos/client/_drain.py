@@ -12,7 +12,7 @@ from eos.errors import EosError
 _CLOSED_AT_ONCE: Final = 64
 
 
-class UnsettledWriter(Protocol):
+class DrainedWriter(Protocol):
     """What is asked of a producer here."""
 
     def flush(self, deadline: float = ...) -> None:
@@ -22,7 +22,7 @@ class UnsettledWriter(Protocol):
         """Wait, at most until ``deadline``, until the broker has closed it; silent."""
 
 
-def settle_all(producers: Iterable[UnsettledWriter], timeout_s: float) -> None:
+def drain(producers: Iterable[DrainedWriter], timeout_s: float) -> None:
     """Wait until nothing of ``producers`` is under way: two time-outs at most, for all together.
 
     An abort that overtook the first send to a fresh partition would leave the partition's readers
@@ -40,7 +40,7 @@ def settle_all(producers: Iterable[UnsettledWriter], timeout_s: float) -> None:
             pool.submit(producer.close_failed, deadline)
 
 
-def _is_flushed(producer: UnsettledWriter, deadline: float) -> bool:
+def _is_flushed(producer: DrainedWriter, deadline: float) -> bool:
     try:
         producer.flush(deadline)
     except EosError:

@@ -295,7 +295,7 @@ class EntryProducer:
         with self._window.lock:
             self._transactions.clear()
 
-    def hand_on(self) -> EntryProducer:
+    def transfer(self) -> EntryProducer:
         """``close``, but the broker's end stays open: the producer that is returned has it.
 
         That one has sent nothing, and its numbers go on where these have ended: with deduplication
@@ -307,18 +307,18 @@ class EntryProducer:
         self._window.close()
         try:
             self.flush()
-            heir = EntryProducer(
+            successor = EntryProducer(
                 self._connection, self.topic, self._id, self._timeout_s, self._budget
             )
-            heir.name, heir._schema_version = self.name, self._schema_version
-            heir._window = self._window.successor(heir._poison_all)
-            self._connection.replace_producer(self._id, self, heir)
+            successor.name, successor._schema_version = self.name, self._schema_version
+            successor._window = self._window.successor(successor._poison_all)
+            self._connection.replace_producer(self._id, self, successor)
         except EosError:
             self._take_back()
             raise
         with self._window.lock:
             self._transactions.clear()
-        return heir
+        return successor
 
     def _take_back(self) -> None:
         self._connection.remove_producer(self._id)

@@ -17,7 +17,7 @@ from typing import Final, Self
 
 from eos._waiting import Monitor
 from eos.client._subscriptions import closing, subscribe
-from eos.errors import ConnectionLost, EosError, Fatal, ProtocolError
+from eos.errors import ConfigurationError, ConnectionLost, EosError, Fatal, ProtocolError
 from eos.ids import MessageId
 from eos.transport.connection import Connection
 from eos.transport.rules import ClusterRules
@@ -32,7 +32,7 @@ many entries as it has permits, so no more entries than that ever wait here. It 
 somebody reads: one that has permits and nothing to send looks for more every 10 ms only, when an
 entry has come at the wrong moment (measured)."""
 
-ONE_BY_ONE: Final = 1
+ONE_PERMIT: Final = 1
 """Permits of a reader that must not miss an entry. What a broker has read at once it drops without
 a word where the numbers of messages that its entries claim add up to 0 (``Consumer.sendMessages``;
 measured): a single entry takes no other with it."""
@@ -46,8 +46,23 @@ _MOST_GRANTED: Final = 2**31 - 1
 
 
 def new_subscription(rules: ClusterRules) -> str:
-    """A reader's name at the broker, which nobody else has."""
+    """Return a unique subscription name for a reader."""
     return rules.subscription(f"eos-reader-{uuid.uuid4().hex}")
+
+
+def checked_start(start: MessageId | None) -> MessageId | None:
+    """Check that a reader can begin at ``start``, and return it.
+
+    Raises:
+        ConfigurationError: it is neither None nor a ``MessageId``.
+    """
+    if start is None or isinstance(start, MessageId):
+        return start
+    raise ConfigurationError(
+        f"start must be an eos.ids.MessageId or None, not {start!r}.",
+        hint="None begins at the topic's first entry, MessageId(ledger, entry) at that one; "
+        "client.topic_bounds(topic) has the topic's end, and the entry of a publish time.",
+    )
 
 
 class EntryReader:

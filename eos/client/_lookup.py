@@ -64,7 +64,7 @@ class Lookup:
         deadline = time.monotonic() + self._timeout_s
         return self._pool.kept(self._find(topic, deadline), deadline)
 
-    def own_connection(self, topic: str) -> BlockingConnection:
+    def dedicated_connection(self, topic: str) -> BlockingConnection:
         """A connection to the broker that owns ``topic``, for one thread and nobody else; to be
         closed by whoever asked for it.
 

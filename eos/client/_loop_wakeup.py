@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-class Woken:
+class LoopWakeup:
     """For one event loop, the running one. ``asyncio.wrap_future`` wakes it for each future by
     itself, which costs more than all else about a small message."""
 

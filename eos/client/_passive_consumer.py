@@ -1,31 +1,38 @@
-"""A consumer that reads nothing: without FLOW it gets no entry, and may still ask and acknowledge.
+"""Consumers that receive no entries: without FLOW the broker sends none, but answers requests.
 
-It lives on a connection that others use as well, and begins anew by itself when the topic moves or
-the connection is lost.
+They keep or move a durable subscription, or ask for a topic's positions, on a shared connection.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from types import TracebackType
+from typing import Final, Self, TypeVar
 
 from eos.client._lookup import Lookup
 from eos.client._subscriptions import closing, subscribe
-from eos.errors import EosError, ProtocolError
+from eos.errors import EosError, ProtocolError, broker_error
 from eos.ids import EntryPlace, MessageId
 from eos.transport.connection import Connection
 from eos.wire import commands
 from eos.wire.frames import Delivery
 from eos.wire.messages import WireMessage
 
+_ALREADY_MOVED: Final = "MarkDeletingMarkedPosition"
+
 A = TypeVar("A", bound=WireMessage)
 
 
-class IdleConsumer:
+class PassiveConsumer:
     """One consumer of ``subscription`` on one exact topic. For one thread at a time.
 
-    ``start`` is for a subscription that is not durable: the first entry that it would get.
+    It subscribes again when the topic moves or the connection is lost.
+
+    Args:
+        durable: whether the subscription is durable. Then several passive consumers may share it,
+            unless one is ``exclusive``.
+        start: for a subscription that is not durable, the first entry that it would receive.
     """
 
     def __init__(
@@ -36,6 +43,7 @@ class IdleConsumer:
         consumer_ids: Iterator[int],
         *,
         durable: bool,
+        exclusive: bool = False,
         start: EntryPlace | None = None,
         read_compacted: bool = False,
         timeout_s: float,
@@ -45,20 +53,24 @@ class IdleConsumer:
         self._lookup = lookup
         self._consumer_ids = consumer_ids
         self._durable = durable
+        types = commands.SubscriptionType
+        self._type = types.FAILOVER if durable and not exclusive else types.EXCLUSIVE
         self._start = None if start is None else MessageId(*start)
         self._read_compacted = read_compacted or None
         self._timeout_s = timeout_s
         self._connection: Connection | None = None
         self._id = 0
-        self._asked: tuple[Connection, int] | None = None
+        self._requested: tuple[Connection, int] | None = None
         self._closed = threading.Event()
 
     def subscribed(self) -> Connection:
-        """The connection on which it is subscribed, at the topic's first entry unless the
-        subscription is elsewhere already.
+        """Subscribe if needed, and return the connection.
+
+        A new subscription begins at the topic's first entry.
 
         Raises:
-            TopicNotFound: there is no such topic, or not any more.
+            TopicNotFound: the topic does not exist, or no longer.
+            ConsumerBusy: another consumer has exclusive use of the subscription.
             EosError: the broker refuses, or does not answer.
         """
         connection = self._connection
@@ -69,9 +81,6 @@ class IdleConsumer:
         self._id = next(self._consumer_ids)
         self._closed.clear()
         connection.add_consumer(self._id, self)
-        # Of a durable one a copy of ourselves may be there too, which does no harm.
-        types = commands.SubscriptionType
-        kind = types.FAILOVER if self._durable else types.EXCLUSIVE
         start = None if self._start is None else commands.MessageIdData.of_entry(self._start)
         try:
             subscribe(
@@ -79,7 +88,7 @@ class IdleConsumer:
                 lambda request_id: commands.Subscribe(
                     topic=self.topic,
                     subscription=self.subscription,
-                    subscription_type=kind,
+                    subscription_type=self._type,
                     consumer_id=self._id,
                     request_id=request_id,
                     durable=self._durable,
@@ -100,7 +109,7 @@ class IdleConsumer:
     def request(
         self, make: Callable[..., WireMessage], answer: type[A], doing: str, **fields: object
     ) -> A:
-        """Send the command ``make`` with ``fields``; whatever goes wrong, the next one begins anew.
+        """Send the command ``make`` with ``fields``. After an error the next call subscribes again.
 
         Raises:
             EosError: the broker refuses, or does not answer.
@@ -108,22 +117,17 @@ class IdleConsumer:
         connection = self.subscribed()
 
         def command(request_id: int) -> WireMessage:
-            self._asked = None if make is commands.Seek else (connection, request_id)
+            self._requested = None if make is commands.Seek else (connection, request_id)
             return make(consumer_id=self._id, request_id=request_id, **fields)
 
         try:
-            return connection.request(
-                command,
-                answer,
-                timeout_s=self._timeout_s,
-                doing=doing,
-            )
+            return connection.request(command, answer, timeout_s=self._timeout_s, doing=doing)
         except EosError:
             self.close()
             raise
 
     def ask(self) -> tuple[EntryPlace, MessageId | None]:
-        """The place behind all that is deleted or acknowledged, and the last readable entry.
+        """Return the position after all deleted or acknowledged entries, and the last readable id.
 
         Raises:
             EosError: the broker refuses, or does not answer.
@@ -136,18 +140,18 @@ class IdleConsumer:
         if answer.consumer_mark_delete_position is None:
             self.close()
             raise ProtocolError(
-                f"The broker does not say where the subscription on {self.topic} stands.",
-                hint="Brokers do since Pulsar 2.8.",
+                f"The broker's answer has no position of the subscription on {self.topic}.",
+                hint="Brokers send it since Pulsar 2.8.",
             )
         ledger, entry = answer.consumer_mark_delete_position.signed_place()
         last = answer.last_message_id.message_id()
         return (ledger, entry + 1), None if last.ledger < 0 else last._replace(batch_index=-1)
 
     def permit(self, messages: int) -> None:
-        """FLOW: let the broker go on in the topic. What it delivers is dropped.
+        """Send FLOW, so that the broker advances in the topic. Delivered entries are dropped.
 
-        It passes over markers and entries of aborted transactions, and acknowledges them itself, so
-        the place that ``ask`` returns moves behind them (measured).
+        The broker skips markers and entries of aborted transactions, and acknowledges them itself,
+        so the position of ``ask`` moves past them (measured).
 
         Raises:
             EosError: the broker refuses, or does not answer.
@@ -156,29 +160,135 @@ class IdleConsumer:
         connection.notify(lambda _: commands.Flow(consumer_id=self._id, permits=messages))
 
     def wait_until_closed(self) -> bool:
-        """Whether the broker has closed it within the deadline."""
+        """Whether the broker closes it within the timeout."""
         return self._closed.wait(self._timeout_s)
 
-    def close(self) -> None:
-        """Free what the broker keeps for it; it may be used again."""
+    def close(self, *, confirmed: bool = False) -> None:
+        """Close it at the broker; it can be used again.
+
+        Args:
+            confirmed: wait for the answer: then another consumer may use the subscription.
+
+        Raises:
+            EosError: ``confirmed``, and the broker does not answer.
+        """
         connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.remove_consumer(self._id)
+        if connection is None:
+            return
+        connection.remove_consumer(self._id)
+        if not confirmed:
             connection.notify(closing(self._id))
+            return
+        connection.request(
+            closing(self._id),
+            commands.Success,
+            timeout_s=self._timeout_s,
+            doing=f"Closing the consumer of {self.subscription} on {self.topic}",
+        )
 
     # --- ConsumerListener: called by the connection's reading thread ------------------------
 
     def on_delivery(self, delivery: Delivery) -> None:
-        """Nothing was asked for."""
+        """Drop the entry."""
 
     def on_closed(self, reason: EosError) -> None:
-        """The consumer or its connection ended without our doing.
+        """The broker closed the consumer, or the connection ended.
 
-        What was asked on the way to its end gets no answer (measured, at an unload); only SEEK,
-        which ends the consumer itself, gets one.
+        A pending request gets no answer then (measured, at an unload). Only SEEK, which closes the
+        consumer itself, does.
         """
         self._closed.set()
-        asked = self._asked
-        if asked is not None:
-            connection, request_id = asked
+        requested = self._requested
+        if requested is not None:
+            connection, request_id = requested
             connection.fail_request(request_id, reason)
+
+
+class SubscriptionCursor:
+    """The position of a durable subscription, which protects all entries after it from deletion.
+
+    Made by ``PulsarClient.cursor``. For one thread at a time. The subscription is created at the
+    first use, at the topic's first entry, and stays when the cursor is closed. Several cursors may
+    move the same one, unless one is ``exclusive``.
+    """
+
+    def __init__(
+        self,
+        lookup: Lookup,
+        topic: str,
+        subscription: str,
+        consumer_ids: Iterator[int],
+        timeout_s: float,
+        exclusive: bool,
+    ) -> None:
+        self.topic = topic
+        self.subscription = subscription
+        self._consumer = PassiveConsumer(
+            *(lookup, topic, subscription, consumer_ids),
+            durable=True,
+            exclusive=exclusive,
+            timeout_s=timeout_s,
+        )
+
+    def place(self) -> EntryPlace:
+        """Return the position after the last acknowledged entry.
+
+        Raises:
+            TopicNotFound: the topic does not exist, or no longer.
+            EosError: the broker refuses, or does not answer.
+        """
+        return self._consumer.ask()[0]
+
+    def acknowledge(self, last: MessageId) -> None:
+        """Move after the entry ``last``, never backwards.
+
+        Raises:
+            EosError: the broker refuses, or does not answer.
+        """
+        doing = f"Acknowledging {last} of {self.topic} in {self.subscription}"
+        answer = self._consumer.request(
+            commands.Ack,
+            commands.AckResponse,
+            doing,
+            ack_type=commands.AckType.CUMULATIVE,
+            message_ids=(commands.MessageIdData.of_entry(last),),
+        )
+        check_moved(answer, doing)
+
+    def close(self) -> None:
+        """Close the consumer; the subscription stays. The cursor can be used again."""
+        self._consumer.close()
+
+    def __enter__(self) -> Self:
+        """Subscribe.
+
+        Raises:
+            EosError: as ``place``.
+        """
+        self._consumer.subscribed()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the consumer, and wait for the broker's answer unless the block raised.
+
+        Raises:
+            EosError: the broker does not answer.
+        """
+        self._consumer.close(confirmed=error is None)
+
+
+def check_moved(answer: commands.AckResponse, doing: str) -> None:
+    """Check that a subscription has moved to a position, or was there already.
+
+    In the latter case 5.0.0-M1 answers with an error (measured), earlier releases with success.
+
+    Raises:
+        EosError: the broker refuses.
+    """
+    if answer.error is not None and _ALREADY_MOVED not in answer.message:
+        raise broker_error(answer.error, answer.message, doing=doing)

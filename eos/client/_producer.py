@@ -19,9 +19,9 @@ from typing import Literal, Self
 
 import numpy as np
 
-from eos.client._accumulator import Gathered, MessageFuture, checked, fail_all, settle
+from eos.client._accumulator import MessageFuture, PendingBatch, checked, fail_all, settle
 from eos.client._entry_producer import EntryProducer
-from eos.client._timer import LingerClock
+from eos.client._timer import Timer
 from eos.client._transaction import Transaction, poisoning
 from eos.errors import ConfigurationError, ConnectionLost, EosError, Fatal
 from eos.forking import process
@@ -87,7 +87,7 @@ class Producer:
         topic: str,
         producers: Sequence[EntryProducer],
         limits: BatchLimits,
-        clock: LingerClock,
+        clock: Timer,
     ) -> None:
         self.topic = topic
         self._producers = producers
@@ -104,8 +104,8 @@ class Producer:
         self._sending = threading.RLock()
         self._lock = threading.Lock()
         self.made_in_process = process.pid
-        self._waiting: deque[Gathered] = deque()  # only the last one takes messages
-        self._open: Gathered | None = None
+        self._waiting: deque[PendingBatch] = deque()  # only the last one takes messages
+        self._open: PendingBatch | None = None
         self._closed = False
 
     def send(
@@ -128,12 +128,12 @@ class Producer:
             EosError: the producer or the transaction is unusable. The transaction lacks this
                 message now, and is poisoned.
         """
-        future, send_full = self.gather(value, txn, key, event_time_ms, properties)
+        future, send_full = self.enqueue(value, txn, key, event_time_ms, properties)
         if send_full is not None:
             send_full()
         return future
 
-    def gather(
+    def enqueue(
         self,
         value: bytes | None,
         txn: Transaction | None,
@@ -162,7 +162,7 @@ class Producer:
             is_first = batch is None or not batch.takes(txn, key)
             self._check(txn, is_first=is_first)
             if batch is None or is_first:
-                batch = self._open = Gathered(txn)
+                batch = self._open = PendingBatch(txn)
                 self._waiting.append(batch)
             if key is not None:
                 batch.key_type = type(key)
@@ -213,7 +213,7 @@ class Producer:
         for batch in dropped:
             batch.fail(reason)
 
-    def _send_waiting(self, last: Gathered) -> None:
+    def _send_waiting(self, last: PendingBatch) -> None:
         """Send what waits, in order, ``last`` included, unless another thread has done so."""
         with self._sending:
             while (batch := self._first_up_to(last)) is not None:
@@ -227,7 +227,7 @@ class Producer:
                     with self._lock, contextlib.suppress(ValueError):
                         self._waiting.remove(batch)
 
-    def _first_up_to(self, last: Gathered) -> Gathered | None:
+    def _first_up_to(self, last: PendingBatch) -> PendingBatch | None:
         with self._lock:
             if last not in self._waiting:
                 return None
@@ -237,7 +237,7 @@ class Producer:
             batch.is_leaving = True
             return batch
 
-    def _send(self, batch: Gathered) -> None:
+    def _send(self, batch: PendingBatch) -> None:
         rows = rows_from_messages(batch.messages)
         partitions = self._routed(rows)
         used = np.unique(partitions)
@@ -262,7 +262,7 @@ class Producer:
         return partitions_for_keys(rows.key, count, keyless_partition=self._turn, hashing=hashing)
 
     def _entries(
-        self, batch: Gathered, rows: Rows, chosen: np.ndarray[tuple[int], np.dtype[np.int64]]
+        self, batch: PendingBatch, rows: Rows, chosen: np.ndarray[tuple[int], np.dtype[np.int64]]
     ) -> Iterator[tuple[EncodedBatch, list[MessageFuture]]]:
         """The entries of the rows ``chosen``, each with its messages' futures in their order."""
         by_key = self._limits.batching == "by_key"
@@ -318,7 +318,7 @@ def _partition(producer: EntryProducer) -> int:
     return -1 if index is None else index
 
 
-def _grouped(batch: Gathered, rows: list[int]) -> list[int]:
+def _grouped(batch: PendingBatch, rows: list[int]) -> list[int]:
     """``rows`` in the order in which they are encoded by key."""
     groups: dict[str | bytes | None, list[int]] = {}
     for row in rows:
@@ -326,7 +326,7 @@ def _grouped(batch: Gathered, rows: list[int]) -> list[int]:
     return [row for group in groups.values() for row in group]
 
 
-def _give_up(batch: Gathered, error: BaseException) -> None:
+def _give_up(batch: PendingBatch, error: BaseException) -> None:
     reason = error
     if not isinstance(reason, EosError):
         reason = ConnectionLost(f"Sending a batch ended by {type(error).__name__}.")

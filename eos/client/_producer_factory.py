@@ -1,4 +1,4 @@
-"""How producers are opened: on topics that are there, many side by side."""
+"""Opens producers on existing topics, many in parallel."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from functools import partial
 
 from eos._waiting import run_both
 from eos.client._entry_producer import EntryProducer
-from eos.client._limit_backoff import OF_PRODUCERS, Crowd
+from eos.client._handle_cache import PRODUCER_LIMIT, LimitBackoff, ProducerCache
 from eos.client._lookup import Lookup
-from eos.client._parked import Parked
-from eos.client._timer import LingerClock
+from eos.client._timer import Timer
 from eos.client._transaction import Transaction
 from eos.client._window import Budget
 from eos.errors import ConfigurationError, TopicNotFound
@@ -20,31 +19,31 @@ from eos.parallel import parallel_map
 from eos.wire.commands import SchemaInfo
 
 
-class Opening:
+class ProducerFactory:
     """Opens the producers of one client.
 
     Args:
-        budget: what all of them may have in flight together.
-        crowd: where producers are parked, a policy may admit no more.
+        budget: the bytes that all of them may have in flight together.
+        backoff: waits at a limit of producers.
 
     Attributes:
-        parked: those that wait to be used again.
+        cache: the idle producers.
     """
 
-    def __init__(self, lookup: Lookup, budget: Budget, clock: LingerClock, crowd: Crowd) -> None:
-        self.parked = Parked(clock, crowd)
-        self._crowd = crowd
+    def __init__(self, lookup: Lookup, budget: Budget, timer: Timer, backoff: LimitBackoff) -> None:
+        self.cache = ProducerCache(timer, backoff)
+        self._backoff = backoff
         self._lookup = lookup
         self._budget = budget
-        # Ids count in a connection; unique in the client, so that none is ever used again there.
+        # Ids must be unique per connection; they are unique in the client, and never reused.
         self._producer_ids = itertools.count()
 
     def open_one(self, topic: str, timeout_s: float, *, create: bool) -> EntryProducer:
-        """On an unpartitioned topic, or on one exact ``...-partition-n``.
+        """Open one on an unpartitioned topic, or on one exact ``...-partition-n``.
 
         Raises:
-            TopicNotFound: there is no such topic, and ``create`` is not set.
-            ConfigurationError: the topic is partitioned and no partition is named.
+            TopicNotFound: the topic does not exist, and ``create`` is not set.
+            ConfigurationError: the topic is partitioned.
         """
         parsed = TopicName.parse(topic)
         if create and parsed.partition_index is None:
@@ -54,10 +53,10 @@ class Opening:
         return self.open(parsed, None, timeout_s)
 
     def open_topic(self, topic: str, timeout_s: float, *, create: bool) -> list[EntryProducer]:
-        """On all partitions of ``topic``, or on the topic that has none.
+        """Open one on each partition of ``topic``, or on an unpartitioned topic.
 
         Raises:
-            TopicNotFound: there is no such topic, and ``create`` is not set.
+            TopicNotFound: the topic does not exist, and ``create`` is not set.
         """
         parsed = TopicName.parse(topic)
         count = 0
@@ -70,22 +69,22 @@ class Opening:
     def open_all(
         self, topics: Sequence[str], schema: SchemaInfo | None, timeout_s: float
     ) -> list[EntryProducer]:
-        """One on each of ``topics``, side by side; none stays open when one fails.
+        """Open one on each of ``topics``, in parallel. On an error all are closed.
 
         Raises:
-            TopicNotFound: one of them is not there.
+            TopicNotFound: one of them does not exist.
             EosError: a broker refuses, or does not answer.
         """
         parsed = [TopicName.parse(topic) for topic in topics]
         self._check_exists(parsed)
         opened: list[EntryProducer] = []
 
-        def open_noted(topic: TopicName) -> EntryProducer:
+        def open_recorded(topic: TopicName) -> EntryProducer:
             opened.append(producer := self.open(topic, schema, timeout_s))
             return producer
 
         try:
-            return parallel_map(open_noted, parsed)
+            return parallel_map(open_recorded, parsed)
         except BaseException:
             for producer in opened:
                 producer.abandon()
@@ -99,11 +98,10 @@ class Opening:
         after: Collection[TxnId | None] | None,
         timeout_s: float,
     ) -> list[EntryProducer]:
-        """``open_all`` in a transaction: those of ``Parked.take`` first, and ``topics`` are
-        registered meanwhile. None stays open when something fails.
+        """``open_all`` in a transaction, in which ``topics`` are registered concurrently.
 
-        With ``after``, other processes have parked some too. Where a policy admits no more, these
-        are waited for.
+        With ``after``, idle producers are reused (``ProducerCache.acquire``), and at a limit of
+        producers it waits until other processes close theirs.
 
         Raises:
             TransactionExpired: as ``Transaction.register``.
@@ -112,21 +110,21 @@ class Opening:
         if after is None:
             return self._open_in(topics, txn, schema, {}, timeout_s)
 
-        def open_those_missing() -> list[EntryProducer]:
-            parked = self.parked.take(topics, schema, after)
-            return self._open_in(topics, txn, schema, parked, timeout_s)
+        def open_missing() -> list[EntryProducer]:
+            idle = self.cache.acquire(topics, schema, after)
+            return self._open_in(topics, txn, schema, idle, timeout_s)
 
-        return self._crowd.outwait(open_those_missing, OF_PRODUCERS, timeout_s)
+        return self._backoff.retry(open_missing, PRODUCER_LIMIT, timeout_s)
 
     def _open_in(
         self,
         topics: Sequence[str],
         txn: Transaction | None,
         schema: SchemaInfo | None,
-        parked: dict[str, EntryProducer],
+        idle: dict[str, EntryProducer],
         timeout_s: float,
     ) -> list[EntryProducer]:
-        missing = [topic for topic in topics if topic not in parked]
+        missing = [topic for topic in topics if topic not in idle]
         opened: list[EntryProducer] = []
         try:
             if txn is None:
@@ -137,14 +135,14 @@ class Opening:
                     lambda: opened.extend(self.open_all(missing, schema, timeout_s)),
                 )
         except BaseException:
-            for producer in (*opened, *parked.values()):
+            for producer in (*opened, *idle.values()):
                 producer.abandon()
             raise
         new = iter(opened)
-        return [parked[topic] if topic in parked else next(new) for topic in topics]
+        return [idle[topic] if topic in idle else next(new) for topic in topics]
 
     def open(self, topic: TopicName, schema: SchemaInfo | None, timeout_s: float) -> EntryProducer:
-        """On exactly ``topic``; the broker creates what is missing, if it may.
+        """Open one on exactly ``topic``; the broker creates a missing topic, if it may.
 
         Raises:
             EosError: the broker refuses, or does not answer.
@@ -161,14 +159,14 @@ class Opening:
         return producer
 
     def _check_exists(self, topics: Sequence[TopicName]) -> None:
-        """PRODUCER would create what is missing. One question for all partitions of a topic."""
+        """Check each topic, as PRODUCER would create a missing one. One request per base topic."""
         partitions = [topic for topic in topics if topic.partition_index is not None]
         counts = {base: self._maybe_count(base) for base in {topic.base for topic in partitions}}
         for topic in topics:
             if topic.partition_index is None:
                 self._check_unpartitioned(topic, create=False)
             elif topic.partition_index >= counts[topic.base]:
-                # A topic by itself, with a name like a partition's?
+                # Is it an unpartitioned topic with a name like a partition's?
                 self._lookup.partition_count(topic)
 
     def _maybe_count(self, topic: TopicName) -> int:
@@ -180,8 +178,8 @@ class Opening:
     def _check_unpartitioned(self, topic: TopicName, *, create: bool) -> None:
         count = self._lookup.partition_count(topic, create=create)
         if count:
-            # The broker would take the base name, and nobody would ever read what was sent.
+            # The broker would accept the base name, and readers would never see the messages.
             raise ConfigurationError(
-                f"{topic} has {count} partitions: name one, {topic.partition(0)} for example, or "
+                f"{topic} has {count} partitions: name one, for example {topic.partition(0)}, or "
                 "use PulsarClient.producer, which chooses by key."
             )

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from eos.client._lookup import Lookup
-from eos.client._subscriptions import naming_the_policy
+from eos.client._subscriptions import prefix_hint
 from eos.errors import ConnectionLost, DataLost, EosError, Fatal, RequestTimeout
 from eos.ids import EntryPlace, MessageId
 from eos.transport.blocking_connection import BlockingConnection
@@ -106,9 +106,9 @@ class Reader:
 
     def _open(self) -> BlockingConnection:
         self._disconnect()
-        connection = self._lookup.own_connection(self.topic)
+        connection = self._lookup.dedicated_connection(self.topic)
         try:
-            with naming_the_policy():
+            with prefix_hint():
                 connection.request(
                     self._subscribe_command,
                     commands.Success,
@@ -212,7 +212,7 @@ class Reader:
 
     def _explain_silence(self, end: MessageId) -> None:
         """Raise why nothing came; once, ask for a while for one entry at a time instead: of what a
-        broker has read at once it may have dropped all (``ONE_BY_ONE``)."""
+        broker has read at once it may have dropped all (``ONE_PERMIT``)."""
         # Not earlier: for a while after a broker's restart nothing is readable (measured).
         self.open()
         if self._last_id is None or self._last_id.place < end.place:

@@ -26,7 +26,7 @@ _FIRST_PERMITS: Final = 8
 _MAX_GRANT: Final = 2**31 - 1
 
 
-class Deliveries:
+class ReceiveQueue:
     """Of one subscribing; locked by the consumer that has it."""
 
     def __init__(self, entry_bytes: int = 0) -> None:

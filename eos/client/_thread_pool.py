@@ -11,7 +11,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-class Offloaded:
+class ThreadPool:
     """Threads; as many calls at once, others wait their turn."""
 
     def __init__(self, threads: int) -> None:

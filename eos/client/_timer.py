@@ -15,7 +15,7 @@ _IDLE_S: Final = 5.0
 """A thread with nothing to do ends; so a client that nobody closes leaves none behind."""
 
 
-class LingerClock:
+class Timer:
     """Calls back when a time has come. The thread is started when it is first needed."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple, TypeVar
 
 from eos.client._lookup import Lookup
-from eos.client._passive_consumer import IdleConsumer
+from eos.client._passive_consumer import PassiveConsumer
 from eos.errors import RequestTimeout
 from eos.ids import EntryPlace, MessageId
 from eos.wire import commands
@@ -35,7 +35,7 @@ class Bounds(NamedTuple):
     last_id: MessageId | None
 
 
-class Tail:
+class TopicBounds:
     """The bounds of one exact topic; made by ``PulsarClient.tail``. For one thread at a time.
 
     The first question costs a look-up and a subscription, later ones a round trip. With
@@ -55,12 +55,12 @@ class Tail:
         self._lookup = lookup
         self._consumer_ids = consumer_ids
         self._timeout_s = timeout_s
-        self._consumer = self._idle_consumer(read_compacted=read_compacted)
+        self._consumer = self._passive_consumer(read_compacted=read_compacted)
 
-    def _idle_consumer(
+    def _passive_consumer(
         self, start: EntryPlace | None = None, *, read_compacted: bool = False
-    ) -> IdleConsumer:
-        return IdleConsumer(
+    ) -> PassiveConsumer:
+        return PassiveConsumer(
             self._lookup,
             self.topic,
             self._lookup.rules.subscription(f"eos-tail-{uuid.uuid4().hex}"),
@@ -124,13 +124,13 @@ class Tail:
         # Places are compared as the broker names them: the first one of a ledger is the one behind
         # the ledger before.
         wanted = written if end is None or end >= written else self._as_named(end)
-        there = self._idle_consumer(start)
+        there = self._passive_consumer(start)
         try:
             return self._passed(there, wanted)
         finally:
             there.close()
 
-    def _passed(self, there: IdleConsumer, wanted: EntryPlace) -> EntryPlace | None:
+    def _passed(self, there: PassiveConsumer, wanted: EntryPlace) -> EntryPlace | None:
         there.permit(_PERMITS)
         place = there.ask()[0]
         since = time.monotonic()
@@ -144,7 +144,7 @@ class Tail:
 
     def _as_named(self, place: EntryPlace) -> EntryPlace:
         """Where the broker lets a subscription begin that asks for ``place``."""
-        there = self._idle_consumer(place)
+        there = self._passive_consumer(place)
         try:
             return there.ask()[0]
         finally:
@@ -164,7 +164,7 @@ class Tail:
 
     def _seek(self, publish_time_ms: int) -> EntryPlace:
         doing = f"Looking for the entry of {publish_time_ms} ms in {self.topic}"
-        seeking = self._idle_consumer()
+        seeking = self._passive_consumer()
         try:
             seeking.request(
                 commands.Seek, commands.Success, doing, message_publish_time=publish_time_ms

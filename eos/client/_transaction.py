@@ -12,7 +12,7 @@ from enum import Enum
 from types import TracebackType
 from typing import Final, Protocol, Self
 
-from eos.client._drain import settle_all
+from eos.client._drain import drain
 from eos.client.coordinators import Coordinators
 from eos.errors import (
     BrokerNotReady,
@@ -73,7 +73,7 @@ class TransactionWriter(Protocol):
         """``txn`` has ended."""
 
 
-class TransactionGatherer(Protocol):
+class BatchingProducer(Protocol):
     """A producer in which messages wait for others, some of them of a transaction."""
 
     def send_lingering(self) -> None:
@@ -104,7 +104,7 @@ class Transaction:
         self._registered: set[str] = set()
         self._subscriptions: set[tuple[str, str]] = set()
         self._producers: set[TransactionWriter] = set()
-        self._gatherers: set[TransactionGatherer] = set()
+        self._batching: set[BatchingProducer] = set()
         self._is_ending = False
         self._poison: EosError | None = None
         self._state = _State.OPEN
@@ -153,8 +153,8 @@ class Transaction:
         with self._lock:
             self._producers.add(producer)
 
-    def admit_lingering(self, gatherer: TransactionGatherer) -> None:
-        """A message of this transaction is about to wait in ``gatherer``, whose lock is held.
+    def admit_lingering(self, producer: BatchingProducer) -> None:
+        """A message of this transaction is about to wait in ``producer``, whose lock is held.
 
         Raises:
             EosError: as ``check``.
@@ -163,7 +163,7 @@ class Transaction:
             self._check_locked()
             if self._is_ending:
                 raise Fatal(f"Transaction {self.id} is ending.", hint="Use another transaction.")
-            self._gatherers.add(gatherer)
+            self._batching.add(producer)
 
     def enlist_subscription(self, acks: TransactionWriter, subscription: str) -> None:
         """``acks`` is about to acknowledge messages of ``subscription`` in this transaction.
@@ -249,9 +249,9 @@ class Transaction:
         """Send what waits for others. Behind it nothing of this transaction waits any more."""
         with self._lock:
             self._is_ending = True
-            gatherers = list(self._gatherers)
-        for gatherer in gatherers:
-            gatherer.send_lingering()
+            producers = list(self._batching)
+        for producer in producers:
+            producer.send_lingering()
 
     def _check_ended_locked(self) -> None:
         if self._poison is not None and self._state is _State.OPEN:
@@ -294,12 +294,12 @@ class Transaction:
         Whoever began the transaction elsewhere may abort it then. At most two time-outs.
         """
         with self._lock:
-            gatherers = list(self._gatherers)
-        for gatherer in gatherers:
-            gatherer.drop_lingering(
+            producers = list(self._batching)
+        for producer in producers:
+            producer.drop_lingering(
                 self, TransactionPoisoned(f"Transaction {self.id} was ended before this was sent.")
             )
-        settle_all(self._snapshot(), self._coordinators.timeout_s)
+        drain(self._snapshot(), self._coordinators.timeout_s)
 
     def _set(self, state: _State) -> None:
         with self._lock:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 
-from eos.client._ack_tracker import GivenEntry
+from eos.client._ack_tracker import UnackedEntry
 from eos.client._transaction import Transaction
 from eos.errors import ConnectionLost, EosError, InputError, broker_error
 from eos.ids import EntryPlace
@@ -13,7 +13,7 @@ from eos.transport.connection import Connection
 from eos.wire import commands
 
 
-class AckedInTransaction:
+class TransactionAcks:
     """What a transaction waits for and what it is told, in the place of a producer.
 
     Args:
@@ -79,7 +79,7 @@ def ids_of(places: Iterable[EntryPlace]) -> tuple[commands.MessageIdData, ...]:
 
 def ack_of(
     consumer_id: int,
-    entries: Iterable[GivenEntry],
+    entries: Iterable[UnackedEntry],
     how: commands.AckType,
     txn: Transaction | None,
     request_id: int,

@@ -15,9 +15,9 @@ from typing import Final, Literal, Self
 from eos.client._ack_tracker import ReceivedMessage
 from eos.client._client import PulsarClient
 from eos.client._consumer import Acknowledged, Consumer
-from eos.client._loop_wakeup import Woken
+from eos.client._loop_wakeup import LoopWakeup
 from eos.client._producer import Producer
-from eos.client._thread_pool import Offloaded
+from eos.client._thread_pool import ThreadPool
 from eos.client._transaction import Transaction
 from eos.forking import stay_in_process
 from eos.ids import MessageId
@@ -38,9 +38,9 @@ class AsyncTransaction:
             await producer.send(b"...", txn=txn)
     """
 
-    def __init__(self, client: PulsarClient, offloaded: Offloaded, timeout_s: float) -> None:
+    def __init__(self, client: PulsarClient, threads: ThreadPool, timeout_s: float) -> None:
         self._client = client
-        self._offloaded = offloaded
+        self._threads = threads
         self._timeout_s = timeout_s
         self._begun: Transaction | None = None
 
@@ -59,15 +59,15 @@ class AsyncTransaction:
         """As ``Transaction.commit``. A cancelled task waits until the outcome is known: an error
         of the commit is raised, else the cancellation is, and then it *is* committed.
         """
-        await self._offloaded.finish(self.blocking.commit)
+        await self._threads.finish(self.blocking.commit)
 
     async def abort(self) -> None:
         """As ``Transaction.abort``. A cancelled task waits until it is aborted."""
-        await self._offloaded.finish(self.blocking.abort)
+        await self._threads.finish(self.blocking.abort)
 
     async def __aenter__(self) -> Self:
         begin = partial(self._client.transaction, timeout_s=self._timeout_s)
-        self._begun = await self._offloaded.run(begin, undo=Transaction.abort)
+        self._begun = await self._threads.run(begin, undo=Transaction.abort)
         return self
 
     async def __aexit__(
@@ -77,17 +77,17 @@ class AsyncTransaction:
         trace: TracebackType | None,
     ) -> None:
         end = partial(self.blocking.__exit__, kind, error, trace)
-        await self._offloaded.finish(end)
+        await self._threads.finish(end)
 
 
 class AsyncProducer:
     """Made by ``AsyncPulsarClient.producer``: sends in batches, to all partitions of its topic."""
 
-    def __init__(self, producer: Producer, offloaded: Offloaded) -> None:
+    def __init__(self, producer: Producer, threads: ThreadPool) -> None:
         self.topic = producer.topic
         self._producer = producer
-        self._offloaded = offloaded
-        self._woken = Woken()
+        self._threads = threads
+        self._wakeup = LoopWakeup()
 
     async def send(
         self,
@@ -108,18 +108,18 @@ class AsyncProducer:
         """
         within = None if txn is None else txn.blocking
         # At once, so that messages go in the order of the calls.
-        stored, send_full = self._producer.gather(value, within, key, event_time_ms, properties)
+        stored, send_full = self._producer.enqueue(value, within, key, event_time_ms, properties)
         if send_full is not None:
-            await self._offloaded.run(send_full)
-        return await self._woken.wrap(stored)
+            await self._threads.run(send_full)
+        return await self._wakeup.wrap(stored)
 
     async def flush(self) -> None:
         """As ``Producer.flush``."""
-        await self._offloaded.run(self._producer.flush)
+        await self._threads.run(self._producer.flush)
 
     async def close(self) -> None:
         """As ``Producer.close``; a cancelled task waits for its end."""
-        await self._offloaded.finish(self._producer.close)
+        await self._threads.finish(self._producer.close)
 
     async def __aenter__(self) -> Self:
         return self
@@ -140,12 +140,12 @@ class AsyncConsumer:
         await consumer.acknowledge(message)
     """
 
-    def __init__(self, consumer: Consumer, offloaded: Offloaded) -> None:
+    def __init__(self, consumer: Consumer, threads: ThreadPool) -> None:
         self.topic = consumer.topic
         self.subscription = consumer.subscription
         self._consumer = consumer
-        self._offloaded = offloaded
-        self._receiving = Offloaded(1)
+        self._threads = threads
+        self._receiving = ThreadPool(1)
         self._unread: list[ReceivedMessage] = []
 
     async def receive(self, timeout_s: float) -> ReceivedMessage | None:
@@ -194,11 +194,11 @@ class AsyncConsumer:
     ) -> None:
         """As ``Consumer.acknowledge``. A cancelled task waits for the broker's answer."""
         within = None if txn is None else txn.blocking
-        await self._offloaded.finish(partial(self._consumer.acknowledge, messages, within))
+        await self._threads.finish(partial(self._consumer.acknowledge, messages, within))
 
     async def close(self) -> None:
         """As ``Consumer.close``; a cancelled task waits for its end."""
-        await self._offloaded.finish(self._consumer.close)
+        await self._threads.finish(self._consumer.close)
         self._receiving.close()
 
     async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
@@ -257,7 +257,7 @@ class AsyncPulsarClient:
             timeout_s=timeout_s,
             max_pending_bytes=max_pending_bytes,
         )
-        self._offloaded = Offloaded(_THREADS)
+        self._threads = ThreadPool(_THREADS)
 
     async def producer(
         self,
@@ -281,8 +281,8 @@ class AsyncPulsarClient:
             hashing=hashing,
             batching=batching,
         )
-        opened = await self._offloaded.run(opening, undo=Producer.close)
-        return AsyncProducer(opened, self._offloaded)
+        opened = await self._threads.run(opening, undo=Producer.close)
+        return AsyncProducer(opened, self._threads)
 
     async def consumer(
         self,
@@ -294,8 +294,8 @@ class AsyncPulsarClient:
     ) -> AsyncConsumer:
         """As ``PulsarClient.consumer``. A cancelled task's consumer is closed."""
         opening = partial(self._client.consumer, topic, subscription, type=type, start=start)
-        opened = await self._offloaded.run(opening, undo=Consumer.close)
-        return AsyncConsumer(opened, self._offloaded)
+        opened = await self._threads.run(opening, undo=Consumer.close)
+        return AsyncConsumer(opened, self._threads)
 
     def transaction(self, *, timeout_s: float = 60.0) -> AsyncTransaction:
         """A transaction that is begun by ``async with``; the broker aborts it after ``timeout_s``.
@@ -303,12 +303,12 @@ class AsyncPulsarClient:
         Raises:
             EosError: as ``PulsarClient.transaction``, at the beginning of the block.
         """
-        return AsyncTransaction(self._client, self._offloaded, timeout_s)
+        return AsyncTransaction(self._client, self._threads, timeout_s)
 
     async def close(self) -> None:
         """As ``PulsarClient.close``."""
-        await self._offloaded.finish(self._client.close)
-        self._offloaded.close()
+        await self._threads.finish(self._client.close)
+        self._threads.close()
 
     async def __aenter__(self) -> Self:
         return self

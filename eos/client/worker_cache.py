@@ -16,10 +16,10 @@ from eos.client import PulsarClient
 from eos.transport.auth import Auth
 from eos.transport.rules import ClusterRules
 
-MAX_KEPT: Final = 8
+MAX_CLIENTS: Final = 8
 """In one worker, for jobs with several sinks; the one that was not used for longest goes."""
 
-_kept: dict[ClientOptions, PulsarClient] = {}
+_clients: dict[ClientOptions, PulsarClient] = {}
 _lock = threading.Lock()
 
 
@@ -46,7 +46,7 @@ class ClientOptions:
 
 
 @contextmanager
-def kept_client(options: ClientOptions) -> Iterator[PulsarClient]:
+def cached_client(options: ClientOptions) -> Iterator[PulsarClient]:
     """A client for the block alone, with the connections of an earlier block when there was one.
 
     A token function comes from Spark by value, as another one for each task: what was made with it
@@ -57,7 +57,7 @@ def kept_client(options: ClientOptions) -> Iterator[PulsarClient]:
             yield own
         return
     with _lock:
-        client = _kept.pop(options, None)
+        client = _clients.pop(options, None)
     client = client or options.make()
     try:
         yield client
@@ -65,10 +65,10 @@ def kept_client(options: ClientOptions) -> Iterator[PulsarClient]:
         client.close()
         raise
     with _lock:
-        replaced = [_kept.pop(options, None)]
-        _kept[options] = client
-        if len(_kept) > MAX_KEPT:
-            replaced.append(_kept.pop(next(iter(_kept))))
+        replaced = [_clients.pop(options, None)]
+        _clients[options] = client
+        if len(_clients) > MAX_CLIENTS:
+            replaced.append(_clients.pop(next(iter(_clients))))
     for other in replaced:
         if other is not None:
             other.close()

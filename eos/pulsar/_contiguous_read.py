@@ -6,7 +6,7 @@ have been moved in the meantime. Entries of a ledger are numbered without a gap,
 trusted only if it delivers every number from start to end. A missing number may also belong to a
 marker or an aborted entry. In that case, and after any other irregularity, a new reader reads
 everything again. If that reader misses a number too, another one fetches entry by entry: from a
-batch of entries the broker may drop some if a hostile writer wants it to (``ONE_BY_ONE``).
+batch of entries the broker may drop some if a hostile writer wants it to (``ONE_PERMIT``).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 from eos._waiting import run_both
-from eos.client import ONE_BY_ONE, PERMITS
+from eos.client import ONE_PERMIT, PERMITS
 from eos.errors import EosError, RequestTimeout, TransactionPoisoned
 from eos.ids import EntryPlace, MessageId
 
@@ -87,7 +87,7 @@ class ContiguousRead(Generic[Item]):
                 idle.close()
                 raise
             if items is not None:
-                client.park_reader(idle)
+                client.release_reader(idle)
                 return items
             idle.close()
             reader = self._open(client)
@@ -97,7 +97,7 @@ class ContiguousRead(Generic[Item]):
             reader.close()
             raise
         if reuse:
-            client.park_reader(reader)
+            client.release_reader(reader)
         else:
             reader.close()
         return items if is_whole else self._read_one_by_one(client, sent, timeout_s)
@@ -105,13 +105,13 @@ class ContiguousRead(Generic[Item]):
     def _read_one_by_one(
         self, client: PulsarClient, end: MessageId, timeout_s: float
     ) -> list[Item]:
-        with self._open(client, permits=ONE_BY_ONE) as reader:
+        with self._open(client, permits=ONE_PERMIT) as reader:
             items, _ = self._read(reader, end, timeout_s)
         return items
 
     def _idle_reader(self, client: PulsarClient, *, reuse: bool) -> EntryReader | None:
         """Return the idle reader if it can be used."""
-        reader = client.parked_reader(self.topic)
+        reader = client.acquire_reader(self.topic)
         if reader is None:
             return None
         ledger, entry = self.start
@@ -175,7 +175,7 @@ class ContiguousRead(Generic[Item]):
 
     def _open(self, client: PulsarClient, *, permits: int = PERMITS) -> EntryReader:
         start = MessageId(*self.start)
-        return client.entry_reader(self.topic, start, permits=permits, waits_for_parked=True)
+        return client.entry_reader(self.topic, start, permits=permits, waits_at_limit=True)
 
     def _send_and_open(
         self, client: PulsarClient, send: Callable[[], MessageId]

@@ -219,7 +219,7 @@ class ReceiptTopic:
             txn=txn,
             properties={KIND: RECEIPT, CALL: str(part.mark_uuid), "txn": str(part.txn)},
         )
-        self._plain_producer = producer.hand_on()
+        self._plain_producer = producer.transfer()
         txn.check()
         self._last_sent = receipt.result()
         return self._last_sent

@@ -87,7 +87,7 @@ class RollCall:
         def send() -> MessageId:
             sent = self._send(producer, _ANSWER, {_RUN: run_id, _PARTITION: str(spark_partition)})
             if reuse:
-                client.park([producer.hand_on()], None)
+                client.release_producers([producer.transfer()], None)
             else:
                 producer.abandon()
             return sent

@@ -12,7 +12,7 @@ import json
 import logging
 import time
 
-from eos.client import ONE_BY_ONE, Entry, EntryReader, PulsarClient
+from eos.client import ONE_PERMIT, Entry, EntryReader, PulsarClient
 from eos.errors import ConnectionLost, EosError, ProtocolError
 from eos.ids import MessageId
 from eos.pulsar.end_queries import DataAnswer, MarkAnswer, WitnessAnswer
@@ -102,7 +102,7 @@ class Witness:
 
     def _read_from(self, part: PulsarPart) -> EntryReader:
         """A reader from the mark on that leaves out nothing: a gap would prove an absence."""
-        return self._client.entry_reader(self._receipts.name, _mark_id(part), permits=ONE_BY_ONE)
+        return self._client.entry_reader(self._receipts.name, _mark_id(part), permits=ONE_PERMIT)
 
     def ask_data(self, part: PulsarPart, *, timeout_s: float) -> DataAnswer:
         """Whether every entry of the transaction is delivered, with the figures in PREPARED.

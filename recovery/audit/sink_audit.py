@@ -11,7 +11,7 @@ from typing import Any
 
 from eos.cli.exit_codes import Exit, exit_of
 from eos.cli.reports import Facts
-from eos.client import ONE_BY_ONE, Entry, EntryReader, PulsarClient
+from eos.client import ONE_PERMIT, Entry, EntryReader, PulsarClient
 from eos.errors import EosError, ProtocolError
 from eos.ids import EntryPlace, TopicName
 from eos.protocol import History, LogRecord, State
@@ -326,7 +326,7 @@ class SinkAudit:
         """
         if last is None or last.mark_id is None or not client.exists(last.receipt_topic):
             return None
-        with client.entry_reader(last.receipt_topic, last.mark_id, permits=ONE_BY_ONE) as reader:
+        with client.entry_reader(last.receipt_topic, last.mark_id, permits=ONE_PERMIT) as reader:
             end = reader.last_id(self._target.timeout_s)
             if end is None or end.place <= last.mark_id.place:
                 return None

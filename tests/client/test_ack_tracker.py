@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eos.client._ack_tracker import Unacknowledged
+from eos.client._ack_tracker import AckTracker
 from eos.errors import Retriable
 from eos.ids import MessageId
 
@@ -18,8 +18,8 @@ IDS = st.builds(MessageId, st.just(1), st.integers(0, 2), st.just(-1), st.intege
 ACKS = st.lists(st.tuples(st.booleans(), st.lists(IDS, min_size=1, max_size=4)))
 
 
-def kept_open(entries: int, messages: int) -> Unacknowledged:
-    kept = Unacknowledged()
+def kept_open(entries: int, messages: int) -> AckTracker:
+    kept = AckTracker()
     for entry in range(entries):
         kept.add((1, entry), range(messages), messages)
     return kept

@@ -220,7 +220,7 @@ def test_with_one_permit_the_broker_sends_one_entry(client, name, pulsar_standal
     producer.flush()
     with client.entry_reader(name, permits=1) as reader:
         (entry,) = take(reader, 1)
-        client.tail(name).bounds()  # on the same connection, behind what was sent
+        client.topic_bounds(name).bounds()  # on the same connection, behind what was sent
         assert (entry.num_messages, messages_out(pulsar_standalone.admin_url, name)) == (5, 5)
         assert len(take(reader, 29)) == 29
 

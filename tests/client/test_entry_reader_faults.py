@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from eos.client import ONE_BY_ONE, Entry, EntryReader, PulsarClient
+from eos.client import ONE_PERMIT, Entry, EntryReader, PulsarClient
 from eos.errors import (
     BrokerError,
     BrokerNotReady,
@@ -146,7 +146,7 @@ def test_one_by_one_nothing_is_taken_that_was_not_asked_for():
             goes_on.wait(20)
             peer.sock.sendall(plain(consumer_id, 5))
 
-    with reading(Broker(deliver, delivers_again=True), permits=ONE_BY_ONE) as reader:
+    with reading(Broker(deliver, delivers_again=True), permits=ONE_PERMIT) as reader:
         entries = reader.read(time.monotonic() + 20)
         assert next(entries).payload == b"0"
         goes_on.set()
@@ -191,13 +191,13 @@ def test_an_entry_that_claims_more_messages_than_a_command_can_permit_stops_noth
         assert permits[1:] == [claims]
 
 
-def test_one_that_waits_for_parked_ones_asks_by_one_name():
+def test_at_a_limit_a_reader_retries_with_one_subscription():
     """The broker may keep the subscription of one that it refuses."""
     broker = Broker()
     broker.refusal = 5
     with broker, PulsarClient(broker.url, timeout_s=10) as client:
         with ThreadPoolExecutor(1) as pool:
-            opening = pool.submit(client.entry_reader, TOPIC, waits_for_parked=True)
+            opening = pool.submit(client.entry_reader, TOPIC, waits_at_limit=True)
             wait_until(lambda: len(broker.of(commands.Subscribe)) >= 2)
             broker.refusal = 0
             opening.result(20).close()

@@ -7,13 +7,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from eos.client._loop_wakeup import Woken
+from eos.client._loop_wakeup import LoopWakeup
 from eos.errors import ConnectionLost
 
 
 def test_futures_that_end_together_wake_the_loop_once():
     async def run() -> tuple[list[int], int]:
-        woken, loop, calls = Woken(), asyncio.get_running_loop(), 0
+        woken, loop, calls = LoopWakeup(), asyncio.get_running_loop(), 0
         threadsafe = loop.call_soon_threadsafe
 
         def counted(*args):
@@ -37,7 +37,7 @@ def test_futures_that_end_together_wake_the_loop_once():
 
 def test_an_error_goes_to_its_own_waiter_and_a_cancelled_one_disturbs_nobody():
     async def run() -> str:
-        woken = Woken()
+        woken = LoopWakeup()
         failing, unwanted, good = Future(), Future(), Future()
         waits = [woken.wrap(one) for one in (failing, unwanted, good)]
         waits[1].cancel()
@@ -57,7 +57,7 @@ def test_what_ends_when_the_loop_is_closed_is_ended_quietly():
     working: Future[str] = Future()
 
     async def run() -> None:
-        Woken().wrap(working)
+        LoopWakeup().wrap(working)
 
     asyncio.run(run())
     working.set_result("late")

@@ -236,7 +236,7 @@ def test_of_a_short_range_the_broker_sends_no_more_than_it_has(client, name, pul
     ids = [receipt.result(timeout=20) for receipt in receipts]
     with client.reader(name, start=ids[3]) as reader:
         assert values(reader.read_to(ids[9])) == [b"%d" % n for n in range(3, 10) for _ in range(5)]
-        client.tail(name).bounds()
+        client.topic_bounds(name).bounds()
         assert messages_out(pulsar_standalone.admin_url, name) == 35
         assert len(values(reader.read_to(ids[20]))) == 55
         assert len(values(reader.read(idle_s=0.5))) == 45

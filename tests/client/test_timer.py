@@ -8,15 +8,15 @@ from concurrent.futures import ALL_COMPLETED, Future, as_completed, wait
 
 import pytest
 
-from eos.client._accumulator import Gathered, MessageFuture, settle
-from eos.client._timer import LingerClock
+from eos.client._accumulator import MessageFuture, PendingBatch, settle
+from eos.client._timer import Timer
 from eos.errors import ConnectionLost
 from eos.ids import MessageId
 from tests.transport.scripted import wait_until
 
 
 def test_calls_come_in_the_order_of_their_times_and_in_one_thread():
-    clock, calls = LingerClock(), []
+    clock, calls = Timer(), []
 
     def note(number: int) -> None:
         calls.append((number, threading.current_thread().name))
@@ -30,7 +30,7 @@ def test_calls_come_in_the_order_of_their_times_and_in_one_thread():
 
 def test_a_thread_with_nothing_to_do_ends_and_another_one_takes_its_place(monkeypatch):
     monkeypatch.setattr("eos.client._timer._IDLE_S", 0.05)
-    clock, calls = LingerClock(), []
+    clock, calls = Timer(), []
     for number in range(2):
         clock.call_after(0, lambda number=number: calls.append(number))
         wait_until(lambda number=number: len(calls) > number)
@@ -39,7 +39,7 @@ def test_a_thread_with_nothing_to_do_ends_and_another_one_takes_its_place(monkey
 
 
 def test_what_waits_is_called_at_the_stop_and_what_comes_later_at_once():
-    clock, calls = LingerClock(), []
+    clock, calls = Timer(), []
     clock.call_after(60, lambda: calls.append("waited"))
     clock.stop()
     clock.call_after(60, lambda: calls.append("late"))
@@ -47,9 +47,9 @@ def test_what_waits_is_called_at_the_stop_and_what_comes_later_at_once():
 
 
 @pytest.fixture
-def batch() -> Gathered:
+def batch() -> PendingBatch:
     """Four messages that share a lock."""
-    gathered = Gathered(None)
+    gathered = PendingBatch(None)
     gathered.futures += [MessageFuture(gathered.shared) for _ in range(4)]
     return gathered
 

@@ -18,7 +18,7 @@ def send(client: PulsarClient, topic: str, value: bytes, **more):
 
 def test_it_is_the_last_entry_that_is_readable(client, name):
     client.create_unpartitioned(name)
-    tail = client.tail(name)
+    tail = client.topic_bounds(name)
     assert tail.last_id() is None
     first = send(client, name, b"0")
     assert tail.last_id().place == first.place
@@ -32,7 +32,7 @@ def test_it_is_the_last_entry_that_is_readable(client, name):
 
 def test_it_goes_on_after_an_unload(client, name, pulsar_standalone):
     send(client, name, b"0")
-    tail = client.tail(name)
+    tail = client.topic_bounds(name)
     tail.last_id()
     call(pulsar_standalone.admin_url, "PUT", f"/v2/persistent/public/default/{name}/unload")
     sent = send(client, name, b"1")
@@ -43,7 +43,7 @@ def test_it_goes_on_after_an_unload(client, name, pulsar_standalone):
 def test_it_goes_on_after_a_kill_of_the_broker(name):
     with PulsarStandalone() as broker, PulsarClient(broker.service_url, timeout_s=60) as client:
         sent = send(client, name, b"0")
-        tail = client.tail(name)
+        tail = client.topic_bounds(name)
         tail.last_id()
         broker.kill()
         broker.restart()
@@ -52,9 +52,9 @@ def test_it_goes_on_after_a_kill_of_the_broker(name):
 
 def test_a_topic_that_is_not_there_or_not_any_more_is_an_error(client, name, pulsar_standalone):
     with pytest.raises(TopicNotFound):
-        client.tail(name).last_id()
+        client.topic_bounds(name).last_id()
     send(client, name, b"0")
-    tail = client.tail(name)
+    tail = client.topic_bounds(name)
     assert tail.last_id() is not None
     admin = f"/v2/persistent/public/default/{name}"
     call(pulsar_standalone.admin_url, "DELETE", f"{admin}?force=true")
@@ -66,7 +66,7 @@ def test_the_broker_keeps_one_subscription_for_it_until_it_is_closed(
     client, name, pulsar_standalone
 ):
     send(client, name, b"0")
-    tail = client.tail(name)
+    tail = client.topic_bounds(name)
     for _ in range(5):
         tail.last_id()
     admin = f"/v2/persistent/public/default/{name}/stats"
@@ -86,12 +86,12 @@ def test_it_says_where_the_topic_begins_also_when_entries_are_deleted(
     client, name, pulsar_standalone
 ):
     first = send(client, name, b"0")
-    tail = client.tail(name)
+    tail = client.topic_bounds(name)
     assert tail.bounds().first == (first.ledger, 0)
     unload_and_trim(pulsar_standalone, name)
     assert tail.bounds().last_id is None
     second = send(client, name, b"1")
-    assert client.tail(name).bounds() == ((second.ledger, 0), second)
+    assert client.topic_bounds(name).bounds() == ((second.ledger, 0), second)
     assert second.ledger > first.ledger
 
 
@@ -101,7 +101,7 @@ def test_one_that_was_there_sees_exactly_what_was_deleted(client, name, pulsar_s
     call(pulsar_standalone.admin_url, "PUT", f"{admin}/unload")
     send(client, name, b"1")
     call(pulsar_standalone.admin_url, "PUT", f"{admin}/unload")
-    tail = client.tail(name)
+    tail = client.topic_bounds(name)
     assert tail.bounds().first == (first.ledger, 0)
     call(pulsar_standalone.admin_url, "POST", f"{admin}/trim")
     deadline = time.monotonic() + 10
@@ -116,7 +116,7 @@ def test_the_place_of_a_time_is_found_and_leaves_nothing_behind(client, name, pu
         times.append(int(time.time() * 1000))
         ids.append(send(client, name, value))
         time.sleep(0.05)
-    tail = client.tail(name)
+    tail = client.topic_bounds(name)
     before = tail.bounds()
     assert [tail.place_at(one) for one in times] == [one.place for one in ids]
     assert tail.place_at(0) == ids[0].place
@@ -128,7 +128,7 @@ def test_the_place_of_a_time_is_found_and_leaves_nothing_behind(client, name, pu
 
 def test_an_entry_behind_all_that_was_written_is_not_reached(client, name, pulsar_standalone):
     ids = [send(client, name, value) for value in (b"0", b"1", b"2")]
-    tail = client.tail(name)
+    tail = client.topic_bounds(name)
     assert all(tail.reaches(one.place) for one in ids)
     assert not tail.reaches((ids[2].ledger, 7))
     assert not tail.reaches((ids[2].ledger + 10_000, 0))
@@ -139,7 +139,7 @@ def test_an_entry_behind_all_that_was_written_is_not_reached(client, name, pulsa
 def test_a_question_that_an_unload_leaves_unanswered_is_asked_again_at_once(client, name):
     """The broker closes the consumer, and gives no answer to what was on its way."""
     sent = send(client, name, b"0")
-    tail = client.tail(name)
+    tail = client.topic_bounds(name)
     tail.bounds()
     consumer = tail._consumer
     connection = consumer.subscribed()

@@ -3,14 +3,14 @@
 import pytest
 
 from eos.client import worker_cache
-from eos.client.worker_cache import MAX_KEPT, ClientOptions, kept_client
+from eos.client.worker_cache import MAX_CLIENTS, ClientOptions, cached_client
 from eos.errors import ConnectionLost
 from eos.transport.auth import Auth
 
 
 @pytest.fixture(autouse=True)
 def nothing_kept(monkeypatch):
-    monkeypatch.setattr(worker_cache, "_kept", {})
+    monkeypatch.setattr(worker_cache, "_clients", {})
 
 
 def options(port: int = 6650, **others) -> ClientOptions:
@@ -19,7 +19,7 @@ def options(port: int = 6650, **others) -> ClientOptions:
 
 
 def used(wanted: ClientOptions) -> object:
-    with kept_client(wanted) as client:
+    with cached_client(wanted) as client:
         return client
 
 
@@ -47,22 +47,22 @@ def test_a_client_with_a_token_function_is_closed_with_its_task():
 
     made = [used(options(auth=Auth(token=Provider()))) for _ in range(2)]
     assert [is_closed(client) for client in made] == [True, True]
-    assert worker_cache._kept == {}
+    assert worker_cache._clients == {}
 
 
 def test_two_tasks_at_once_never_share_a_client():
-    with kept_client(options()) as first, kept_client(options()) as second:
+    with cached_client(options()) as first, cached_client(options()) as second:
         assert first is not second
     assert {is_closed(first), is_closed(second)} == {True, False}
 
 
 def test_after_a_failure_the_next_task_begins_with_new_connections():
-    with pytest.raises(ConnectionLost), kept_client(options()) as failed:
+    with pytest.raises(ConnectionLost), cached_client(options()) as failed:
         raise ConnectionLost("x")
     assert is_closed(failed)
     assert used(options()) is not failed
 
 
 def test_a_worker_keeps_only_so_many_and_closes_the_others():
-    made = [used(options(port)) for port in range(1, MAX_KEPT + 3)]
-    assert [is_closed(client) for client in made] == [True] * 2 + [False] * MAX_KEPT
+    made = [used(options(port)) for port in range(1, MAX_CLIENTS + 3)]
+    assert [is_closed(client) for client in made] == [True] * 2 + [False] * MAX_CLIENTS

@@ -64,11 +64,11 @@ class ScriptedClient:
     idle: ScriptedReader | None
     opened: list[ScriptedReader] = field(default_factory=list)
 
-    def parked_reader(self, _topic: str) -> ScriptedReader | None:
+    def acquire_reader(self, _topic: str) -> ScriptedReader | None:
         idle, self.idle = self.idle, None
         return idle
 
-    def park_reader(self, reader: ScriptedReader) -> None:
+    def release_reader(self, reader: ScriptedReader) -> None:
         self.idle = reader
 
     def entry_reader(self, _topic: str, start: MessageId, **_: object) -> ScriptedReader:
@@ -244,13 +244,13 @@ def test_an_idle_reader_receives_nothing(through, receipts):
     """Otherwise each answer would be sent to each worker of the cluster, for nothing."""
     writer = Writer(through, receipts)
     writer.read(b"1")
-    reader = through.parked_reader(receipts)
+    reader = through.acquire_reader(receipts)
     assert reader is not None
     for _ in range(20):
         writer.send(b"x")
-    through.tail(receipts).bounds()  # same connection: its answer comes after any entries
+    through.topic_bounds(receipts).bounds()  # same connection: its answer comes after any entries
     assert not reader._queue
-    through.park_reader(reader)
+    through.release_reader(reader)
     assert writer.read(b"2") == [b"x"] * 20 + [b"2"]
 
 
@@ -309,10 +309,10 @@ def test_a_silent_idle_reader_is_soon_replaced(through, receipts, monkeypatch):
     monkeypatch.setattr(_contiguous_read, "IDLE_READ_TIMEOUT_S", 0.2)
     writer = Writer(through, receipts)
     writer.read(b"1")
-    reader = through.parked_reader(receipts)
+    reader = through.acquire_reader(receipts)
     assert reader is not None
     monkeypatch.setattr(reader, "_permit", lambda: None)
-    through.park_reader(reader)
+    through.release_reader(reader)
     assert writer.read(b"2") == [b"2"]
     with pytest.raises(Fatal, match="closed"):
         next(reader.read(1e9))
@@ -325,7 +325,7 @@ def test_without_its_start_a_read_fails(through, receipts):
         ContiguousRead(
             receipts, gone, lambda _: True, start_was_read=True, extract=lambda one: one
         ).read_to(through, lambda: writer.send(b"x"), timeout_s=1, reuse=True)
-    assert through.parked_reader(receipts) is None
+    assert through.acquire_reader(receipts) is None
 
 
 def test_entries_that_the_broker_drops_for_a_hostile_count_are_read_one_by_one(client, receipts):

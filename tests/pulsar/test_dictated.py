@@ -185,7 +185,7 @@ def test_without_the_prefix_the_error_names_the_policy(connect, topic):
         for ask in (
             lambda: client.reader(one),
             lambda: client.entry_reader(one),
-            lambda: client.tail(one).bounds(),
+            lambda: client.topic_bounds(one).bounds(),
             lambda: client.cursor(one, "mine").place(),
             lambda: client.subscribe_durably(one, "mine"),
             lambda: client.consumer(one, "mine"),
@@ -193,7 +193,7 @@ def test_without_the_prefix_the_error_names_the_policy(connect, topic):
             with pytest.raises(Unauthorized, match=r"code 4.*=Prefix.*set subscription_prefix"):
                 ask()
     with connect(**RULES) as client:
-        assert client.tail(one).last_id() is not None
+        assert client.topic_bounds(one).last_id() is not None
         with client.reader(one) as reader:
             assert sum(batch.num_rows for batch in reader.read_to(reader.last_id)) == 1
         client.consumer(one, "writer-mine").close()  # a chosen name is taken as it is

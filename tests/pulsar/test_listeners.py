@@ -56,7 +56,7 @@ def topic(cluster: PulsarCluster, name: str) -> str:
 def test_without_the_listener_the_internal_address_is_named(cluster, topic):
     without, said = PulsarClient(cluster.service_url, timeout_s=5), r"127\.0\.0\.1:\d+"
     with without as client, pytest.raises(ConnectionLost, match=said) as caught:
-        client.tail(f"{topic}-partition-0").bounds()
+        client.topic_bounds(f"{topic}-partition-0").bounds()
     assert cluster.service_url not in str(caught.value)
 
 

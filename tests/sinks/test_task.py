@@ -94,7 +94,7 @@ def closing(
 
     txn = SimpleNamespace(settle=lambda: seen.append("settled"), check=check, registered=("t",))
     client = SimpleNamespace(join=lambda _: txn, limit_hit=False)
-    monkeypatch.setattr(_task, "kept_client", lambda _: nullcontext(client))
+    monkeypatch.setattr(_task, "cached_client", lambda _: nullcontext(client))
     writers = {f"t-{n}": Closing(seen, failure) for n, failure in enumerate(failures)}
     monkeypatch.setattr(RollCall, "answer", lambda *_args, **_named: "run")
     monkeypatch.setattr(_Run, "_send", lambda *args: args[5].update(writers))
@@ -153,7 +153,7 @@ def test_an_acknowledgement_that_is_here_and_not_told_yet_is_waited_for():
     """``flush`` may return between the two: a close used to wait for an answer behind them."""
     told: Future[MessageId] = Future()
     successor = SimpleNamespace()
-    producer = SimpleNamespace(topic="t", name="p", hand_on=lambda: successor)
+    producer = SimpleNamespace(topic="t", name="p", transfer=lambda: successor)
     writer = _PartitionWriter(producer, SimpleNamespace(), acknowledgements=[told])
     threading.Timer(0.1, told.set_result, [MessageId(1, 2)]).start()
     assert writer.close(parks=True).last_id == MessageId(1, 2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eos.chaos.cluster.proxy import FrameAction
-from eos.client import EntryProducer, PulsarClient, Transaction, _limit_backoff, _shelf
+from eos.client import EntryProducer, PulsarClient, Transaction, _handle_cache
 from eos.errors import ConnectionLost, EosError, Fatal, ProducerBusy
 from eos.wire import commands
 from eos.wire.commands import SchemaInfo, SchemaType
@@ -37,7 +37,7 @@ def write(
             [topic], txn=txn, schema=schema, after=() if after is None else (after.id,)
         )
         producer.send(value, txn=txn)
-        client.park([producer.hand_on()], txn, schema)
+        client.release_producers([producer.transfer()], txn, schema)
     return producer, txn
 
 
@@ -68,7 +68,7 @@ def test_it_is_handed_on_when_all_is_acknowledged(through, proxy, topic):
     with through.transaction(timeout_s=60) as txn:
         (producer,) = through.entry_producers([topic], txn=txn)
         sent = [producer.send(b"x", txn=txn) for _ in range(50)]
-        producer.hand_on()
+        producer.transfer()
         assert all(one.result(5) for one in sent)
 
 
@@ -80,7 +80,7 @@ def test_one_that_has_no_acknowledgement_is_not_handed_on(through, proxy, topic)
     with proxy.fault(commands.SendReceipt, FrameAction.DROP):
         producer.send(b"x", txn=txn)
         with pytest.raises(EosError):
-            producer.hand_on()
+            producer.transfer()
     wait_until(lambda: proxy.seen[commands.CloseProducer] == closed + 1)
     with pytest.raises(EosError):
         txn.commit()
@@ -114,22 +114,22 @@ def test_one_that_the_broker_has_closed_meanwhile_is_not_used_again(
 ):
     first, txn = write(through, topic, b"1")
     admin.call(pulsar_standalone.admin_url, "PUT", f"/v2/persistent/public/default/{name}/unload")
-    wait_until(lambda: not through._opening.parked._places._waiting[topic][1].producer.is_usable)
+    wait_until(lambda: not through._producers.cache._cache._idle[topic][1].producer.is_usable)
     second, _ = write(through, topic, b"2", after=txn)
     assert second.name != first.name
     assert values() == [b"1", b"2"]
 
 
 def test_it_does_not_wait_for_ever(through, topic, pulsar_standalone, monkeypatch):
-    monkeypatch.setattr(_shelf, "PARKED_FOR_S", 0.4)
+    monkeypatch.setattr(_handle_cache, "IDLE_TTL_S", 0.4)
     write(through, topic, b"1")
     assert publishers(pulsar_standalone, topic) == 1
     wait_until(lambda: publishers(pulsar_standalone, topic) == 0)
-    assert not through._opening.parked._places._waiting
+    assert not through._producers.cache._cache._idle
 
 
 def test_no_more_than_so_many_wait(through, name, monkeypatch, proxy):
-    monkeypatch.setattr(_shelf, "MAX_PARKED", 2)
+    monkeypatch.setattr(_handle_cache, "MAX_IDLE", 2)
     topics = [f"persistent://public/default/{name}-{n}" for n in range(3)]
     for one in topics:
         through.entry_producer(one, create=True).close()
@@ -137,7 +137,7 @@ def test_no_more_than_so_many_wait(through, name, monkeypatch, proxy):
     for one in topics:
         write(through, one, b"x")
     wait_until(lambda: proxy.seen[commands.CloseProducer] == closed + 1)
-    assert list(through._opening.parked._places._waiting) == topics[1:]
+    assert list(through._producers.cache._cache._idle) == topics[1:]
 
 
 def test_a_client_that_is_closed_keeps_none(pulsar_standalone, topic):
@@ -191,15 +191,15 @@ def test_one_that_the_broker_closes_as_it_is_handed_on_has_no_heir(through, topi
 
     monkeypatch.setattr(producer, "flush", flush_and_lose)
     with pytest.raises(ConnectionLost):
-        producer.hand_on()
+        producer.transfer()
 
 
 def test_what_is_parked_when_the_client_is_closed_is_forgotten(pulsar_standalone, topic):
     with PulsarClient(pulsar_standalone.service_url) as client:
         (producer,) = client.entry_producers([topic])
-        heir = producer.hand_on()
-    client.park([heir], None)
-    assert not client._opening.parked._places._waiting
+        successor = producer.transfer()
+    client.release_producers([successor], None)
+    assert not client._producers.cache._cache._idle
 
 
 @pytest.fixture
@@ -214,8 +214,7 @@ def crowded(through, topic, name, pulsar_standalone) -> str:
 def test_where_a_policy_admits_no_more_those_of_other_processes_are_waited_for(
     through, crowded, pulsar_standalone, monkeypatch, values
 ):
-    for module in (_shelf, _limit_backoff):
-        monkeypatch.setattr(module, "PARKED_FOR_S", 1.0)
+    monkeypatch.setattr(_handle_cache, "IDLE_TTL_S", 1.0)
     with PulsarClient(pulsar_standalone.service_url) as other:
         write(other, crowded, b"1")
         with through.transaction(timeout_s=60) as txn:
@@ -227,9 +226,9 @@ def test_where_a_policy_admits_no_more_those_of_other_processes_are_waited_for(
 
 
 def test_who_was_refused_once_is_in_nobodys_way(through, topic, pulsar_standalone):
-    through._limit_backoff.was_met = True
+    through._limit_backoff.limit_hit = True
     write(through, topic, b"1")
-    assert not through._opening.parked._places._waiting
+    assert not through._producers.cache._cache._idle
     wait_until(lambda: publishers(pulsar_standalone, topic) == 0)
 
 

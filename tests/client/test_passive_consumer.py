@@ -1,13 +1,36 @@
-"""A durable subscription that is only moved."""
+"""Subscriptions that are only moved, and the broker's answers to that."""
 
 from __future__ import annotations
 
 import pytest
 
 from eos.client import PulsarClient
-from eos.errors import TopicNotFound
+from eos.client._passive_consumer import check_moved
+from eos.errors import EosError, TopicNotFound
 from eos.standalone import PulsarStandalone
+from eos.wire.commands import AckResponse
 from tests.support.admin import call
+
+# The exception in the answer of 5.0.0-M1, with the text of its ManagedCursorImpl.
+ALREADY_MOVED = (
+    "org.apache.bookkeeper.mledger.ManagedLedgerException$MarkDeletingMarkedPosition: "
+    "Mark deleting an already mark-deleted position. Current mark-delete: 5:3 "
+    "-- attempted mark delete: 5:3"
+)
+
+
+def answer(error: int | None, message: str = "") -> AckResponse:
+    return AckResponse(consumer_id=0, error=error, message=message)
+
+
+@pytest.mark.parametrize("given", [answer(None), answer(1, ALREADY_MOVED)], ids=["moved", "again"])
+def test_a_position_that_was_reached_before_counts_as_moved(given):
+    check_moved(given, "Moving")
+
+
+def test_other_refusals_are_errors():
+    with pytest.raises(EosError, match="Moving"):
+        check_moved(answer(2, "the ledger is closed"), "Moving")
 
 
 def sent(client: PulsarClient, topic: str, count: int):
@@ -17,7 +40,7 @@ def sent(client: PulsarClient, topic: str, count: int):
     return ids
 
 
-def test_it_begins_with_the_first_entry_and_never_goes_back(client, name):
+def test_a_cursor_begins_at_the_first_entry_and_never_moves_back(client, name):
     ids = sent(client, name, 4)
     cursor = client.cursor(name, "s")
     assert cursor.place() == ids[0].place
@@ -26,7 +49,7 @@ def test_it_begins_with_the_first_entry_and_never_goes_back(client, name):
         assert cursor.place() == (ids[0].ledger, ids[0].entry + expected)
 
 
-def test_several_may_move_it_and_it_outlives_them_and_unloads(
+def test_several_cursors_move_a_subscription_that_survives_them_and_unloads(
     client, name, pulsar_standalone: PulsarStandalone
 ):
     ids = sent(client, name, 4)
@@ -42,7 +65,7 @@ def test_several_may_move_it_and_it_outlives_them_and_unloads(
     assert client.cursor(name, "s").place() == ids[3].place
 
 
-def test_a_topic_that_is_not_there_is_an_error_and_is_not_made(client, name):
+def test_a_missing_topic_is_an_error_and_is_not_created(client, name):
     with pytest.raises(TopicNotFound):
         client.cursor(name, "s").place()
     assert not client.exists(name)

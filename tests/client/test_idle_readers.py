@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from eos.client import EntryReader, PulsarClient, _limit_backoff, _shelf
+from eos.client import EntryReader, PulsarClient, _handle_cache
 from eos.errors import ConsumerBusy, EosError
 from eos.ids import MessageId
 from eos.wire import commands
@@ -40,21 +40,21 @@ def read_one(client: PulsarClient, topic: str, value: bytes) -> EntryReader:
 
 
 def test_one_that_is_parked_goes_on_without_another_subscription(through, proxy, topic):
-    through.park_reader(read_one(through, topic, b"1"))
+    through.release_reader(read_one(through, topic, b"1"))
     asked = proxy.seen[commands.Subscribe]
     sent = through.entry_producer(topic).send(b"2").result(timeout=10)
-    reader = through.parked_reader(topic)
+    reader = through.acquire_reader(topic)
     assert reader is not None
     (entry,) = [next(reader.read_to(sent, time.monotonic() + 10))]
     assert (entry.messages()[0].value, proxy.seen[commands.Subscribe]) == (b"2", asked)
-    assert through.parked_reader(topic) is None  # it is handed out once
+    assert through.acquire_reader(topic) is None  # it is handed out once
 
 
 def test_to_an_operator_it_does_not_look_stuck(through, topic, pulsar_standalone):
     reader = read_one(through, topic, b"1")
     (before,) = subscriptions(pulsar_standalone, topic).values()
     assert before["msgBacklog"] == 1
-    through.park_reader(reader)
+    through.release_reader(reader)
 
     def is_up_to_date() -> bool:
         (ours,) = subscriptions(pulsar_standalone, topic).values()
@@ -64,36 +64,36 @@ def test_to_an_operator_it_does_not_look_stuck(through, topic, pulsar_standalone
 
 
 def test_it_does_not_wait_for_ever(through, topic, pulsar_standalone, monkeypatch):
-    monkeypatch.setattr(_shelf, "PARKED_FOR_S", 0.4)
-    through.park_reader(read_one(through, topic, b"1"))
+    monkeypatch.setattr(_handle_cache, "IDLE_TTL_S", 0.4)
+    through.release_reader(read_one(through, topic, b"1"))
     wait_until(lambda: not subscriptions(pulsar_standalone, topic))
-    assert through.parked_reader(topic) is None
+    assert through.acquire_reader(topic) is None
 
 
 def test_one_that_the_broker_has_closed_is_not_handed_out(through, topic, name, pulsar_standalone):
     reader = read_one(through, topic, b"1")
-    through.park_reader(reader)
+    through.release_reader(reader)
     admin.call(pulsar_standalone.admin_url, "PUT", f"/v2/persistent/public/default/{name}/unload")
     wait_until(lambda: not reader.is_usable)
-    assert through.parked_reader(topic) is None
+    assert through.acquire_reader(topic) is None
     with pytest.raises(EosError):
         next(reader.read(time.monotonic() + 10))
 
 
 def test_one_whose_connection_is_gone_is_not_handed_out(through, proxy, topic):
     reader = read_one(through, topic, b"1")
-    through.park_reader(reader)
+    through.release_reader(reader)
     proxy.cut_all()
     wait_until(lambda: not reader.is_usable)
-    assert through.parked_reader(topic) is None
+    assert through.acquire_reader(topic) is None
 
 
 def test_a_client_that_is_closed_leaves_none(topic, pulsar_standalone):
     with PulsarClient(pulsar_standalone.service_url) as client:
-        client.park_reader(read_one(client, topic, b"1"))
+        client.release_reader(read_one(client, topic, b"1"))
         reader = read_one(client, topic, b"2")
-    client.park_reader(reader)
-    assert client.parked_reader(topic) is None
+    client.release_reader(reader)
+    assert client.acquire_reader(topic) is None
     wait_until(lambda: not subscriptions(pulsar_standalone, topic))
 
 
@@ -111,37 +111,36 @@ def crowded(request, topic, name, pulsar_standalone) -> str:
 def test_where_a_policy_admits_no_more_those_of_other_processes_are_waited_for(
     through, crowded, pulsar_standalone, monkeypatch
 ):
-    for module in (_shelf, _limit_backoff):
-        monkeypatch.setattr(module, "PARKED_FOR_S", 1.0)
+    monkeypatch.setattr(_handle_cache, "IDLE_TTL_S", 1.0)
     with PulsarClient(pulsar_standalone.service_url) as other:
-        other.park_reader(read_one(other, crowded, b"1"))
-        with through.entry_reader(crowded, MessageId(0, 0), waits_for_parked=True):
+        other.release_reader(read_one(other, crowded, b"1"))
+        with through.entry_reader(crowded, MessageId(0, 0), waits_at_limit=True):
             assert (through.limit_hit, other.limit_hit) == (True, False)
 
 
 def test_who_was_refused_once_is_in_nobodys_way(through, topic, pulsar_standalone):
-    through._limit_backoff.was_met = True
-    through.park_reader(read_one(through, topic, b"1"))
-    assert through.parked_reader(topic) is None
+    through._limit_backoff.limit_hit = True
+    through.release_reader(read_one(through, topic, b"1"))
+    assert through.acquire_reader(topic) is None
     wait_until(lambda: not subscriptions(pulsar_standalone, topic))
 
 
 def test_who_does_not_wait_is_refused(through, crowded, pulsar_standalone):
     with PulsarClient(pulsar_standalone.service_url) as other:
-        other.park_reader(read_one(other, crowded, b"1"))
+        other.release_reader(read_one(other, crowded, b"1"))
         with pytest.raises(EosError) as refused:
             through.entry_reader(crowded)
-    assert type(refused.value) in _limit_backoff.OF_READERS
+    assert type(refused.value) in _handle_cache.CONSUMER_LIMIT
     assert not through.limit_hit
 
 
 def test_they_are_not_waited_for_for_ever(through, topic, monkeypatch):
-    monkeypatch.setattr(_limit_backoff, "PARKED_FOR_S", -4.0)
+    monkeypatch.setattr(_handle_cache, "IDLE_TTL_S", -4.0)
 
     def refuse(*_: object) -> EntryReader:
         raise ConsumerBusy("no")
 
-    monkeypatch.setattr(through._readers, "open", refuse)
+    monkeypatch.setattr(through._readers, "_open", refuse)
     with pytest.raises(ConsumerBusy):
-        through.entry_reader(topic, waits_for_parked=True)
+        through.entry_reader(topic, waits_at_limit=True)
     assert through.limit_hit

@@ -1,0 +1,273 @@
+"""Idle producers and readers, kept open at the broker for their next use.
+
+To open and close a handle takes two round trips and a lookup for each topic partition of each task,
+and a stream uses the same partitions in every epoch. So a task releases its handles to a cache, and
+the next task of the process acquires them. A handle that is idle for ``IDLE_TTL_S`` is closed.
+
+A broker's policies may admit fewer producers, consumers or subscriptions than there are processes
+that keep idle ones. ``LimitBackoff`` waits for those of other processes to be closed; a client that
+had to wait keeps no more idle handles.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from eos.client._entry_producer import EntryProducer
+from eos.client._entry_reader import EntryReader, new_subscription
+from eos.client._lookup import Lookup
+from eos.client._timer import Timer
+from eos.errors import ConsumerBusy, EosError, NotAllowed, ProducerBusy
+from eos.ids import MessageId, TxnId
+from eos.wire.commands import SchemaInfo
+
+T = TypeVar("T")
+
+IDLE_TTL_S: Final = 30.0
+"""Longer than most triggers. A topic with a producer or reader can't be deleted without force."""
+
+MAX_IDLE: Final = 1024
+"""The number of idle handles in one cache."""
+
+_PAUSE_S: Final = 0.5
+
+LimitErrors = tuple[type[EosError], ...]
+PRODUCER_LIMIT: Final[LimitErrors] = (ProducerBusy,)
+CONSUMER_LIMIT: Final[LimitErrors] = (ConsumerBusy, NotAllowed)
+"""A broker's answers at a limit of consumers or subscriptions (measured)."""
+
+
+class LimitBackoff:
+    """Backs off while the broker's producer or consumer limit is reached.
+
+    Attributes:
+        limit_hit: the broker has refused this client at least once.
+    """
+
+    def __init__(self) -> None:
+        self.limit_hit = False
+
+    @contextmanager
+    def watching(self, errors: LimitErrors) -> Iterator[None]:
+        """Set ``limit_hit`` if the block raises one of ``errors``."""
+        try:
+            yield
+        except errors:
+            self.limit_hit = True
+            raise
+
+    def retry(self, call: Callable[[], T], errors: LimitErrors, timeout_s: float) -> T:
+        """Return ``call()``; repeat it on ``errors``, until other processes close idle handles.
+
+        Raises:
+            EosError: another error of ``call``; or one of ``errors``, if they last for
+                ``timeout_s`` longer than idle handles live.
+        """
+        deadline = time.monotonic() + IDLE_TTL_S + timeout_s
+        while True:
+            try:
+                with self.watching(errors):
+                    return call()
+            except errors:
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(_PAUSE_S)  # not eos.retry: executors have no tenacity
+
+
+class HandleCache(Generic[T]):
+    """At most one idle handle per topic, each for at most ``IDLE_TTL_S``.
+
+    Args:
+        backoff: once the limit was hit, released handles are closed: they would block others.
+        close: closes a handle; must not raise.
+    """
+
+    def __init__(self, timer: Timer, backoff: LimitBackoff, close: Callable[[T], None]) -> None:
+        self._timer = timer
+        self._backoff = backoff
+        self._close = close
+        self._lock = threading.Lock()
+        # By topic, the one that is idle for longest first: with the time of its release.
+        self._idle: dict[str, tuple[float, T]] = {}
+        self._is_scheduled = False
+        self._is_closed = False
+
+    def acquire(self, topic: str) -> T | None:
+        """Remove and return the idle handle on ``topic``; None if there is none."""
+        with self._lock:
+            found = self._idle.pop(topic, None)
+        return None if found is None else found[1]
+
+    def release(self, topic: str, handle: T) -> None:
+        """Keep ``handle`` idle for a while; it replaces another one on ``topic``."""
+        if self._backoff.limit_hit:
+            self._close(handle)
+            return
+        with self._lock:
+            if self._is_closed:
+                return
+            replaced = [self._idle.pop(topic, None)]
+            self._idle[topic] = time.monotonic(), handle
+            if len(self._idle) > MAX_IDLE:
+                replaced.append(self._idle.pop(next(iter(self._idle))))
+            schedule, self._is_scheduled = not self._is_scheduled, True
+        for other in replaced:
+            if other is not None:
+                self._close(other[1])
+        if schedule:
+            self._timer.call_after(IDLE_TTL_S, self._evict)
+
+    def _evict(self) -> None:
+        """Close handles that are idle for ``IDLE_TTL_S``; run again when the next one is."""
+        now = time.monotonic()
+        expired = []
+        with self._lock:
+            for topic, (since, handle) in list(self._idle.items()):
+                if since + IDLE_TTL_S > now:
+                    break
+                expired.append(handle)
+                del self._idle[topic]
+            oldest, _ = next(iter(self._idle.values()), (None, None))
+            self._is_scheduled = oldest is not None
+        for handle in expired:
+            self._close(handle)
+        if oldest is not None:
+            self._timer.call_after(oldest + IDLE_TTL_S - now, self._evict)
+
+    def clear(self) -> None:
+        """Drop all handles, also those released later: the client closes their connections."""
+        with self._lock:
+            self._is_closed = True
+            self._idle.clear()
+
+
+@dataclass(frozen=True)
+class _IdleProducer:
+    """An idle producer: the schema that it was opened with, and its last transaction."""
+
+    producer: EntryProducer
+    schema: SchemaInfo | None
+    txn: TxnId | None
+
+
+class ProducerCache:
+    """The idle producers of one client.
+
+    An idle producer has nothing in flight, and is another object than the one that has sent: it
+    can't send in the old transaction (I3).
+    """
+
+    def __init__(self, timer: Timer, backoff: LimitBackoff) -> None:
+        self._cache = HandleCache[_IdleProducer](timer, backoff, lambda one: one.producer.abandon())
+
+    def acquire(
+        self, topics: Iterable[str], schema: SchemaInfo | None, after: Collection[TxnId | None]
+    ) -> dict[str, EntryProducer]:
+        """Remove and return the usable idle producers on ``topics``.
+
+        Args:
+            after: committed transactions (None: no transaction). A producer is returned only if it
+                was last used in one of them, otherwise closed: leftovers of an aborted transaction
+                must not have the same producer name as a later writer's entries.
+        """
+        acquired: dict[str, EntryProducer] = {}
+        for name in topics:
+            idle = self._cache.acquire(name)
+            if idle is None:
+                continue
+            if idle.txn in after and idle.schema == schema and idle.producer.is_usable:
+                acquired[name] = idle.producer
+            else:
+                idle.producer.abandon()
+        return acquired
+
+    def release(
+        self, producers: Iterable[EntryProducer], schema: SchemaInfo | None, txn: TxnId | None
+    ) -> None:
+        """Keep ``producers`` idle for a while. They must have nothing in flight."""
+        for producer in producers:
+            self._cache.release(producer.topic, _IdleProducer(producer, schema, txn))
+
+    def clear(self) -> None:
+        """Drop all, also those released later: the client closes their connections."""
+        self._cache.clear()
+
+
+class ReaderCache:
+    """Opens the entry readers of one client, and keeps idle ones.
+
+    Args:
+        consumer_ids: numbers that are unique in the client.
+    """
+
+    def __init__(
+        self,
+        lookup: Lookup,
+        timer: Timer,
+        backoff: LimitBackoff,
+        consumer_ids: Iterator[int],
+        timeout_s: float,
+    ) -> None:
+        self._backoff = backoff
+        self._lookup = lookup
+        self._consumer_ids = consumer_ids
+        self._timeout_s = timeout_s
+        self._cache = HandleCache[EntryReader](timer, backoff, EntryReader.close)
+
+    def open(
+        self, topic: str, start: MessageId | None, permits: int, *, waits_at_limit: bool
+    ) -> EntryReader:
+        """See ``PulsarClient.entry_reader``; ``topic`` is the exact name.
+
+        All attempts use one subscription name: if a reader is refused while another one closes, the
+        broker may keep its subscription (measured). The next attempt takes it over.
+        """
+        name = new_subscription(self._lookup.rules)
+
+        def open_one() -> EntryReader:
+            return self._open(topic, start, permits, name)
+
+        if not waits_at_limit:
+            return open_one()
+        return self._backoff.retry(open_one, CONSUMER_LIMIT, self._timeout_s)
+
+    def _open(
+        self, topic: str, start: MessageId | None, permits: int, subscription: str
+    ) -> EntryReader:
+        reader = EntryReader(
+            self._lookup.broker_of(topic),
+            topic,
+            self._consumer_ids,
+            start,
+            self._lookup.rules,
+            timeout_s=self._timeout_s,
+            permits=permits,
+            subscription=subscription,
+        )
+        reader.open()
+        return reader
+
+    def acquire(self, topic: str) -> EntryReader | None:
+        """Remove and return the usable idle reader on ``topic``; None if there is none."""
+        reader = self._cache.acquire(topic)
+        if reader is None or reader.is_usable:
+            return reader
+        reader.close()
+        return None
+
+    def release(self, reader: EntryReader) -> None:
+        """Keep ``reader`` idle for a while.
+
+        It acknowledges its last entry, so that an operator does not see a stuck subscription.
+        """
+        reader.acknowledge()
+        self._cache.release(reader.topic, reader)
+
+    def clear(self) -> None:
+        """Drop all, also those released later: the client closes their connections."""
+        self._cache.clear()
