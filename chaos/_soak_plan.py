@@ -17,7 +17,7 @@ import pyarrow as pa
 from eos.chaos.checker.history import Record
 from eos.chaos.schedule import Schedule
 from eos.wire.batch import Rows
-from eos.wire.columns import Int64s
+from eos.wire.binary_columns import Int64s
 
 PARTITIONS: Final = 4
 KEYS: Final = 20

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from eos.errors import InputError
 from eos.wire.batch import Rows, text_keys
-from eos.wire.columns import FALSE, TRUE
+from eos.wire.binary_columns import FALSE, TRUE
 
 
 def message_rows(batch: pa.RecordBatch, *, tombstones: bool, is_pair: bool) -> Rows:

@@ -14,7 +14,7 @@ from eos.errors import ConfigurationError, InputError, TopicNotFound
 from eos.ids import TopicName
 from eos.parallel import parallel_map
 from eos.sinks._creation import TopicCreation
-from eos.wire.columns import array_of, numbers_of
+from eos.wire.binary_columns import array_of, numbers_of
 
 _SYSTEM_PREFIX = "__"
 """The first characters of the names of receipt topics and of the broker's own topics."""

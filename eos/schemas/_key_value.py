@@ -19,8 +19,8 @@ from eos.schemas._avro_schema import AvroSchema
 from eos.schemas._primitive_schema import PrimitiveSchema, name_for
 from eos.schemas._schema_base import Schema, SchemaWriter
 from eos.schemas._schema_properties import part_properties, properties_of
+from eos.wire.binary_columns import BinaryColumn, joined
 from eos.wire.byte_rows import ByteRows
-from eos.wire.columns import BinaryColumn, joined
 from eos.wire.commands import KeyValue, SchemaInfo, SchemaType
 
 _ENCODINGS: Final = ("separated", "inline")

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from eos.errors import InputError
 from eos.schemas._schema_base import Schema, SchemaWriter
-from eos.wire.columns import BINARY_TYPES, STRING_TYPES, BinaryColumn, with_nulls_of
+from eos.wire.binary_columns import BINARY_TYPES, STRING_TYPES, BinaryColumn, with_nulls_of
 from eos.wire.commands import SchemaInfo, SchemaType
 from eos.wire.sql_names import sql_name
 

@@ -26,7 +26,7 @@ from eos.wire import commands
 from eos.wire.decoding import DeliveredEntry
 from eos.wire.frames import encode_frame
 from eos.wire.messages import WireMessage
-from eos.wire.receive_buffer import Inbox
+from eos.wire.receive_buffer import ReceiveBuffer
 
 _ENOUGH_BYTES: Final = 1024 * 1024
 """Up to so many bytes are received, if available, before they are parsed together."""
@@ -42,7 +42,7 @@ class BlockingConnection:
         self.address = address
         self._stream = stream
         self._authenticator = Authenticator(auth)
-        self._inbox = Inbox()
+        self._receive_buffer = ReceiveBuffer()
         self._request_ids = itertools.count(CONNECT + 1)
         self._unsolicited: list[WireMessage] = []  # received while waiting for an answer
         self._has_received = False
@@ -83,7 +83,7 @@ class BlockingConnection:
                 f"{self.address} reports a maximum message size of {connected.max_message_size} "
                 "bytes, which is too small for a broker."
             )
-        self._inbox.admit_messages(connected.max_message_size)
+        self._receive_buffer.set_max_message_bytes(connected.max_message_size)
 
     def request(
         self,
@@ -154,7 +154,7 @@ class BlockingConnection:
     @property
     def buffer(self) -> npt.NDArray[np.uint8]:
         """The buffer with the payloads of the entries that ``receive`` last returned."""
-        return self._inbox.buffer
+        return self._receive_buffer.buffer
 
     def receive(self, timeout_s: float) -> tuple[list[DeliveredEntry], list[WireMessage]]:
         """Return all entries and other commands that have arrived; wait up to about ``timeout_s``
@@ -173,7 +173,7 @@ class BlockingConnection:
     def _receive(self, timeout_s: float) -> tuple[list[DeliveredEntry], list[WireMessage]]:
         deadline = time.monotonic() + timeout_s
         while True:
-            entries, received = self._inbox.take()
+            entries, received = self._receive_buffer.take()
             for command in received:
                 self._reply(command)
             if entries or received or time.monotonic() > deadline:
@@ -186,26 +186,26 @@ class BlockingConnection:
             self._check_silence()
             return
         with contextlib.suppress(ConnectionLost):  # raised by the next call, after these bytes
-            while self._inbox.held_bytes < _ENOUGH_BYTES and self._receive_some(0.0):
+            while self._receive_buffer.pending_bytes < _ENOUGH_BYTES and self._receive_some(0.0):
                 pass
 
     def _receive_some(self, wait_s: float) -> bool:
         """Receive once into the buffer; False if nothing arrived within ``wait_s``."""
-        room = self._inbox.room()
+        space = self._receive_buffer.free_space()
         try:
-            count = self._stream.recv_into(room, wait_s)
+            count = self._stream.recv_into(space, wait_s)
         except TimeoutError:
             return False
         except OSError as error:
             raise ConnectionLost(f"Reading from {self.address} failed: {error}.") from None
         if not self._has_received:
-            check_first_bytes(bytes(room[:count]), self.address)
+            check_first_bytes(bytes(space[:count]), self.address)
             self._has_received = True
         if not count:
             raise ConnectionLost(f"{self.address} closed the connection.")
         self._received_at = time.monotonic()
         self._pinged = False
-        self._inbox.fill(count)
+        self._receive_buffer.fill(count)
         return True
 
     def _check_silence(self) -> None:

@@ -116,7 +116,7 @@ class Connection:
             )
         self.server_version = connected.server_version
         self.max_message_bytes = connected.max_message_size
-        self._decoder.admit_messages(connected.max_message_size)
+        self._decoder.set_max_message_bytes(connected.max_message_size)
 
     @property
     def is_alive(self) -> bool:

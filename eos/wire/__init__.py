@@ -1,1 +1,1 @@
-"""Pulsar's binary protocol without I/O: bytes to commands and back, rows to batches."""
+"""Pulsar's binary protocol without I/O: commands, batches of messages, Avro."""

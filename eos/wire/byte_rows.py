@@ -1,4 +1,4 @@
-"""Short byte strings for n rows at once, put together column by column, protobuf's varints too."""
+"""Builds short byte strings for n rows at once, field by field, including protobuf's varints."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from eos.wire.columns import BinaryColumn, Int64s, Mask
+from eos.wire.binary_columns import BinaryColumn, Int64s, Mask
 
 Bytes = npt.NDArray[np.uint8]
 
 
 def varint_widths(values: Int64s) -> Int64s:
-    """How many bytes each value takes as a varint: 1 to 10 (negative values take 10)."""
+    """Return the number of bytes of each value as a varint: 1 to 10 (negative values take 10)."""
     unsigned = values.astype(np.uint64, copy=False)
     widths = np.ones(len(values), np.int64)
     largest = int(unsigned.max(initial=0))
@@ -24,7 +24,7 @@ def varint_widths(values: Int64s) -> Int64s:
 class ByteRows:
     """n short rows of bytes; each call appends a field to all rows, or to those of ``where``.
 
-    Most often every row gets the same number of bytes, and then no mask is kept at all.
+    Usually every row gets the same number of bytes; then no mask is kept.
     """
 
     def __init__(self, count: int) -> None:
@@ -40,18 +40,18 @@ class ByteRows:
         self.fixed(values.astype(">u4").view(np.uint8).reshape(self._count, 4))
 
     def fixed(self, block: Bytes, where: Mask | None = None) -> None:
-        """Append as many bytes to each row: row i of ``block``, which has n rows."""
+        """Append the same number of bytes to each row: row i of ``block``, which has n rows."""
         mask = None if where is None else np.broadcast_to(where[:, None], block.shape)
         self._blocks.append((block, mask))
 
     def ragged(self, block: Bytes, present: npt.NDArray[np.bool_]) -> None:
-        """Append to row i those bytes of ``block[i]`` for which ``present[i]`` says so."""
+        """Append to row i the bytes of ``block[i]`` for which ``present[i]`` is true."""
         self._blocks.append((block, present))
 
     def varint(self, values: Int64s, where: Mask | None = None) -> None:
-        """Append a varint; a negative value is written as protobuf does, as value + 2^64.
+        """Append a varint; a negative value is written as value + 2^64, as in protobuf.
 
-        Where a row has no field (``where``), its value has to be 0.
+        Rows without the field (``where`` is false) must have the value 0.
         """
         unsigned = values.astype(np.uint64, copy=False)
         least, most = int(unsigned.min(initial=2**64 - 1)), int(unsigned.max(initial=0))
@@ -68,7 +68,7 @@ class ByteRows:
 
     @property
     def is_blank(self) -> bool:
-        """Whether nothing was appended yet."""
+        """Whether nothing has been appended."""
         return not self._blocks
 
     @property
@@ -84,11 +84,11 @@ class ByteRows:
         return lengths
 
     def array(self) -> pa.BinaryArray:
-        """The rows as Arrow has them."""
+        """Return the rows as an Arrow array."""
         matrix = np.concatenate([block for block, _ in self._blocks], axis=1)
         offsets = np.zeros(self._count + 1, np.int64)
         np.cumsum(self.lengths, out=offsets[1:])
-        # Row by row in memory: of blocks that repeat one row, numpy makes a matrix by column.
+        # Contiguous row by row: from broadcast blocks numpy makes a matrix in column order.
         data = np.ascontiguousarray(matrix) if self._is_uniform else matrix[self._present()]
         return BinaryColumn(offsets, pa.py_buffer(data)).array()
 

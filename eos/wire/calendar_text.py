@@ -1,4 +1,4 @@
-"""Days and moments as text, of every year that their types can hold.
+"""Dates and timestamps as text, for every year that their types can represent.
 
 Arrow's own text is wrong after the year 32,767: "value out of range", or another year (26.0).
 """
@@ -15,12 +15,13 @@ _YEAR_0: Final = -719_528
 _YEAR_10000: Final = 2_932_897
 _ERA_YEARS: Final = 400
 _ERA_DAYS: Final = 146_097
-"""After so many the calendar begins again."""
+"""The Gregorian calendar repeats after so many days."""
 
 
 def calendar_text(array: pa.Array) -> pa.Array:
-    """``2026-11-20`` of ``date32``; ``2026-11-20 12:00:00.123456``, in UTC, of timestamps in
-    microseconds or coarser. Years outside of 0 to 9999 have a sign, as Spark and Java write them.
+    """Return ``2026-11-20`` for ``date32``, and ``2026-11-20 12:00:00.123456``, in UTC, for
+    timestamps in microseconds or coarser. Years outside of 0 to 9999 have a sign, as in Spark and
+    Java.
     """
     if pa.types.is_timestamp(array.type):
         day, plain, kind = _DAY[array.type.unit], pa.int64(), pa.timestamp(array.type.unit)

@@ -1,8 +1,8 @@
-"""crc32c: of the bytes on the wire, and as the project's checksum of what was written.
+"""CRC-32C: the checksum of frames, and of the data that an epoch has written.
 
-A partition's checksum is the sum modulo 2^64 over its entries of ``entry_checksum``. An entry is
-what the broker stores for one batch, so any reader that sees entries can compute it again, and
-the order in which a partition's entries arrived does not matter.
+A partition's checksum is the sum modulo 2^64 of ``entry_checksum`` over its entries. An entry is
+stored for each batch, so any reader of entries can recompute it, and the order in which the entries
+arrived does not matter.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if google_crc32c.implementation != "c":
 
 
 def crc32c(data: bytes | memoryview | pa.Buffer, seed: int = 0) -> int:
-    """CRC-32C (Castagnoli) of ``data``; ``seed`` is the crc of what went before it.
+    """Return the CRC-32C (Castagnoli) of ``data``; ``seed`` is the crc of the bytes before it.
 
-    Nothing is copied. The library takes only objects whose buffer needs no release, which leaves
-    out memoryviews, but an Arrow buffer around one is such an object.
+    Nothing is copied. The library does not accept memoryviews, because their buffers need a
+    release; it accepts an Arrow buffer around one.
 
     Raises:
-        ValueError: ``data`` is a memoryview with gaps (it is not contiguous).
+        ValueError: ``data`` is a memoryview that is not contiguous.
     """
     if isinstance(data, memoryview):
         data = pa.py_buffer(_contiguous(data))
@@ -47,13 +47,13 @@ def _contiguous(view: memoryview) -> memoryview:
 def entry_checksum(
     values: bytes | memoryview | pa.Buffer, keys: bytes | memoryview | pa.Buffer
 ) -> int:
-    """crc32c over an entry's values one after the other, then its keys (both joined by nothing).
+    """Return the crc32c of an entry's concatenated values, followed by its concatenated keys.
 
-    A message without a key adds nothing; a binary key counts as the base64 text that readers see.
+    A message without a key adds nothing; a binary key counts as its base64 text on the wire.
     """
     return crc32c(keys, crc32c(values))
 
 
 def partition_checksum(entries: Iterable[int]) -> int:
-    """The checksum of a partition from those of its entries."""
+    """Return the checksum of a partition from those of its entries."""
     return sum(entries) % CHECKSUM_MODULUS

@@ -1,8 +1,8 @@
-"""From a typed dataclass to a protobuf message and back.
+"""Converts typed dataclasses to protobuf messages and back.
 
-Each command is declared once, as a frozen dataclass whose fields carry their protobuf number and
-kind. The descriptor that the protobuf library needs is built from that declaration when the module
-is imported, so there is no generated code that would tie us to one protobuf version.
+Each command is declared once, as a frozen dataclass whose fields have their protobuf number and
+kind. The descriptor for the protobuf library is built from that declaration on import, so there is
+no generated code, which would require one protobuf version.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _KINDS: Final = {
 
 
 def field(number: int, kind: str | type[WireMessage], *, default: Any = dataclasses.MISSING) -> Any:
-    """Declare one field: its ``number`` and ``kind`` on the wire, its value when absent.
+    """Declare one field: its ``number`` and ``kind`` on the wire, and its value if absent.
 
     ``kind`` is a scalar's protobuf name or a message class. Without ``default`` the field is
-    required; with ``default=()`` it is repeated. Enums travel as ``int32``, so that a value which
-    is newer than this code is kept as a number instead of being dropped.
+    required; with ``default=()`` it is repeated. Enums are declared as ``int32``: protobuf would
+    drop a value that is newer than this code, and so it is kept as a number.
     """
     return dataclasses.field(
         default=default, metadata={"number": number, "kind": kind, "repeated": default == ()}
@@ -44,7 +44,7 @@ def field(number: int, kind: str | type[WireMessage], *, default: Any = dataclas
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
 class WireMessage:
-    """Base of everything that travels. Subclasses become frozen dataclasses by themselves."""
+    """The base of commands and their parts. Subclasses become frozen dataclasses automatically."""
 
     _protobuf: Any = None
     _required: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ class WireMessage:
         cls._converters = {spec.name: _converter(spec) for spec in specs}
 
     def encode(self) -> bytes:
-        """The bytes of this message."""
+        """Return the bytes of this message."""
         return bytes(self.to_protobuf().SerializeToString())
 
     @classmethod
@@ -66,16 +66,16 @@ class WireMessage:
         """Parse ``data``.
 
         Raises:
-            ProtocolError: it is not such a message, or a required field is missing.
+            ProtocolError: ``data`` is malformed, or a required field is missing.
         """
         return cls.from_protobuf(cls.parse(data))
 
     @classmethod
     def parse(cls, data: bytes | memoryview) -> Any:
-        """The protobuf message in ``data``, of which nothing is checked yet.
+        """Parse ``data`` to a protobuf message, without checking required fields.
 
         Raises:
-            ProtocolError: it is not such a message.
+            ProtocolError: ``data`` is malformed.
         """
         message = cls._protobuf()
         try:
@@ -85,7 +85,7 @@ class WireMessage:
         return message
 
     def to_protobuf(self) -> Any:
-        """The protobuf message with the fields that are set; None and () stay absent."""
+        """Return the protobuf message; fields with None or () stay absent."""
         message = self._protobuf()
         for name, value in vars(self).items():
             if isinstance(value, tuple):  # a repeated field
@@ -99,25 +99,25 @@ class WireMessage:
 
     @classmethod
     def from_protobuf(cls, message: Any) -> Self:
-        """The typed object of a parsed protobuf message.
+        """Return the typed object of a parsed protobuf message.
 
         Raises:
             ProtocolError: a required field is missing, or text is not UTF-8.
         """
         converters = cls._converters
-        # Only what is there: an entry's metadata has many fields, and few of them are set.
+        # Only the fields that are set: an entry's metadata has many fields, and few are set.
         values = {
             descriptor.name: converters[descriptor.name](value)
             for descriptor, value in message.ListFields()
         }
         for name in cls._required:
             if name not in values:
-                raise ProtocolError(f"{cls.__name__} without {name}.")
+                raise ProtocolError(f"{cls.__name__} has no {name}.")
         return cls(**values)
 
 
 def _converter(spec: dataclasses.Field[Any]) -> Callable[[Any], Any]:
-    """From what the protobuf library gives for a field to what stands in the dataclass."""
+    """Return a function from the protobuf library's value of a field to the dataclass's."""
     kind = spec.metadata["kind"]
     nested: type[WireMessage] | None = kind if isinstance(kind, type) else None
     convert = nested.from_protobuf if nested else _text if kind == "string" else _plain
@@ -131,9 +131,9 @@ def _plain(value: Any) -> Any:
 
 
 def _text(value: Any) -> str:
-    # The protobuf library hands text that is not UTF-8 out as bytes, without a word.
+    # The protobuf library returns text that is not UTF-8 as bytes, without an error.
     if not isinstance(value, str):
-        raise ProtocolError("Text that is not UTF-8.")
+        raise ProtocolError("A text field is not UTF-8.")
     return value
 
 

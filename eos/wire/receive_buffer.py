@@ -1,4 +1,4 @@
-"""A receive buffer: bytes in, and the entries among them are found where they lie."""
+"""A receive buffer in which frames are parsed without copying the payloads of entries."""
 
 from __future__ import annotations
 
@@ -12,45 +12,48 @@ from eos.ids import MessageId
 from eos.wire.commands import TYPE_NUMBERS, Deliver, MessageMetadata
 from eos.wire.decoding import PADDING_BYTES, DeliveredEntry
 from eos.wire.frames import (
+    FRAME_OVERHEAD_BYTES,
     MAX_FRAME_BYTES,
-    ROOM_BYTES,
     UnknownCommand,
-    metadata_place,
+    locate_metadata,
     open_envelope,
     parse_envelope,
     unreadable_entry,
 )
 from eos.wire.messages import WireMessage
 
-INBOX_BYTES: Final = 4 * 1024 * 1024
+BUFFER_BYTES: Final = 4 * 1024 * 1024
 _TOTAL: Final = struct.Struct(">I")
 _DELIVER: Final = TYPE_NUMBERS[Deliver]
 
 
-class Inbox:
-    """Bytes go into ``room``; ``take`` gives what is whole. One for each connection.
+class ReceiveBuffer:
+    """The received bytes of one connection: write to ``free_space``, then call ``fill`` and
+    ``take``.
 
     Attributes:
-        buffer: where the payloads of the entries lie that ``take`` gave last, until ``room``.
+        buffer: contains the payloads of the entries that ``take`` last returned, until
+            ``free_space`` is called.
     """
 
     def __init__(self) -> None:
-        self.buffer = np.empty(INBOX_BYTES + PADDING_BYTES, np.uint8)
+        self.buffer = np.empty(BUFFER_BYTES + PADDING_BYTES, np.uint8)
         self._max_frame_bytes = MAX_FRAME_BYTES
         self._start = self._end = 0
         self._failure: ProtocolError | None = None
 
-    def admit_messages(self, max_message_bytes: int) -> None:
-        """From now on take frames that hold a message of ``max_message_bytes`` as well."""
-        self._max_frame_bytes = max(self._max_frame_bytes, max_message_bytes + ROOM_BYTES)
+    def set_max_message_bytes(self, max_message_bytes: int) -> None:
+        """Allow frames with a message of up to ``max_message_bytes``."""
+        self._max_frame_bytes = max(self._max_frame_bytes, max_message_bytes + FRAME_OVERHEAD_BYTES)
 
     @property
-    def held_bytes(self) -> int:
-        """How much is there that ``take`` has not given."""
+    def pending_bytes(self) -> int:
+        """The number of bytes that ``take`` has not returned."""
         return self._end - self._start
 
-    def room(self) -> memoryview:
-        """Where the next bytes go, never empty; what ``take`` gave before may be written over."""
+    def free_space(self) -> memoryview:
+        """Return the memory for the next bytes, never empty. It may overlap the entries that
+        ``take`` returned before."""
         rest = self.buffer[self._start : self._end]
         if len(rest) == len(self.buffer) - PADDING_BYTES:
             self.buffer = np.empty(4 + self._max_frame_bytes + PADDING_BYTES, np.uint8)
@@ -60,15 +63,15 @@ class Inbox:
         return self.buffer.data[self._end : len(self.buffer) - PADDING_BYTES]
 
     def fill(self, count: int) -> None:
-        """``count`` bytes have been put into ``room``."""
+        """Add the ``count`` bytes that were written to ``free_space``."""
         self._end += count
 
     def take(self) -> tuple[list[DeliveredEntry], list[WireMessage]]:
-        """The whole frames: entries, and the other commands.
+        """Return the entries and the other commands of all complete frames.
 
         Raises:
-            ProtocolError: a frame is malformed or an entry damaged; what stood before it was
-                given by the call before. Nothing more is given.
+            ProtocolError: a frame is malformed or an entry corrupt; the previous call returned
+                everything before it. All later calls raise it, too.
         """
         entries: list[DeliveredEntry] = []
         commands: list[WireMessage] = []
@@ -85,13 +88,13 @@ class Inbox:
         while self._failure is None and self._end - self._start >= 4:
             (total,) = _TOTAL.unpack_from(data, self._start)
             if not 4 < total <= self._max_frame_bytes:
-                raise ProtocolError(f"A frame of {total} bytes.")
+                raise ProtocolError(f"A frame of {total} bytes is not allowed.")
             start, end = self._start + 4, self._start + 4 + total
             if end > self._end:
                 return
-            base, behind = parse_envelope(data, start, end)
+            base, command_end = parse_envelope(data, start, end)
             if base.type == _DELIVER and base.HasField("deliver"):
-                entries.append(_entry(Deliver.entry_of(base.deliver), data, behind, end))
+                entries.append(_entry(Deliver.entry_of(base.deliver), data, command_end, end))
             elif not isinstance(command := open_envelope(base), UnknownCommand):
                 commands.append(command)
             self._start = end
@@ -99,7 +102,7 @@ class Inbox:
 
 def _entry(place: MessageId, data: memoryview, start: int, end: int) -> DeliveredEntry:
     try:
-        metadata_start, metadata_end = metadata_place(data, start, end)
+        metadata_start, metadata_end = locate_metadata(data, start, end)
         metadata = MessageMetadata.parse(data[metadata_start:metadata_end])
     except ProtocolError as error:
         raise unreadable_entry(place, error) from None

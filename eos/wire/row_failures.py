@@ -1,4 +1,4 @@
-"""Rows of a column that can't be read: numbers and reasons, apart from the column."""
+"""The malformed rows of a column: their numbers and reasons."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eos.wire.columns import Int64s, Mask
+from eos.wire.binary_columns import Int64s, Mask
 
 
 @dataclass(frozen=True)
 class RowFailures:
-    """Rows that can't be read: their numbers, in order, and why, in a sentence without data."""
+    """Malformed rows: their numbers, in order, and a reason for each, without data."""
 
     rows: Int64s
     reasons: list[str]
 
     @classmethod
     def none(cls) -> RowFailures:
-        """No row."""
+        """Return an object without rows."""
         return cls(np.zeros(0, np.int64), [])
 
     @classmethod
     def of(cls, bad: Mask | None, reason: str) -> RowFailures:
-        """Those of ``bad`` (None: no row), all for one reason."""
+        """Return the rows of ``bad`` (None: no row), all with the same reason."""
         if bad is None:
             return cls.none()
         rows = np.flatnonzero(bad)
@@ -32,7 +32,7 @@ class RowFailures:
 
     @classmethod
     def merged(cls, parts: Sequence[RowFailures]) -> RowFailures:
-        """All of them; where several have a row, the first one's reason."""
+        """Return the rows of all parts; a row in several of them has the first one's reason."""
         reasons: dict[int, str] = {}
         for part in parts:
             for row, reason in zip(part.rows.tolist(), part.reasons, strict=True):
@@ -44,5 +44,5 @@ class RowFailures:
         return len(self.rows)
 
     def moved(self, rows: Int64s) -> RowFailures:
-        """The same ones, of rows that have other numbers: row i is ``rows[i]``; in order."""
+        """Return the failures with row i renumbered to ``rows[i]``, in order."""
         return RowFailures.merged([RowFailures(rows[self.rows], self.reasons)])

@@ -1,4 +1,4 @@
-"""The names that Spark has for types of Arrow: users know their columns by these."""
+"""Spark's names for Arrow types, which users know."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SCALARS: Final = {
 
 
 def sql_name(kind: pa.DataType) -> str:
-    """As ``DataType.simpleString`` of Spark has it; Arrow's own name where Spark has none."""
+    """Return the name of Spark's ``DataType.simpleString``, or Arrow's name if Spark has none."""
     types = pa.types
     if types.is_struct(kind):
         return f"struct<{','.join(f'{one.name}:{sql_name(one.type)}' for one in kind)}>"

@@ -73,7 +73,7 @@ def test_large_entries_and_many_small_ones_are_read_whole(client, name, compress
 
 
 def test_a_column_that_is_none_is_refused(client, name):
-    with pytest.raises(ConfigurationError, match="choose some of value"):
+    with pytest.raises(ConfigurationError, match="Choose from value"):
         client.reader(name, columns=("__key",))
 
 
@@ -281,7 +281,7 @@ def send_kinds(client: PulsarClient, topic: str) -> list[MessageId]:
 def test_each_message_once_of_an_entry_that_is_given_in_pieces(client, name, monkeypatch):
     """Also when the reader has to go back in the middle of it."""
     monkeypatch.setattr("eos.wire.decoding._pieces.PIECE_MESSAGES", 7)
-    monkeypatch.setattr("eos.wire.decoding._decoder._MANY_MESSAGES", 7)
+    monkeypatch.setattr("eos.wire.decoding._entry_decoder._MAX_BULK_MESSAGES", 7)
     ids = send(client, name, b"first")
     producer = client.entry_producer(name)
     messages = [Message(value) for value in numbered(50)]

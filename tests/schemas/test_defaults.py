@@ -28,23 +28,23 @@ def definition(kind: Any, default: Any) -> str:
 @pytest.mark.parametrize(
     ("kind", "default", "text"),
     [
-        ("int", "12", "Field 'f' is of type int; its default \"12\" is not"),
-        ("int", 2**31, "its default 2147483648"),
-        ("long", -(2**63) - 1, "is of type long"),
-        ("long", True, "its default true"),
-        ("long", 1.0, "its default 1.0"),
-        ("boolean", 1, "is of type boolean"),
-        ("float", 1e300, "is of type float"),
-        ("double", True, "is of type double"),
-        ("string", None, "its default null"),
-        ("bytes", "\u0100", "is of type bytes"),
-        (FIXED, "a", "is of type fixed F"),
-        ({"type": "enum", "name": "E", "symbols": ["A"]}, "B", "is of type enum E"),
-        ({"type": "array", "items": "string"}, "ab", "is of type array"),
-        ({"type": "map", "values": "int"}, {"a": "b"}, "is of type map"),
-        (["null", "string"], 1, "is of type null or string"),
-        (INNER, {}, "is of type record In"),
-        (ENDLESS, {}, "is of type record Node"),
+        ("int", "12", "Field 'f' has the type int, but the default \"12\""),
+        ("int", 2**31, "the default 2147483648"),
+        ("long", -(2**63) - 1, "has the type long"),
+        ("long", True, "the default true"),
+        ("long", 1.0, "the default 1.0"),
+        ("boolean", 1, "has the type boolean"),
+        ("float", 1e300, "has the type float"),
+        ("double", True, "has the type double"),
+        ("string", None, "the default null"),
+        ("bytes", "\u0100", "has the type bytes"),
+        (FIXED, "a", "has the type fixed F"),
+        ({"type": "enum", "name": "E", "symbols": ["A"]}, "B", "has the type enum E"),
+        ({"type": "array", "items": "string"}, "ab", "has the type array"),
+        ({"type": "map", "values": "int"}, {"a": "b"}, "has the type map"),
+        (["null", "string"], 1, "has the type null or string"),
+        (INNER, {}, "has the type record In"),
+        (ENDLESS, {}, "has the type record Node"),
     ],
 )
 def test_a_default_of_another_type_is_refused_when_the_schema_is_made(kind, default, text):
@@ -64,7 +64,7 @@ def test_a_wrong_default_is_found_in_nested_records():
         ({"type": "map", "values": ["null", wrong]}, r"f\{\}\.x"),
     ):
         own = {"type": "record", "name": "Row", "fields": [{"name": "f", "type": kind}]}
-        with pytest.raises(ConfigurationError, match=f"Field '{path}' is of type int"):
+        with pytest.raises(ConfigurationError, match=f"Field '{path}' has the type int"):
             AvroSchema(json.dumps(own))
 
 

@@ -153,7 +153,7 @@ def test_rows_are_checked_against_mutually_recursive_records() -> None:
         ]
         column = pa.struct([("f", column)])
     kind = parse_definition(json.dumps(record("top", one=definition)))
-    with pytest.raises(InputError, match="the schema has record a39 or record b39"):
+    with pytest.raises(InputError, match="the schema requires record a39 or record b39"):
         check_fits(kind, pa.struct([("one", column)]))
 
 

@@ -24,7 +24,7 @@ BAD = {
     "an unknown column": ("'x' AS value, 1 AS colour", InputError, "'colour' are unknown"),
     "a column twice": ("'x' AS value, 'y' AS value", InputError, "Two columns are named 'value'"),
     "null value": ("CAST(NULL AS STRING) AS value", InputError, "'value' is null in row 0"),
-    "too large": ("repeat('x', 6000000) AS value", MessageTooLarge, "row 0 takes 6000"),
+    "too large": ("repeat('x', 6000000) AS value", MessageTooLarge, "Row 0 takes 6000"),
     "time without zone": (
         "'x' AS value, TIMESTAMP_NTZ '2026-01-01 00:00:00' AS event_time",
         InputError,

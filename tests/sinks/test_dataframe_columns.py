@@ -157,7 +157,7 @@ def test_a_text_key_that_is_no_utf8_is_refused_by_its_row():
     keys = pa.array([b"a", b"\xff", None, b"\xfe"])
     kinds = pa.array([False, True, None, False])
     rows = batch(value=pa.array([b"v"] * 4), key=keys, key_is_binary=kinds)
-    with pytest.raises(InputError, match="'key' holds text that is not UTF-8 in row 3"):
+    with pytest.raises(InputError, match="'key' has text that is not UTF-8 in row 3"):
         message_rows(rows, tombstones=False, is_pair=False)
     found = message_rows(rows.slice(0, 3), tombstones=False, is_pair=False)
     assert found.key.to_pylist() == ["a", "/w==", None]

@@ -124,7 +124,7 @@ def test_what_else_stands_in_the_envelope_is_not_even_looked_at():
 
 @pytest.mark.parametrize(
     ("body", "problem"),
-    [(b"\x92\x01\x00", "without a type"), (b"\x08\x12", "without its command")],
+    [(b"\x92\x01\x00", "has no type"), (b"\x08\x12", "has no command")],
 )
 def test_an_envelope_without_type_or_command_is_refused(body, problem):
     frame = struct.pack(">II", len(body) + 4, len(body)) + body
@@ -133,7 +133,7 @@ def test_an_envelope_without_type_or_command_is_refused(body, problem):
 
 
 def test_a_command_longer_than_its_frame_is_refused():
-    with pytest.raises(ProtocolError, match="command of"):
+    with pytest.raises(ProtocolError, match="a command of"):
         list(FrameDecoder().feed(struct.pack(">II", 8, 100) + b"abcd"))
 
 

@@ -13,7 +13,7 @@ from eos.wire import commands, receive_buffer
 from eos.wire.decoding import PADDING_BYTES
 from eos.wire.frames import encode_frame
 from eos.wire.messages import WireMessage
-from eos.wire.receive_buffer import Inbox
+from eos.wire.receive_buffer import ReceiveBuffer
 from tests.wire.entries import body, frame, metadata
 
 PING = encode_frame(commands.Ping())
@@ -23,12 +23,12 @@ def entry(number: int, payload: bytes, broker_metadata: bytes = b"") -> bytes:
     return frame(1, number, body(metadata(), payload, broker_metadata))
 
 
-def feed(box: Inbox, data: bytes) -> tuple[list[tuple[int, bytes]], list[WireMessage]]:
+def feed(box: ReceiveBuffer, data: bytes) -> tuple[list[tuple[int, bytes]], list[WireMessage]]:
     """Put ``data`` in as it fits and take what is whole: number and payload of each entry."""
     found: list[tuple[int, bytes]] = []
     others: list[WireMessage] = []
     while data:
-        room = box.room()
+        room = box.free_space()
         assert len(room)
         count = min(len(room), len(data))
         room[:count] = data[:count]
@@ -47,7 +47,7 @@ def test_frames_come_out_whole_however_they_are_cut(payloads: list[bytes], cuts:
         entry(number, payload, b"meta" * (number % 2)) + PING * (number % 3 == 0)
         for number, payload in enumerate(payloads)
     )
-    box = Inbox()
+    box = ReceiveBuffer()
     found: list[tuple[int, bytes]] = []
     pings = 0
     for size in [*cuts, len(data)]:
@@ -57,15 +57,15 @@ def test_frames_come_out_whole_however_they_are_cut(payloads: list[bytes], cuts:
         pings += len(others)
     assert found == list(enumerate(payloads))
     assert pings == len(range(0, len(payloads), 3))
-    assert box.held_bytes == 0
+    assert box.pending_bytes == 0
 
 
 def test_a_frame_that_is_longer_than_the_buffer_gets_a_longer_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(receive_buffer, "INBOX_BYTES", 1000)
-    box = Inbox()
-    box.admit_messages(100_000)
+    monkeypatch.setattr(receive_buffer, "BUFFER_BYTES", 1000)
+    box = ReceiveBuffer()
+    box.set_max_message_bytes(100_000)
     small, large = b"s" * 300, b"l" * 90_000
     sent = [entry(n, large if n % 5 == 3 else small) for n in range(12)]
     found, _ = feed(box, b"".join(sent))
@@ -74,8 +74,8 @@ def test_a_frame_that_is_longer_than_the_buffer_gets_a_longer_one(
 
 
 def test_what_waits_behind_an_entry_stays_readable_for_eight_bytes() -> None:
-    box = Inbox()
-    room = box.room()
+    box = ReceiveBuffer()
+    room = box.free_space()
     data = entry(1, b"x")
     room[: len(data)] = data
     box.fill(len(data))
@@ -92,16 +92,16 @@ DAMAGED[-1] ^= 1
     ("data", "complaint"),
     [
         (bytes(DAMAGED), "7:2:-1:-1 can't be read: An entry has a wrong checksum"),
-        (frame(1, 2, b""), "cut off"),
-        (frame(1, 2, b"\x0e\x02\xff\xff\xff\xff" + bytes(20)), "cut off"),
-        (frame(1, 2, struct.pack(">HI", 0x0E01, 0) + bytes(3)), "wrong checksum|cut off"),
+        (frame(1, 2, b""), "truncated"),
+        (frame(1, 2, b"\x0e\x02\xff\xff\xff\xff" + bytes(20)), "truncated"),
+        (frame(1, 2, struct.pack(">HI", 0x0E01, 0) + bytes(3)), "wrong checksum|truncated"),
         (struct.pack(">I", 2**31), "A frame of 2147483648 bytes"),
         (struct.pack(">I", 3), "A frame of 3 bytes"),
-        (struct.pack(">II", 8, 100) + bytes(4), "A command of 100 bytes"),
+        (struct.pack(">II", 8, 100) + bytes(4), "a command of 100"),
     ],
 )
 def test_what_is_damaged_is_an_error_behind_what_came_before(data: bytes, complaint: str) -> None:
-    box = Inbox()
+    box = ReceiveBuffer()
     found, _ = feed(box, entry(1, b"good") + data)
     assert found == [(1, b"good")]
     for _ in range(2):
@@ -116,7 +116,7 @@ def test_damage_ends_in_a_protocol_error_or_in_nothing_worse(data: st.DataObject
     for _ in range(data.draw(st.integers(1, 4))):
         sent[data.draw(st.integers(0, len(sent) - 1))] = data.draw(st.integers(0, 255))
     try:
-        found, _ = feed(Inbox(), bytes(sent))
+        found, _ = feed(ReceiveBuffer(), bytes(sent))
     except ProtocolError:
         return
     assert all(payload in (b"one", b"two") for _, payload in found)

@@ -8,7 +8,7 @@ import pyarrow as pa
 from eos.errors import ConfigurationError, IncompatibleSchema
 from eos.schemas._schema_properties import framing_of
 from eos.wire.avro import AvroDecoder, AvroType, RecordOf, Union, arrow_type, parse_definition
-from eos.wire.columns import BinaryColumn, Mask
+from eos.wire.binary_columns import BinaryColumn, Mask
 from eos.wire.commands import SchemaInfo
 from eos.wire.decoding import Spans, gather
 from eos.wire.row_failures import RowFailures

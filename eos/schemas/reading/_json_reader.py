@@ -18,7 +18,7 @@ from eos.schemas.reading._json_compatibility import check_same_text
 from eos.schemas.reading._json_rows import JsonRows
 from eos.schemas.reading._primitive_reader import NOT_UTF8
 from eos.wire.avro import arrow_type
-from eos.wire.columns import BinaryColumn, Int64s, Mask, joined
+from eos.wire.binary_columns import BinaryColumn, Int64s, Mask, joined
 from eos.wire.commands import SchemaInfo
 from eos.wire.decoding import Irregular, from_base64
 from eos.wire.row_failures import RowFailures

@@ -10,7 +10,7 @@ import pyarrow as pa
 from eos.errors import IncompatibleSchema
 from eos.schemas._key_value import is_inline, parts
 from eos.schemas.reading._column_reader import ColumnReader, check_kind
-from eos.wire.columns import BinaryColumn, Int64s, Mask
+from eos.wire.binary_columns import BinaryColumn, Int64s, Mask
 from eos.wire.commands import SchemaInfo
 from eos.wire.decoding import Spans, gather
 from eos.wire.row_failures import RowFailures

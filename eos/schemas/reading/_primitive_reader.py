@@ -29,7 +29,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from eos.schemas._schema_properties import UTF8, charset_of
-from eos.wire.columns import BinaryColumn, Int64s, Mask
+from eos.wire.binary_columns import BinaryColumn, Int64s, Mask
 from eos.wire.commands import SchemaInfo, SchemaType
 from eos.wire.row_failures import RowFailures
 from eos.wire.utf8 import as_texts, as_texts_of

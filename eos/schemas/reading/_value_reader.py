@@ -24,7 +24,7 @@ from eos.schemas.reading._json_reader import JsonReader
 from eos.schemas.reading._pair_reader import PairReader, pair_of
 from eos.schemas.reading._primitive_reader import PrimitiveReader
 from eos.schemas.reading._protobuf_reader import ProtobufReader
-from eos.wire.columns import FALSE
+from eos.wire.binary_columns import FALSE
 from eos.wire.commands import SchemaInfo, SchemaType
 from eos.wire.row_failures import RowFailures
 

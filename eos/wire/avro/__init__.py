@@ -1,10 +1,10 @@
-"""Arrow columns <-> Avro's binary encoding, without a loop over rows."""
+"""Encodes and decodes Arrow columns in Avro's binary encoding, without a loop over rows."""
 
 from eos.wire.avro._arrow_types import MAX_FIELDS, arrow_type
+from eos.wire.avro._avro_decoder import AvroDecoder
+from eos.wire.avro._avro_encoder import encode_avro
 from eos.wire.avro._compatibility import check_fits, describe_type
-from eos.wire.avro._decoder import AvroDecoder
 from eos.wire.avro._defaults import check_defaults
-from eos.wire.avro._encoder import encode_avro
 from eos.wire.avro._types import (
     MAX_DEPTH,
     AvroType,

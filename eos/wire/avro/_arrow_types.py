@@ -1,4 +1,4 @@
-"""From an Avro type to the type of the column that it is read as.
+"""Maps an Avro type to the Arrow type of the column that it is read as.
 
 | Avro | Arrow (Spark) |
 |---|---|
@@ -10,13 +10,13 @@
 | decimal(p, s) of at most 38 digits | decimal128(p, s) |
 | enum | string |
 | fixed | binary |
-| array, map, record | list, map with text as keys, struct |
-| null and one other | the other |
-| int and long; float and double | int64; double |
-| several others | struct: ``member0``, ``member1`` ..., of which one is not null |
-| null alone | null (VOID) |
+| array, map, record | list, map with string keys, struct |
+| union of null and one other type | the other type |
+| union of int and long; of float and double | int64; double |
+| union of several other types | struct: ``member0``, ``member1`` ..., of which one is not null |
+| null | null (VOID) |
 
-Other logical types are read as what lies below them.
+Other logical types are read as their underlying type.
 """
 
 from __future__ import annotations
@@ -50,22 +50,23 @@ _PRIMITIVES: Final = {
     "float": pa.float32(), "double": pa.float64(), "string": pa.string(), "bytes": pa.binary(),
 }  # fmt: skip
 MAX_FIELDS: Final = 10_000
-"""Of all levels; a definition of few lines, whose types use each other, can have billions."""
-_HINT: Final = "Give a schema of your own, without the fields that you can do without."
+"""On all levels; a short definition whose types use each other can have billions."""
+_HINT: Final = "Give your own schema, without the fields that you don't need."
 _MAX_DIGITS: Final = 38
 
 
 def arrow_type(kind: AvroType) -> pa.DataType:
-    """The type of the column that data of ``kind`` are read as.
+    """Return the type of the column that data of ``kind`` are read as.
 
     Raises:
-        IncompatibleSchema: there is none: a record holds records of its own type, say.
+        IncompatibleSchema: there is none, for example for a recursive record.
     """
     return _Types().of(kind, "")
 
 
 def members(union: Union) -> tuple[AvroType, ...]:
-    """The branches that are told apart: without null, and a number's narrower type."""
+    """Return the branches that become different columns: without null, and without the narrower of
+    two types of numbers."""
     found = tuple(branch for branch in union.branches if branch != NULL)
     for wide, narrow in (("long", "int"), ("double", "float")):
         if len(found) == 2 and set(found) == {Primitive(wide), Primitive(narrow)}:
@@ -73,15 +74,15 @@ def members(union: Union) -> tuple[AvroType, ...]:
     return found
 
 
-def moment_of(kind: Primitive) -> str | None:
-    """What a number stands for, as its logical type says; None: for itself."""
-    is_day = kind.name == "int" and kind.logical in ("date", "time-millis")
-    is_moment = kind.name == "long" and kind.logical in {*TIMESTAMPS, "time-micros"}
-    return kind.logical if is_day or is_moment else None
+def time_type_of(kind: Primitive) -> str | None:
+    """Return the logical type of a date, time or timestamp; None for a plain number."""
+    is_int = kind.name == "int" and kind.logical in ("date", "time-millis")
+    is_long = kind.name == "long" and kind.logical in {*TIMESTAMPS, "time-micros"}
+    return kind.logical if is_int or is_long else None
 
 
-def is_number(kind: Decimal) -> bool:
-    """Whether a column can have such decimals; others are read as their bytes."""
+def fits_decimal128(kind: Decimal) -> bool:
+    """Whether Arrow's decimal128 can represent such decimals; others are read as bytes."""
     return 0 < kind.precision <= _MAX_DIGITS
 
 
@@ -93,12 +94,12 @@ class _Types:
     def of(self, kind: AvroType, path: str) -> pa.DataType:
         match kind:
             case Primitive(name):
-                moment = moment_of(kind)
-                if moment == "date":
+                time_type = time_type_of(kind)
+                if time_type == "date":
                     return pa.date32()
-                return TIMESTAMPS.get(moment or "", _PRIMITIVES[name])
+                return TIMESTAMPS.get(time_type or "", _PRIMITIVES[name])
             case Decimal(precision, scale):
-                return pa.decimal128(precision, scale) if is_number(kind) else pa.binary()
+                return pa.decimal128(precision, scale) if fits_decimal128(kind) else pa.binary()
             case Fixed():
                 return pa.binary()
             case Enum():
@@ -124,8 +125,8 @@ class _Types:
     def _record(self, kind: RecordOf, path: str) -> pa.DataType:
         if id(kind) in self._open:
             raise IncompatibleSchema(
-                f"Record {kind.name!r} contains itself (at {path.lstrip('.')!r}): no column can "
-                "have such a type.",
+                f"Record {kind.name!r} contains itself (at {path.lstrip('.')!r}): it can't be read "
+                "as a column.",
                 hint=_HINT,
             )
         self._add(len(kind.fields), f"Record {kind.name!r}")
@@ -136,12 +137,12 @@ class _Types:
         self._open.remove(id(kind))
         return pa.struct(fields)
 
-    def _add(self, count: int, what: str) -> None:
-        """Named types that are used again and again count each time: so many columns they are."""
+    def _add(self, count: int, owner: str) -> None:
+        """Count fields. A named type counts for each of its uses, because each becomes columns."""
         self._count += count
         if self._count > MAX_FIELDS:
             raise IncompatibleSchema(
-                f"{what} has more than {MAX_FIELDS} fields, with all that they hold: no column has "
-                "such a type.",
+                f"{owner} has more than {MAX_FIELDS} fields, including nested ones: it can't be "
+                "read as a column.",
                 hint=_HINT,
             )

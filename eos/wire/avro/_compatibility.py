@@ -1,4 +1,4 @@
-"""Can a column of this type be written as that Avro type? Asked once, before any row."""
+"""Checks that a column can be written as an Avro type; once, before encoding rows."""
 
 from __future__ import annotations
 
@@ -17,43 +17,44 @@ from eos.wire.avro._types import (
     RecordOf,
     Union,
 )
-from eos.wire.columns import BINARY_TYPES, STRING_TYPES
+from eos.wire.binary_columns import BINARY_TYPES, STRING_TYPES
 from eos.wire.sql_names import sql_name
 
 _NULL = Primitive("null")
 
 
 def check_fits(kind: AvroType, column: pa.DataType, path: str = "") -> None:
-    """Whether rows of Arrow's type ``column`` can be written as ``kind``.
+    """Check that rows of the Arrow type ``column`` can be written as ``kind``.
 
-    Numbers may be narrower than what is declared; a struct may lack fields that have a default,
-    or may be null; it has none that the record does not have.
+    Numbers may be narrower than declared; a struct may lack fields that have a default or are
+    nullable, and must not have fields that the record lacks.
 
     Raises:
-        InputError: they can't; the field is named.
+        InputError: they can't be written; the error names the field.
     """
-    why = _Fits().why_not(kind, column, (path,))
+    why = _FitCheck().why_not(kind, column, (path,))
     if why:
         raise InputError(why, hint="Cast or drop the column, or change the schema.")
 
 
 def branch_for(union: Union, column: pa.DataType) -> int:
-    """The number of the branch for such a column: the first of its own type, else the first that
-    takes it; by the column's type, never by a value. A column of nulls takes null's."""
-    fits = _Fits()
+    """Return the number of the branch for a column: the first one of its own type, else the first
+    one that fits. It depends on the column's type, never on values; null is for a column of nulls.
+    """
+    fits = _FitCheck()
     fitting = [
         index
         for index, branch in enumerate(union.branches)
         if (branch != _NULL or pa.types.is_null(column)) and not fits.why_not(branch, column, ())
     ]
     if not fitting:
-        raise InputError(f"No branch of a union takes {sql_name(column)}.")
-    own = (index for index in fitting if not _is_stretched(union.branches[index], column))
+        raise InputError(f"No type of the union fits {sql_name(column)}.")
+    own = (index for index in fitting if not _is_converted(union.branches[index], column))
     return next(own, fitting[0])
 
 
-def _is_stretched(kind: AvroType, column: pa.DataType) -> bool:
-    """Whether the column is written as something else than it is: text as a symbol, say."""
+def _is_converted(kind: AvroType, column: pa.DataType) -> bool:
+    """Whether the column is converted to another type: text to a symbol, for example."""
     if isinstance(kind, Enum):
         return True
     is_whole = pa.types.is_signed_integer(column)
@@ -63,14 +64,14 @@ def _is_stretched(kind: AvroType, column: pa.DataType) -> bool:
 _Path = tuple[str, ...]
 
 
-class _Fits:
-    """Remembers what it has found: branches of unions may hold the same types again and again."""
+class _FitCheck:
+    """Checks types. Results are cached, because branches of unions may use the same types."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, _Path], str] = {}
 
     def why_not(self, kind: AvroType, column: pa.DataType, path: _Path) -> str:
-        """Why not, in a sentence; "" when it fits. ``path``: where ``column`` is."""
+        """Explain why ``column``, at ``path``, does not fit; "" if it does."""
         key = id(kind), path
         if key not in self._known:
             self._known[key] = self._why_not(kind, column, path)
@@ -108,7 +109,7 @@ class _Fits:
                 if why:
                     return why
             elif field.default is NO_DEFAULT:
-                return f"There is no column for the field {_text(where)!r}, which has no default."
+                return f"The field {_text(where)!r} has neither a column nor a default."
         return ""
 
 
@@ -125,7 +126,7 @@ def _takes(kind: AvroType, column: pa.DataType) -> bool:
             return _is_signed(column, 32)
         case Primitive(name="long", logical=logical):
             if logical is not None and "timestamp-" in logical:
-                return _is_moment(column, logical)
+                return _is_timestamp(column, logical)
             return _is_signed(column, 64)
         case Primitive(name="float"):
             return bool(types.is_float32(column))
@@ -151,7 +152,7 @@ def _is_signed(column: pa.DataType, bits: int) -> bool:
     return bool(pa.types.is_signed_integer(column) and column.bit_width <= bits)
 
 
-def _is_moment(column: pa.DataType, logical: str) -> bool:
+def _is_timestamp(column: pa.DataType, logical: str) -> bool:
     if not pa.types.is_timestamp(column):
         return False
     prefix = "local-timestamp-" if column.tz is None else "timestamp-"
@@ -160,7 +161,7 @@ def _is_moment(column: pa.DataType, logical: str) -> bool:
 
 def _mismatch(kind: AvroType, column: pa.DataType, path: _Path) -> str:
     named = f"Column {_text(path)!r}" if _text(path) else "The value"
-    return f"{named} is {sql_name(column)}; the schema has {describe_type(kind)} there."
+    return f"{named} is {sql_name(column)}; the schema requires {describe_type(kind)}."
 
 
 def _text(path: _Path) -> str:
@@ -168,7 +169,7 @@ def _text(path: _Path) -> str:
 
 
 def describe_type(kind: AvroType) -> str:
-    """``kind`` in a few words."""
+    """Return a short description of ``kind``."""
     match kind:
         case Primitive(name, logical):
             return logical or name

@@ -1,4 +1,4 @@
-"""The default of a field, which stands in each row when there is no column for it."""
+"""Encodes the default of a field, which is written to each row if the field has no column."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ from eos.wire.avro._types import (
 )
 
 MAX_BYTES: Final = 16 * 1024
-"""Of the defaults that stand in a row."""
+"""The limit for the defaults in a row."""
 
 _WRONG: Final = (TypeError, ValueError, KeyError, AttributeError, OverflowError, struct.error)
 
 
 def encode_default(kind: AvroType, default: Any, path: str) -> bytes:
-    """``default``, as a definition's JSON has it, in Avro's binary encoding.
+    """Return ``default``, a JSON value in a definition, in Avro's binary encoding.
 
-    That of a union is one of the first branch that takes it (the specification, "Complex Types").
+    The default of a union has the first type that fits. (The specification, "Complex Types".)
 
     Args:
         path: of the field, for the error.
 
     Raises:
-        ConfigurationError: it is not of that type.
+        ConfigurationError: ``default`` is not of that type.
     """
     try:
         return _Encoder(path).encode(kind, default)
     except (*_WRONG, RecursionError):
         raise ConfigurationError(
-            f"Field {path.lstrip('.')!r} is of type {describe_type(kind)}; its default "
-            f"{json.dumps(default)[:100]} is not."
+            f"Field {path.lstrip('.')!r} has the type {describe_type(kind)}, but the default "
+            f"{json.dumps(default)[:100]}."
         ) from None
 
 
 def check_defaults(kind: AvroType) -> None:
-    """Raise ``ConfigurationError`` when a default in ``kind`` is not of its field's type."""
+    """Raise ``ConfigurationError`` if a default in ``kind`` is not of its field's type."""
     _check(kind, "", set())
 
 
@@ -62,7 +62,7 @@ def _check(kind: AvroType, path: str, seen: set[int]) -> None:
             _check(items, f"{path}[]", seen)
         case MapOf(values):
             _check(values, f"{path}{{}}", seen)
-        case RecordOf() if id(kind) not in seen:  # a record may hold records of its own type
+        case RecordOf() if id(kind) not in seen:  # a record may be recursive
             seen.add(id(kind))
             for field in kind.fields:
                 where = f"{path}.{field.name}"
@@ -72,14 +72,14 @@ def _check(kind: AvroType, path: str, seen: set[int]) -> None:
 
 
 class _Encoder:
-    """Counts what it encodes: defaults of records in records multiply, and stand in each row."""
+    """Encodes one default, up to ``MAX_BYTES``: defaults of nested records can multiply."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._left = MAX_BYTES
 
     def encode(self, kind: AvroType, value: Any) -> bytes:
-        """``value`` as one of ``kind``."""
+        """Encode ``value`` as a datum of ``kind``."""
         self._left -= len(value) if isinstance(value, str) else 1
         if self._left < 0:
             raise ConfigurationError(

@@ -1,4 +1,4 @@
-"""Reading what is made of other types: records, lists, maps and unions, of many rows at once."""
+"""Reads records, lists, maps and unions, for many rows at once."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from eos.wire.avro._cursor import Cursor
+from eos.wire.avro._avro_cursor import Cursor
 from eos.wire.avro._scalars import Node
 from eos.wire.avro._skip_batch import find_items, skip
-from eos.wire.avro._skip_row import NO_BRANCH
+from eos.wire.avro._skip_row import UNKNOWN_BRANCH
 from eos.wire.avro._types import AvroType
-from eos.wire.columns import Int64s, Mask
+from eos.wire.binary_columns import Int64s, Mask
 
 NULL_MEMBER: Final = -1
 _ITEMS_AT_ONCE: Final = 1 << 20
-"""Of lists: each takes a hundred bytes while it is read."""
+"""Items of lists; each takes a hundred bytes while it is read."""
 _MOST_DEFAULT_BYTES: Final = 256 << 20
-_NOT_READ: Final = "is of a type that the reader's schema does not have there"
+_UNREADABLE_BRANCH: Final = "has a type that is not in the reader's schema"
 
 
 @dataclass(frozen=True)
 class DefaultNode:
-    """What the writer does not have: nothing is read. ``one``: the default, as a column of one."""
+    """A field that only the reader has: nothing is read. ``one``: its default, in a column of one
+    row."""
 
     one: pa.Array
     path: str
@@ -34,28 +35,27 @@ class DefaultNode:
         """See ``Node``."""
         if len(cursor) * self.one.nbytes > _MOST_DEFAULT_BYTES:  # of records in lists
             where = np.zeros(len(cursor), np.bool_)
-            cursor.fail(~where, self.path, "has too long a default for so many records")
+            cursor.fail(~where, self.path, "has a default that is too long for so many records")
         zeros = np.zeros(len(cursor), np.int32)
         return self.one.take(pa.array(zeros, mask=None if where is None else ~where))
 
 
 @dataclass(frozen=True)
 class SkipNode:
-    """What the reader does not have."""
+    """A field that only the writer has."""
 
     kind: AvroType
     path: str
 
     def read(self, cursor: Cursor, where: Mask | None) -> pa.Array:
-        """See ``Node``; the column is of no use."""
+        """See ``Node``; the column is empty and is not used."""
         skip(self.kind, cursor, where, self.path)
         return pa.nulls(0)
 
 
 @dataclass(frozen=True)
 class KeyNode:
-    """A map's keys: never null in Arrow, which ends the process; so those of rows that fail are
-    empty."""
+    """A map's keys. Null keys crash Arrow, so the keys of failed rows are empty."""
 
     text: Node
 
@@ -66,7 +66,8 @@ class KeyNode:
 
 @dataclass(frozen=True)
 class RecordNode:
-    """``record``; ``steps``: the reader's field, or None, and how it is read, as they lie."""
+    """``record``; ``steps``: the number of the reader's field, or None, and its node, in the
+    writer's order."""
 
     type: pa.StructType
     steps: tuple[tuple[int | None, Node], ...]
@@ -82,8 +83,8 @@ class RecordNode:
 
 @dataclass(frozen=True)
 class ListNode:
-    """``array``, and ``map`` as a list of records; ``items``: what is written, ``item``: how it is
-    read."""
+    """``array``, and ``map`` as a list of records; ``items``: the writer's type; ``item``: the node
+    of an item."""
 
     path: str
     type: pa.DataType
@@ -108,7 +109,7 @@ class ListNode:
 
 @dataclass(frozen=True)
 class Branch:
-    """A branch of the writer's union, and which of the reader's members it becomes; or null."""
+    """A branch of the writer's union, and the reader's member that it becomes, or null."""
 
     member: int
     node: Node
@@ -118,7 +119,7 @@ class Branch:
 class UnionNode:
     """The writer's ``union``; None for a branch that the reader has no type for.
 
-    ``type`` is a struct of the reader's members where there are several (``many``).
+    ``type`` is a struct of the reader's members if there are several (``many``).
     """
 
     path: str
@@ -133,11 +134,13 @@ class UnionNode:
         inside = cursor.reason == 0 if where is None else where & (cursor.reason == 0)
         parts: dict[int, list[tuple[Mask, pa.Array]]] = {}
         valid = np.zeros(count, np.bool_)
-        cursor.fail(inside & ((index < 0) | (index >= len(self.branches))), self.path, NO_BRANCH)
+        cursor.fail(
+            inside & ((index < 0) | (index >= len(self.branches))), self.path, UNKNOWN_BRANCH
+        )
         for number in np.unique(index[inside & (cursor.reason == 0)]).tolist():
             mask, branch = inside & (index == number), self.branches[number]
             if branch is None:
-                cursor.fail(mask, self.path, _NOT_READ)
+                cursor.fail(mask, self.path, _UNREADABLE_BRANCH)
                 continue
             column = branch.node.read(cursor, None if mask.all() else mask)
             if branch.member != NULL_MEMBER:
@@ -154,7 +157,7 @@ class UnionNode:
 
 @dataclass(frozen=True)
 class MemberNode:
-    """What is no union, read as a member of one."""
+    """Another type, read as a member of the reader's union."""
 
     type: pa.StructType
     branch: Branch
@@ -170,7 +173,7 @@ class MemberNode:
 
 
 def _merged(parts: Sequence[tuple[Mask, pa.Array]], count: int, kind: pa.DataType) -> pa.Array:
-    """One column of several, of which at most one has each row."""
+    """Merge columns, of which at most one has each row."""
     if not parts:
         return pa.nulls(count, kind)
     if len(parts) == 1:
@@ -189,5 +192,5 @@ def _array(
 
 
 def _validity(where: Mask | None) -> pa.Buffer | None:
-    """As Arrow keeps it: a bit for each row."""
+    """Return Arrow's validity bitmap."""
     return None if where is None else pa.array(where).buffers()[1]

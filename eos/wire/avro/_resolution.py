@@ -1,10 +1,10 @@
-"""How data that were written by one schema are read by another one.
+"""Resolves a writer's schema and a reader's schema to nodes, which read data of one as the other.
 
 Source: the Avro 1.12 specification, "Schema Resolution", with three differences. Names of records,
-enums and fixed types are not compared, but for choosing among a union's branches. Of a union the
-branch of the writer's own type is taken before one that it can be promoted to, as Java does. And
-logical types count: a number that stands for itself is not read as a day or a moment, nor a decimal
-as one of another scale; the other way round a reader may ask for the bare number.
+enums and fixed types are compared only to choose a branch of a union. Of a union, the branch of the
+writer's own type is chosen before one that it can be promoted to, as in Java. And logical types are
+compared: a plain number is not read as a date or timestamp, and a decimal not as one of another
+scale; but a date or timestamp can be read as a plain number.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from typing import Final
 import pyarrow as pa
 
 from eos.errors import IncompatibleSchema
-from eos.wire.avro._arrow_types import NULL, arrow_type, is_number, members, moment_of
+from eos.wire.avro._arrow_types import NULL, arrow_type, fits_decimal128, members, time_type_of
+from eos.wire.avro._avro_cursor import Cursor
 from eos.wire.avro._compatibility import describe_type
-from eos.wire.avro._cursor import Cursor
-from eos.wire.avro._decimals import DecimalNode
 from eos.wire.avro._defaults import MAX_BYTES, encode_default
 from eos.wire.avro._nested import (
     NULL_MEMBER,
@@ -32,15 +31,16 @@ from eos.wire.avro._nested import (
     UnionNode,
 )
 from eos.wire.avro._scalars import (
-    BlobNode,
     BooleanNode,
+    BytesNode,
+    DecimalNode,
     EnumNode,
     FloatNode,
+    IntegerNode,
     Node,
     NullNode,
-    WholeNode,
 )
-from eos.wire.avro._skip_row import pair_of, width_of
+from eos.wire.avro._skip_row import map_entry_of, width_of
 from eos.wire.avro._types import (
     NO_DEFAULT,
     AvroType,
@@ -54,7 +54,7 @@ from eos.wire.avro._types import (
     RecordOf,
     Union,
 )
-from eos.wire.columns import BinaryColumn
+from eos.wire.binary_columns import BinaryColumn
 
 _PROMOTIONS: Final = {
     "null": {"null"},
@@ -70,16 +70,16 @@ _DTYPES: Final = {"float": "<f4", "double": "<f8"}
 
 
 def resolve(writer: AvroType, reader: AvroType) -> Node:
-    """How data of ``writer`` are read as ``reader``, which holds no record in itself.
+    """Return a node that reads data of ``writer`` as ``reader``, which must not be recursive.
 
     Raises:
-        IncompatibleSchema: they can't be; the field is named.
+        IncompatibleSchema: the schemas don't match; the error names the field.
     """
     return _Resolver().resolve(writer, reader, "")
 
 
 class _Resolver:
-    """Remembers what it has found: the branches of unions may hold the same types many times."""
+    """Resolves types. Results are cached, because branches of unions may use the same types."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[AvroType, AvroType, str], Node | IncompatibleSchema] = {}
@@ -142,13 +142,13 @@ class _Resolver:
         if field.default is NO_DEFAULT:
             raise IncompatibleSchema(
                 f"The field {path.lstrip('.')!r} is missing in the writer's schema, and has no "
-                "default in the reader's."
+                "default in the reader's schema."
             )
         data = encode_default(field.type, field.default, path)
         self._default_bytes += len(data)
         if self._default_bytes > MAX_BYTES:
             raise IncompatibleSchema(
-                f"The defaults of missing fields, up to {path.lstrip('.')!r}, have more than "
+                f"The defaults of missing fields, up to {path.lstrip('.')!r}, take more than "
                 f"{MAX_BYTES} bytes for each row."
             )
         cursor = Cursor.over(BinaryColumn.of(pa.array([data], pa.binary())))
@@ -156,10 +156,10 @@ class _Resolver:
 
     def _map(self, writer: MapOf, reader: MapOf, path: str) -> Node:
         kind, inner = arrow_type(reader), f"{path}{{}}"
-        key = KeyNode(BlobNode(inner, pa.string()))
+        key = KeyNode(BytesNode(inner, pa.string()))
         value = self.resolve(writer.values, reader.values, inner)
         pair = RecordNode(pa.struct([kind.key_field, kind.item_field]), ((0, key), (1, value)))
-        return ListNode(inner, kind, pair_of(writer), pair)
+        return ListNode(inner, kind, map_entry_of(writer), pair)
 
     def _from_union(self, writer: Union, reader: AvroType, path: str) -> Node:
         branches: list[Branch | None] = []
@@ -177,13 +177,13 @@ class _Resolver:
         return UnionNode(path, arrow_type(reader), many, tuple(branches))
 
     def _branch(self, writer: AvroType, reader: AvroType, path: str) -> Branch:
-        """How what is no union is read by ``reader``, which may be one."""
+        """Return the branch for ``writer``, which is not a union; ``reader`` may be one."""
         if not isinstance(reader, Union):
             return Branch(0, self.resolve(writer, reader, path))
         if writer == NULL and reader.null_index is not None:
             return Branch(NULL_MEMBER, NullNode(path))
         reason: IncompatibleSchema | None = None
-        for number, member in self._alike_first(writer, reader):
+        for number, member in self._best_matches_first(writer, reader):
             try:
                 return Branch(number, self.resolve(writer, member, path))
             except IncompatibleSchema as error:
@@ -192,8 +192,11 @@ class _Resolver:
             raise reason
         raise _refusal(writer, reader, path)
 
-    def _alike_first(self, writer: AvroType, reader: Union) -> Iterator[tuple[int, AvroType]]:
-        """The reader's members: the writer's own type, those of its kind and name, the others."""
+    def _best_matches_first(
+        self, writer: AvroType, reader: Union
+    ) -> Iterator[tuple[int, AvroType]]:
+        """Yield the reader's members: first the writer's own type, then those of its kind and name,
+        then the others."""
         if id(reader) not in self._members:
             found = members(reader)
             groups: dict[object, list[int]] = {}
@@ -207,11 +210,11 @@ class _Resolver:
 
 
 def _sized(items: AvroType, path: str) -> AvroType:
-    """``items``, which take bytes: what takes none can be claimed in any number."""
+    """Return ``items`` if they take bytes; of items without bytes a list can claim any number."""
     if width_of(items) == 0:
         raise IncompatibleSchema(
-            f"The items of {path.lstrip('.')!r} take no bytes: such a list is not read.",
-            hint="Give a schema of your own, without that field.",
+            f"The items of {path.lstrip('.')!r} take no bytes, and such a list can't be read.",
+            hint="Give your own schema, without that field.",
         )
     return items
 
@@ -224,15 +227,15 @@ def _scalar(writer: AvroType, reader: AvroType, path: str) -> Node:
     kind = arrow_type(reader)
     match writer, reader:
         case Decimal(scale=scale, size=size), Decimal(scale=wanted) if scale == wanted:
-            if is_number(reader):
+            if fits_decimal128(reader):
                 return DecimalNode(path, kind, size)
-            return BlobNode(path, kind, size)
+            return BytesNode(path, kind, size)
         case Decimal(size=None), Primitive("bytes"):
-            return BlobNode(path, kind)
+            return BytesNode(path, kind)
         case ((Fixed(size=size) | Decimal(size=int() as size)), Fixed(size=wanted)) if (
             size == wanted
         ):
-            return BlobNode(path, kind, size)
+            return BytesNode(path, kind, size)
         case Primitive(), Primitive():
             return _primitive(writer, reader, path)
     raise _refusal(writer, reader, path)
@@ -241,7 +244,7 @@ def _scalar(writer: AvroType, reader: AvroType, path: str) -> Node:
 def _primitive(writer: Primitive, reader: Primitive, path: str) -> Node:
     if reader.name not in _PROMOTIONS[writer.name]:
         raise _refusal(writer, reader, path)
-    wanted, meaning, kind = moment_of(reader), moment_of(writer), arrow_type(reader)
+    wanted, meaning, kind = time_type_of(reader), time_type_of(writer), arrow_type(reader)
     if wanted is not None and _family(wanted) != _family(meaning):
         raise _refusal(writer, reader, path)
     is_millis = meaning is not None and meaning.endswith("timestamp-millis")
@@ -252,17 +255,17 @@ def _primitive(writer: Primitive, reader: Primitive, path: str) -> Node:
         case "boolean":
             return BooleanNode(path)
         case "int" | "long":
-            return WholeNode(path, writer.name == "int", kind, factor)
+            return IntegerNode(path, writer.name == "int", kind, factor)
         case "float" | "double":
             return FloatNode(path, _DTYPES[writer.name], kind)
-    return BlobNode(path, kind)
+    return BytesNode(path, kind)
 
 
-def _family(moment: str | None) -> str | None:
-    """Those of one family differ in their unit only, which is known: all become microseconds."""
-    if moment is not None and "timestamp-" in moment:
-        return moment.rpartition("-")[0]
-    return moment
+def _family(time_type: str | None) -> str | None:
+    """Return the type without its unit for timestamps, which are all converted to microseconds."""
+    if time_type is not None and "timestamp-" in time_type:
+        return time_type.rpartition("-")[0]
+    return time_type
 
 
 def _refusal(writer: AvroType, reader: AvroType, path: str) -> IncompatibleSchema:

@@ -1,4 +1,4 @@
-"""Reading single values: numbers, text, bytes, of many rows at once."""
+"""Reads single values (numbers, strings, bytes, decimals) for many rows at once."""
 
 from __future__ import annotations
 
@@ -9,30 +9,32 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from eos.wire.avro._cursor import Cursor
-from eos.wire.columns import Int64s, Mask
+from eos.wire.avro._avro_cursor import Cursor
+from eos.wire.binary_columns import Int64s, Mask
+from eos.wire.byte_rows import Bytes
 from eos.wire.decoding import Spans, gather
 from eos.wire.utf8 import as_texts
 
 _INT32: Final = np.iinfo(np.int32)
+_DECIMAL_BYTES: Final = 16  # of a decimal in Arrow
 _MAX_MILLIS: Final = np.iinfo(np.int64).max // 1000
 
 
 class Node(Protocol):
-    """How one type is read as another one."""
+    """Reads data of one type as another one."""
 
     def read(self, cursor: Cursor, where: Mask | None) -> pa.Array:
-        """The next datum of the rows ``where`` (None: of all) as a column, null in others."""
+        """Read a datum of the rows ``where`` (None: of all); the column is null in other rows."""
 
 
 def column_of(values: npt.NDArray[Any], where: Mask | None) -> pa.Array:
-    """``values``, null where ``where`` is false."""
+    """Return a column of ``values``, null where ``where`` is false."""
     return pa.array(values, mask=None if where is None else ~where)
 
 
 @dataclass(frozen=True)
 class NullNode:
-    """Nothing is read."""
+    """``null``: nothing is read."""
 
     path: str
 
@@ -42,13 +44,13 @@ class NullNode:
 
 
 @dataclass(frozen=True)
-class WholeNode:
+class IntegerNode:
     """``int`` and ``long``.
 
     Attributes:
         is_int: numbers have 32 bits.
-        type: a number's, or that of a day or moment.
-        factor: microseconds in each unit of the number.
+        type: of a number, date or timestamp.
+        factor: microseconds per unit of the number.
     """
 
     path: str
@@ -77,7 +79,7 @@ class WholeNode:
 
 @dataclass(frozen=True)
 class FloatNode:
-    """``float`` and ``double``; ``dtype``: how it is stored."""
+    """``float`` and ``double``; ``dtype``: the stored type."""
 
     path: str
     dtype: str
@@ -107,8 +109,8 @@ class BooleanNode:
 
 
 @dataclass(frozen=True)
-class BlobNode:
-    """``string``, ``bytes``, and ``fixed`` where there is a size in bytes."""
+class BytesNode:
+    """``string``, ``bytes``, and ``fixed`` if there is a ``size`` in bytes."""
 
     path: str
     type: pa.DataType
@@ -116,18 +118,18 @@ class BlobNode:
 
     def read(self, cursor: Cursor, where: Mask | None) -> pa.Array:
         """See ``Node``."""
-        found = gather(cursor.buffer, take_blob(cursor, self.size, self.path, where))
+        found = gather(cursor.buffer, take_bytes(cursor, self.size, self.path, where))
         if pa.types.is_binary(self.type):
             return found
         texts, bad = as_texts(found)
         if bad is not None:
-            cursor.fail(bad, self.path, "is no UTF-8 text")
+            cursor.fail(bad, self.path, "is not UTF-8 text")
         return texts
 
 
 @dataclass(frozen=True)
 class EnumNode:
-    """``enum``; ``symbols``: the reader's, in the writer's order; None for one it does not have."""
+    """``enum``; ``symbols``: the reader's, in the writer's order; None for an unknown one."""
 
     path: str
     symbols: tuple[str | None, ...]
@@ -137,15 +139,69 @@ class EnumNode:
         index = cursor.long(self.path, where)
         inside = np.ones(len(index), np.bool_) if where is None else where
         wrong = inside & ((index < 0) | (index >= len(self.symbols)))
-        cursor.fail(wrong, self.path, "is none of its enum's symbols")
+        cursor.fail(wrong, self.path, "is not one of its enum's symbols")
         index = np.where(inside & ~wrong, index, 0)
         unknown = np.array([symbol is None for symbol in self.symbols])
-        cursor.fail(inside & unknown[index], self.path, "is a symbol that the reader does not have")
+        cursor.fail(inside & unknown[index], self.path, "is a symbol that the reader does not know")
         symbols = pa.array(self.symbols, pa.string())
         return symbols.take(column_of(index, where))
 
 
-def take_blob(cursor: Cursor, size: int | None, path: str, where: Mask | None) -> Spans:
-    """``size`` bytes of each row, or as many as stand before them."""
+def take_bytes(cursor: Cursor, size: int | None, path: str, where: Mask | None) -> Spans:
+    """Read ``size`` bytes of each row; None: as many as the length before them says."""
     sizes: Int64s | int = cursor.long(path, where) if size is None else size
     return cursor.take(sizes, path, where)
+
+
+@dataclass(frozen=True)
+class DecimalNode:
+    """A decimal, a number of any length in two's complement, big endian. It is stored in ``bytes``,
+    or in ``fixed`` if there is a ``size`` in bytes."""
+
+    path: str
+    type: pa.Decimal128Type
+    size: int | None
+
+    def read(self, cursor: Cursor, where: Mask | None) -> pa.Array:
+        """See ``Node``."""
+        spans = take_bytes(cursor, self.size, self.path, where)
+        numbers, bad = _numbers(cursor.buffer, spans)
+        bad |= ~_is_below(numbers, 10**self.type.precision)
+        cursor.fail(bad & (spans.size >= 0), self.path, f"does not fit in {self.type}")
+        valid = None if where is None else pa.array(where).buffers()[1]
+        return pa.Array.from_buffers(self.type, len(cursor), [valid, pa.py_buffer(numbers)])
+
+
+def _numbers(buffer: Bytes, spans: Spans) -> tuple[npt.NDArray[np.uint64], Mask]:
+    """Return each number as 16 bytes, little endian, and which ones take more."""
+    sizes = np.maximum(spans.size, 0)
+    first = buffer[spans.at]
+    sign = np.where((sizes > 0) & (first >= 0x80), np.uint8(0xFF), np.uint8(0))
+    block = np.repeat(sign[:, None], _DECIMAL_BYTES, axis=1)
+    last = spans.at + sizes - 1
+    for nth in range(min(_DECIMAL_BYTES, int(sizes.max(initial=0)))):
+        has = sizes > nth
+        block[:, nth] = np.where(has, buffer[np.where(has, last - nth, 0)], sign)
+    too_large = (block[:, -1] ^ sign) >= 0x80
+    _check_rest(buffer, spans.at, np.maximum(sizes - _DECIMAL_BYTES, 0), sign, too_large)
+    return block.view("<u8"), too_large
+
+
+def _check_rest(buffer: Bytes, at: Int64s, rest: Int64s, sign: Bytes, too_large: Mask) -> None:
+    """Mark numbers whose bytes before the last 16 are not just a sign extension."""
+    rows = np.repeat(np.arange(len(at)), rest)
+    nth = np.arange(len(rows)) - np.repeat(np.cumsum(rest) - rest, rest)
+    too_large[rows[buffer[at[rows] + nth] != sign[rows]]] = True
+
+
+def _is_below(numbers: npt.NDArray[np.uint64], limit: int) -> Mask:
+    """Whether -limit < number < limit."""
+    low, high = numbers[:, 0], numbers[:, 1].view(np.int64)
+
+    def is_below(bound: int) -> Mask:
+        top, bottom = bound >> 64, np.uint64(bound & (2**64 - 1))
+        below: Mask = (high < top) | ((high == top) & (low < bottom))
+        return below
+
+    inside: Mask = is_below(limit) & ~is_below(1 - limit)
+    return inside

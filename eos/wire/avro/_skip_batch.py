@@ -1,4 +1,4 @@
-"""Past what nobody wants to read, and to where the items of lists begin."""
+"""Skips data of many rows at once, and finds the positions of list items."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Final
 
 import numpy as np
 
-from eos.wire.avro._cursor import CUT_OFF, Cursor
+from eos.wire.avro._avro_cursor import TRUNCATED, Cursor
 from eos.wire.avro._skip_row import (
-    NO_BRANCH,
     TOO_DEEP,
     TOO_MANY,
+    UNKNOWN_BRANCH,
     Malformed,
-    Steps,
-    Walk,
-    pair_of,
+    RowScan,
+    Skippers,
+    map_entry_of,
     width_of,
 )
 from eos.wire.avro._types import (
@@ -28,14 +28,14 @@ from eos.wire.avro._types import (
     RecordOf,
     Union,
 )
-from eos.wire.columns import Int64s, Mask
+from eos.wire.binary_columns import Int64s, Mask
 
-# For fewer rows a step of numpy takes as long as a loop over them.
+# With fewer rows a step of numpy takes as long as a loop over them.
 _FEW_ROWS: Final = 48
 
 
 def skip(kind: AvroType, cursor: Cursor, where: Mask | None, path: str, depth: int = 0) -> None:
-    """Move ``cursor`` past a datum of ``kind`` in the rows ``where`` (None: in all)."""
+    """Skip a datum of ``kind`` in the rows ``where`` (None: in all)."""
     alive = cursor.reason == 0 if where is None else where & (cursor.reason == 0)
     if not alive.any():
         return
@@ -52,14 +52,14 @@ def skip(kind: AvroType, cursor: Cursor, where: Mask | None, path: str, depth: i
                 skip(field.type, cursor, where, f"{path}.{field.name}", depth + 1)
         case Union(branches):
             index = cursor.long(path, where)
-            cursor.fail(alive & ((index < 0) | (index >= len(branches))), path, NO_BRANCH)
+            cursor.fail(alive & ((index < 0) | (index >= len(branches))), path, UNKNOWN_BRANCH)
             for number in np.unique(index[alive]).tolist():
                 if 0 <= number < len(branches):
                     skip(branches[number], cursor, alive & (index == number), path, depth + 1)
         case ListOf(items):
             find_items(items, cursor, where, f"{path}[]", depth + 1)
         case MapOf():
-            find_items(pair_of(kind), cursor, where, f"{path}{{}}", depth + 1)
+            find_items(map_entry_of(kind), cursor, where, f"{path}{{}}", depth + 1)
         case Primitive("int" | "long") | Enum():
             cursor.long(path, where)
         case _:
@@ -69,22 +69,24 @@ def skip(kind: AvroType, cursor: Cursor, where: Mask | None, path: str, depth: i
 def find_items(
     kind: AvroType, cursor: Cursor, where: Mask | None, path: str, depth: int = 0
 ) -> tuple[Int64s, Int64s]:
-    """The items of a list in the rows ``where`` (None: in all): whose, and where each begins.
+    """Skip a list in the rows ``where`` (None: in all), and return the row and the position of each
+    item.
 
-    The items of a row lie side by side, in their order. ``cursor`` moves past the lists. Of a row
-    that fails, items may be among them. Items that take no bytes are not found.
+    Items are ordered by row. They may include items of rows that fail, but not items that take no
+    bytes.
     """
-    search = _Search(kind, cursor, path, depth)
+    search = _ItemSearch(kind, cursor, path, depth)
     active = np.arange(len(cursor)) if where is None else np.flatnonzero(where)
     while len(active) > _FEW_ROWS:
         active = search.step(active)
     for row in active.tolist():
-        search.walk(row)
+        search.scan(row)
     return search.found()
 
 
-class _Search:
-    """For items: in many rows at once one item each, or a block where all take as many bytes."""
+class _ItemSearch:
+    """A search for items: a step finds one item in each of many rows, or a whole block if items
+    have a fixed size."""
 
     def __init__(self, kind: AvroType, cursor: Cursor, path: str, depth: int) -> None:
         self._kind = kind
@@ -95,11 +97,11 @@ class _Search:
         self._left = np.zeros(len(cursor), np.int64)  # items of the block that a row is in
         self._rows: list[Int64s] = []
         self._starts: list[Int64s] = []
-        self._steps = Steps()
+        self._skippers = Skippers()
         cursor.at = cursor.at.copy()
 
     def step(self, active: Int64s) -> Int64s:
-        """An item of each row, or a block; returns the rows that are not done."""
+        """Find an item, or a block, in each row. Return the rows that are not done."""
         step = self._cursor.within(active, self._cursor.at[active])
         left = self._left[active]
         fresh = left == 0
@@ -137,30 +139,30 @@ class _Search:
         if sized.any():
             step.long(self._path, sized)  # the block's size in bytes
             counts = np.abs(counts)
-        step.fail(counts < 0, self._path, CUT_OFF)  # what has no positive counterpart
+        step.fail(counts < 0, self._path, TRUNCATED)  # -2^63, whose absolute value overflows
         return np.where(step.reason == 0, counts, 0)
 
-    def walk(self, row: int) -> None:
-        """All that is left of a row, block by block."""
+    def scan(self, row: int) -> None:
+        """Find the remaining items of one row, block by block."""
         cursor = self._cursor
-        walk = Walk(cursor.buffer, int(cursor.limit[row]), cursor.items, self._steps)
+        scan = RowScan(cursor.buffer, int(cursor.limit[row]), cursor.items, self._skippers)
         at, left = int(cursor.at[row]), int(self._left[row])
         try:
-            starts, cursor.at[row] = walk.starts(self._kind, at, left)
+            starts, cursor.at[row] = scan.starts(self._kind, at, left)
         except Malformed as error:
             self._fail([row], str(error))
         else:
-            # Of a single row with millions of items its number takes no memory.
+            # broadcast_to: for a row with millions of items its number takes no memory.
             self._rows.append(np.broadcast_to(np.int64(row), len(starts)))
             self._starts.append(starts)
 
-    def _fail(self, rows: Sequence[int] | Int64s, what: str) -> None:
+    def _fail(self, rows: Sequence[int] | Int64s, problem: str) -> None:
         bad = np.zeros(len(self._cursor), np.bool_)
         bad[rows] = True
-        self._cursor.fail(bad, self._path, what)
+        self._cursor.fail(bad, self._path, problem)
 
     def found(self) -> tuple[Int64s, Int64s]:
-        """The items of all rows, in the order of the rows."""
+        """Return the items of all rows, ordered by row."""
         if len(self._rows) == 1:
             return self._rows[0], self._starts[0]
         rows = np.concatenate([np.zeros(0, np.int64), *self._rows])

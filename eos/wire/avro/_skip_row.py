@@ -1,4 +1,4 @@
-"""Past one datum after the other: for the few rows that have far more items than others."""
+"""Skips data of one row, one by one: for the few rows that have far more items than others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from eos.wire.avro._cursor import CUT_OFF, TOO_LONG, Items
+from eos.wire.avro._avro_cursor import TOO_LONG, TRUNCATED, ItemBudget
 from eos.wire.avro._types import (
     MAX_DEPTH,
     AvroType,
@@ -23,10 +23,10 @@ from eos.wire.avro._types import (
     RecordOf,
     Union,
 )
+from eos.wire.binary_columns import Int64s
 from eos.wire.byte_rows import Bytes
-from eos.wire.columns import Int64s
 
-NO_BRANCH: Final = "is of a branch that its union does not have"
+UNKNOWN_BRANCH: Final = "has a branch number that its union does not have"
 TOO_DEEP: Final = "is nested too deeply"
 TOO_MANY: Final = "has more items than can be read at once"
 _NUMBERS: Final = ("int", "long")
@@ -36,11 +36,11 @@ _WIDTHS: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 
 
 class Malformed(Exception):
-    """A datum is; the text ends a sentence."""
+    """Raised for a malformed datum. Its text is the end of a sentence about the field."""
 
 
 def width_of(kind: AvroType, known: dict[int, int | None] | None = None) -> int | None:
-    """How many bytes each datum of ``kind`` takes; None when that depends on the datum."""
+    """Return the size in bytes of each datum of ``kind``; None if it depends on the datum."""
     known = {} if known is None else known
     match kind:
         case Primitive(name):
@@ -49,7 +49,7 @@ def width_of(kind: AvroType, known: dict[int, int | None] | None = None) -> int 
             return size
         case RecordOf(fields=fields):
             if id(kind) not in known:
-                known[id(kind)] = 0  # for a record that holds nothing but itself
+                known[id(kind)] = 0  # for a record that contains only itself
                 widths = [width_of(field.type, known) for field in fields]
                 some = [width for width in widths if width is not None]
                 known[id(kind)] = sum(some) if len(some) == len(widths) else None
@@ -57,33 +57,31 @@ def width_of(kind: AvroType, known: dict[int, int | None] | None = None) -> int 
     return None
 
 
-def pair_of(kind: MapOf) -> RecordOf:
-    """A key and a value, as they lie in a map's data."""
+def map_entry_of(kind: MapOf) -> RecordOf:
+    """Return the record of a key and a value, of which a map's data consist."""
     return RecordOf("pair", (Field("key", Primitive("string")), Field("value", kind.values)))
 
 
-_Step = Callable[[memoryview, int, int, int], int]
-"""Past one datum: of the data, from a place on, before a limit, at a depth; returns where it ends.
-
-Raises ``Malformed``."""
+_Skipper = Callable[[memoryview, int, int, int], int]
+"""Skips one datum: (data, position, limit, depth) -> the datum's end. Raises ``Malformed``."""
 
 
-class Steps:
-    """How to get past data of each type; made once for a type."""
+class Skippers:
+    """Functions that skip a datum, created once for each type."""
 
     def __init__(self) -> None:
-        self._known: dict[int, _Step] = {}
+        self._known: dict[int, _Skipper] = {}
 
-    def of(self, kind: AvroType) -> _Step:
-        """Past a datum of ``kind``, which stays in use."""
+    def of(self, kind: AvroType) -> _Skipper:
+        """Return the function that skips a datum of ``kind``, which must stay in use."""
         key = id(kind)
         if key not in self._known:
-            # For a type that holds itself.
+            # A placeholder, for a recursive type.
             self._known[key] = lambda *where: self._known[key](*where)
             self._known[key] = self._made(kind)
         return self._known[key]
 
-    def _made(self, kind: AvroType) -> _Step:
+    def _made(self, kind: AvroType) -> _Skipper:
         width = width_of(kind)
         if width is not None:
             return _fixed(width)
@@ -101,10 +99,10 @@ class Steps:
         return _past_sized  # text, bytes, a decimal
 
 
-def _fixed(width: int) -> _Step:
+def _fixed(width: int) -> _Skipper:
     def step(_: memoryview, at: int, limit: int, depth: int) -> int:  # noqa: ARG001
         if width > limit - at:
-            raise Malformed(CUT_OFF)
+            raise Malformed(TRUNCATED)
         return at + width
 
     return step
@@ -123,15 +121,15 @@ def _past_sized(data: memoryview, at: int, limit: int, depth: int) -> int:  # no
     else:
         size, at = read_long(data, at, limit)
     if not 0 <= size <= limit - at:
-        raise Malformed(CUT_OFF)
+        raise Malformed(TRUNCATED)
     return at + size
 
 
-def _one_of(steps: list[_Step]) -> _Step:
+def _one_of(steps: list[_Skipper]) -> _Skipper:
     def step(data: memoryview, at: int, limit: int, depth: int) -> int:
         index, at = read_long(data, at, limit)
         if not 0 <= index < len(steps):
-            raise Malformed(NO_BRANCH)
+            raise Malformed(UNKNOWN_BRANCH)
         if depth >= MAX_DEPTH:
             raise Malformed(TOO_DEEP)
         return steps[index](data, at, limit, depth + 1)
@@ -139,7 +137,7 @@ def _one_of(steps: list[_Step]) -> _Step:
     return step
 
 
-def _each_of(steps: list[_Step]) -> _Step:
+def _each_of(steps: list[_Skipper]) -> _Skipper:
     def step(data: memoryview, at: int, limit: int, depth: int) -> int:
         if depth >= MAX_DEPTH:
             raise Malformed(TOO_DEEP)
@@ -150,7 +148,7 @@ def _each_of(steps: list[_Step]) -> _Step:
     return step
 
 
-def _many(step: _Step, *, takes_bytes: bool) -> _Step:
+def _many(step: _Skipper, *, takes_bytes: bool) -> _Skipper:
     def steps(data: memoryview, at: int, limit: int, depth: int) -> int:
         if depth >= MAX_DEPTH:
             raise Malformed(TOO_DEEP)
@@ -165,7 +163,7 @@ def _many(step: _Step, *, takes_bytes: bool) -> _Step:
 
 
 def next_block(data: memoryview, at: int, limit: int) -> tuple[int, int]:
-    """How many items the next block has, and where they begin; 0 behind the last one."""
+    """Return the number of items in the next block, and their position; 0 after the last block."""
     count, at = read_long(data, at, limit)
     if count < 0:
         _, at = read_long(data, at, limit)  # its size in bytes
@@ -173,15 +171,15 @@ def next_block(data: memoryview, at: int, limit: int) -> tuple[int, int]:
 
 
 def read_long(data: memoryview, at: int, limit: int) -> tuple[int, int]:
-    """The number at ``at``, and where it ends.
+    """Return the number at ``at``, and its end.
 
     Raises:
-        Malformed: it has more than 64 bits, or is cut off.
+        Malformed: the number has more than 64 bits, or is truncated.
     """
     value = 0
     for shift in range(0, 70, 7):
         if at >= limit:
-            raise Malformed(CUT_OFF)
+            raise Malformed(TRUNCATED)
         byte = data[at]
         at += 1
         value |= (byte & 0x7F) << shift
@@ -192,28 +190,30 @@ def read_long(data: memoryview, at: int, limit: int) -> tuple[int, int]:
     raise Malformed(TOO_LONG)
 
 
-class Walk:
-    """Through the list that is in one row, block by block."""
+class RowScan:
+    """Finds the items of a list in one row, block by block."""
 
-    def __init__(self, buffer: Bytes, limit: int, items: Items, steps: Steps) -> None:
+    def __init__(self, buffer: Bytes, limit: int, items: ItemBudget, skippers: Skippers) -> None:
         self._buffer = buffer
         self._data = buffer.data
         self._limit = limit
         self._items = items
-        self._steps = steps
+        self._skippers = skippers
 
     def starts(self, kind: AvroType, at: int, left: int) -> tuple[Int64s, int]:
-        """Where each item of ``kind`` begins, from ``at`` on, and where the list ends; ``left``: of
-        the block that ``at`` is in. Items that take no bytes begin nowhere.
+        """Return the position of each item of ``kind`` from ``at`` on, and the end of the list.
+
+        ``left``: the remaining items of the block that ``at`` is in. Items that take no bytes have
+        no position.
 
         Raises:
-            Malformed: the row is.
+            Malformed: the row is malformed.
         """
         find, parts = self._finder(kind), []
         while True:
             if left and find is not None:
                 if left > self._limit - at:
-                    raise Malformed(CUT_OFF)
+                    raise Malformed(TRUNCATED)
                 if not self._items.take(left):
                     raise Malformed(TOO_MANY)
                 found, at = find(at, left)
@@ -229,16 +229,16 @@ class Walk:
             return partial(self._in_steps, width) if width else None
         if isinstance(kind, Enum) or (isinstance(kind, Primitive) and kind.name in _NUMBERS):
             return self._numbers
-        return partial(self._one_by_one, self._steps.of(kind))
+        return partial(self._one_by_one, self._skippers.of(kind))
 
     def _in_steps(self, width: int, at: int, count: int) -> tuple[Int64s, int]:
         end = at + count * width
         if end > self._limit:
-            raise Malformed(CUT_OFF)
+            raise Malformed(TRUNCATED)
         return np.arange(at, end, width), end
 
     def _numbers(self, at: int, count: int) -> tuple[Int64s, int]:
-        """All at once: each ends with its first byte below 128."""
+        """Find all numbers at once: each ends with its first byte below 128."""
         some = self._buffer[at : min(self._limit, at + count * _MAX_VARINT_BYTES)]
         last = np.flatnonzero(some < 0x80)[:count]
         sizes = np.diff(last, prepend=-1)
@@ -246,13 +246,13 @@ class Walk:
         if is_long.any() and ((sizes > _MAX_VARINT_BYTES) | (some[last] > 1))[is_long].any():
             raise Malformed(TOO_LONG)
         if len(last) < count:
-            raise Malformed(CUT_OFF)
+            raise Malformed(TRUNCATED)
         last += at + 1
         starts = np.empty(count, np.int64)
         starts[0], starts[1:] = at, last[:-1]
         return starts, int(last[-1])
 
-    def _one_by_one(self, step: _Step, at: int, count: int) -> tuple[Int64s, int]:
+    def _one_by_one(self, step: _Skipper, at: int, count: int) -> tuple[Int64s, int]:
         data, limit, found = self._data, self._limit, array("q")
         for _ in range(count):
             found.append(at)

@@ -1,4 +1,4 @@
-"""Avro's schema language: from a definition's JSON text to typed objects.
+"""Parses Avro's schema language: from a definition's JSON text to typed objects.
 
 Source: the Avro 1.12 specification, "Schema Declaration".
 """
@@ -17,17 +17,17 @@ PRIMITIVES: Final = frozenset(
     {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
 )
 MAX_DEPTH: Final = 100
-"""Of records in records, and of data of a type that holds itself."""
+"""Of nested records, and of data of a recursive type."""
 
 _MAX_TYPES: Final = 2 * MAX_DEPTH
-"""Of types in types, unions too. What goes through them calls itself for each level, up to four
-functions deep, and Python takes a thousand."""
+"""Of nested types, including unions. Functions over types recurse up to four calls per level, and
+Python's limit is a thousand."""
 
 _MAX_FIXED_BYTES: Final = 2**31 - 1
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 
 NO_DEFAULT: Final = object()
-"""Stands where a field has no default; None is one, as text of JSON."""
+"""Marks a field without a default; None is the default null."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Primitive:
 
 @dataclass(frozen=True)
 class Decimal:
-    """A decimal in ``bytes``, or in ``fixed`` when there is a size in bytes."""
+    """A decimal in ``bytes``, or in ``fixed`` if there is a ``size`` in bytes."""
 
     precision: int
     scale: int
@@ -57,7 +57,7 @@ class Fixed:
 
 @dataclass(frozen=True)
 class Enum:
-    """One of ``symbols``; readers take ``default`` for one that they don't know."""
+    """One of ``symbols``; readers use ``default`` for a symbol that they don't know."""
 
     name: str
     symbols: tuple[str, ...]
@@ -73,7 +73,7 @@ class ListOf:
 
 @dataclass(frozen=True)
 class MapOf:
-    """Avro's ``map``: text to values of one type."""
+    """Avro's ``map``: strings to values of one type."""
 
     values: AvroType
 
@@ -86,14 +86,14 @@ class Union:
 
     @property
     def null_index(self) -> int | None:
-        """Where null stands, if it does."""
+        """The number of the branch null; None if there is none."""
         return next((i for i, one in enumerate(self.branches) if one == Primitive("null")), None)
 
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a record; ``default`` is what its JSON says, or ``NO_DEFAULT``; by one of
-    ``aliases`` readers know it in what others wrote."""
+    """A field of a record; ``default``: a JSON value, or ``NO_DEFAULT``; ``aliases``: other names
+    of the field in a writer's schema."""
 
     name: str
     type: AvroType
@@ -103,7 +103,7 @@ class Field:
 
 @dataclass(eq=False)
 class RecordOf:
-    """A record. Its fields come after it was made: one of them may be of the record's own type."""
+    """A record. Its fields are set after its creation, because it may be recursive."""
 
     name: str
     fields: tuple[Field, ...] = field(default=(), repr=False)
@@ -113,15 +113,15 @@ AvroType = Primitive | Decimal | Fixed | Enum | ListOf | MapOf | Union | RecordO
 
 
 def parse_definition(definition: str) -> AvroType:
-    """The type that an Avro definition in JSON declares.
+    """Return the type that an Avro definition declares.
 
     Raises:
-        ConfigurationError: it is not JSON, or not Avro; the text says where.
+        ConfigurationError: the definition is not JSON, or not Avro; the error says where.
     """
     try:
         declared = json.loads(definition)
     except (ValueError, RecursionError):
-        # A bare name of a primitive type is a definition too, and no JSON.
+        # The bare name of a primitive type is a definition, too, although it is not JSON.
         declared = definition.strip()
         if declared not in PRIMITIVES:
             raise ConfigurationError("The Avro definition is not JSON.") from None
@@ -133,14 +133,14 @@ def parse_definition(definition: str) -> AvroType:
 
 
 def too_deep() -> ConfigurationError:
-    """The error for types in types without an end."""
+    """Return the error for too many nested types."""
     return ConfigurationError(
-        f"The Avro definition is nested too deeply: {_MAX_TYPES} types in types can be read."
+        f"The Avro definition is nested too deeply: at most {_MAX_TYPES} levels are supported."
     )
 
 
 def _check_text(definition: str, declared: Any) -> None:
-    """Half a surrogate pair is a character for JSON alone: no name of a column can have one."""
+    """Check for unpaired surrogates, which only JSON allows: names of columns can't have them."""
     if _SURROGATE.search(definition):
         try:
             json.dumps(declared, ensure_ascii=False).encode()
@@ -151,11 +151,11 @@ def _check_text(definition: str, declared: Any) -> None:
 class _Parser:
     def __init__(self) -> None:
         self._named: dict[str, AvroType] = {}
-        self._names: dict[int, str] = {}  # by id: what is remembered in `_named`
-        self._depths: dict[int, tuple[AvroType, int]] = {}  # by id, which is kept in use
+        self._names: dict[int, str] = {}  # the names in `_named`, by the types' ids
+        self._depths: dict[int, tuple[AvroType, int]] = {}  # by id; has the type to keep it alive
 
     def type(self, declared: Any, namespace: str, path: str) -> AvroType:
-        """``namespace``: of names that have none; ``path``: for the text of errors."""
+        """Parse a type. ``namespace``: of names without one; ``path``: for error messages."""
         match declared:
             case str():
                 return self._by_name(declared, namespace, path)
@@ -186,13 +186,14 @@ class _Parser:
                 return Primitive(name, logical if isinstance(logical, str) else None)
             case {"type": str() as name}:
                 return self._by_name(name, namespace, path)
-        raise _wrong(path, f"{json.dumps(declared)[:100]}, which is no type")
+        raise _invalid(path, f"{json.dumps(declared)[:100]}, which is not a type")
 
     def _measured(self, kind: AvroType, inner: Iterable[AvroType]) -> AvroType:
-        """``kind``, which holds ``inner``; one that is not whole yet, itself say, counts nothing.
+        """Return ``kind``, which contains ``inner``. A type that is not complete yet, such as the
+        record itself, counts as 0 levels.
 
         Raises:
-            ConfigurationError: it holds too many levels.
+            ConfigurationError: ``kind`` has too many levels.
         """
         known = (self._depths.get(id(one)) for one in inner)
         depth = 1 + max((found[1] for found in known if found), default=0)
@@ -203,12 +204,12 @@ class _Parser:
 
     def _union(self, branches: tuple[AvroType, ...], path: str) -> Union:
         if any(isinstance(one, Union) for one in branches) or not branches:
-            raise _wrong(path, "a union of unions, or an empty one")
+            raise _invalid(path, "a union that is empty or contains a union")
         seen: set[str] = set()
         for one in branches:
             name = self._names.get(id(one)) or _kind_of(one)
             if name in seen:
-                raise _wrong(path, f"a union that has {name} twice")
+                raise _invalid(path, f"a union that has {name} twice")
             seen.add(name)
         return Union(branches)
 
@@ -217,7 +218,7 @@ class _Parser:
             return Primitive(name)
         known = self._named.get(_full_name(name, namespace)) or self._named.get(name)
         if known is None:
-            raise _wrong(path, f"{name!r}, which is defined nowhere before")
+            raise _invalid(path, f"{name!r}, which is not defined before")
         return known
 
     def _record(self, declared: Any, namespace: str, path: str) -> AvroType:
@@ -226,29 +227,29 @@ class _Parser:
         inside = _namespace(declared, namespace)
         fields = declared.get("fields")
         if not isinstance(fields, list):
-            raise _wrong(path, "a record without fields")
+            raise _invalid(path, "a record without fields")
         found: list[Field] = []
         for one in fields:
             if not (isinstance(one, dict) and isinstance(one.get("name"), str) and "type" in one):
-                raise _wrong(path, "a field without name or type")
+                raise _invalid(path, "a field without name or type")
             where = f"{path}.{one['name']}".lstrip(".")
             kind = self.type(one["type"], inside, where)
             default, aliases = one.get("default", NO_DEFAULT), one.get("aliases", [])
             if not isinstance(aliases, list):
-                raise _wrong(where, "aliases that are no list")
+                raise _invalid(where, "aliases that are not a list")
             found.append(Field(one["name"], kind, default, tuple(map(str, aliases))))
         if len({one.name for one in found}) < len(found):
-            raise _wrong(path, "a record with two fields of one name")
+            raise _invalid(path, "a record with two fields of the same name")
         record.fields = tuple(found)
         return self._measured(record, [one.type for one in found])
 
     def _define(self, declared: Any, namespace: str, path: str, made: AvroType) -> AvroType:
         name = declared.get("name")
         if not isinstance(name, str) or not name:
-            raise _wrong(path, f"{declared['type']} without a name")
+            raise _invalid(path, f"{declared['type']} without a name")
         full = _full_name(name, _namespace(declared, namespace))
         if full in self._named:
-            raise _wrong(path, f"{full!r}, which is defined before")
+            raise _invalid(path, f"{full!r}, which is already defined")
         match made:
             case Enum():
                 made = replace(made, name=name)
@@ -260,7 +261,7 @@ class _Parser:
 
 
 def _kind_of(kind: AvroType) -> str:
-    """What tells the branches of a union apart that have no name."""
+    """Return the name of an unnamed type; a union must not have two types of one name."""
     match kind:
         case Primitive(name):
             return name
@@ -268,7 +269,7 @@ def _kind_of(kind: AvroType) -> str:
             return "array"
         case MapOf():
             return "map"
-    return "bytes"  # a decimal; one in a fixed has a name
+    return "bytes"  # a decimal; a decimal in a fixed has a name
 
 
 def _are_names(symbols: list[Any]) -> bool:
@@ -276,7 +277,8 @@ def _are_names(symbols: list[Any]) -> bool:
 
 
 def _decimal(declared: dict[str, Any], size: int | None) -> Decimal | None:
-    """As the specification says, a decimal that is not well-formed is the type below it."""
+    """Return the decimal; None if its attributes are invalid: then, by the specification, the
+    underlying type is used."""
     precision, scale = declared.get("precision"), declared.get("scale", 0)
     is_decimal = declared.get("logicalType") == "decimal"
     if is_decimal and isinstance(precision, int) and isinstance(scale, int):
@@ -296,5 +298,5 @@ def _full_name(name: str, namespace: str) -> str:
     return name if "." in name or not namespace else f"{namespace}.{name}"
 
 
-def _wrong(path: str, what: str) -> ConfigurationError:
-    return ConfigurationError(f"The Avro definition has {what} (at {path or 'its top'}).")
+def _invalid(path: str, problem: str) -> ConfigurationError:
+    return ConfigurationError(f"The Avro definition has {problem} (at {path or 'its top'}).")

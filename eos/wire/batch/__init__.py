@@ -1,18 +1,7 @@
-"""Rows <-> the bytes of entries: which partition, which batch, and what a reader finds in them."""
+"""Encodes rows to entries, by partition and batch, and decodes entries one message at a time."""
 
-from eos.wire.batch._checks import check_rows
-from eos.wire.batch._compression import (
-    AUTO,
-    Auto,
-    Compression,
-    decompress,
-    parse_compression,
-)
-from eos.wire.batch._encoder import EncodedBatch, encode_batches
-from eos.wire.batch._entry import Entry, object_bytes
-from eos.wire.batch._grouping import StickyKey, longest_key_bytes
-from eos.wire.batch._keys import text_keys
-from eos.wire.batch._reader import (
+from eos.wire.batch._batch_encoder import EncodedBatch, encode_batches
+from eos.wire.batch._batch_reader import (
     MIN_MESSAGE_BYTES,
     DecodedMessage,
     check_count,
@@ -21,6 +10,16 @@ from eos.wire.batch._reader import (
     iter_batch,
     message_end,
 )
+from eos.wire.batch._batch_rows import Message, Rows, rows_from_messages
+from eos.wire.batch._compression import (
+    AUTO,
+    Auto,
+    Compression,
+    decompress,
+    parse_compression,
+)
+from eos.wire.batch._entry import Entry, object_bytes
+from eos.wire.batch._message_keys import StickyKey, longest_key_bytes, text_keys
 from eos.wire.batch._routing import (
     Hashing,
     PartitionSlice,
@@ -29,7 +28,7 @@ from eos.wire.batch._routing import (
     partitions_for_keys,
     with_chosen,
 )
-from eos.wire.batch._rows import Message, Rows, rows_from_messages
+from eos.wire.batch._row_checks import check_rows
 
 __all__ = [
     "AUTO",

@@ -1,8 +1,8 @@
-"""Compression of batch payloads, as MessageMetadata names it.
+"""Compresses and decompresses batch payloads.
 
-The codecs are those that every Pulsar client reads: raw LZ4 blocks, zlib's own format, one ZSTD
-frame, raw Snappy blocks. Source: ``CompressionType`` in PulsarApi.proto; what the Java client's
-codecs write.
+The formats are those of all Pulsar clients: raw LZ4 blocks, zlib's own format, one ZSTD frame, raw
+Snappy blocks. Source: ``CompressionType`` in PulsarApi.proto; the output of the Java client's
+codecs.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import pyarrow as pa
 from eos.errors import ConfigurationError, ProtocolError
 
 MAX_UNCOMPRESSED_BYTES: Final = 128 * 1024 * 1024
-"""More than any writer puts in an entry (ours: 64 MiB): we allocate by what an entry says, and a
-few KB may say it. What is made of it fits in 512 MiB."""
+"""The largest uncompressed size that an entry may claim, because memory is allocated by it. It is
+more than any client writes in an entry (eos: 64 MiB), and decoding it fits in 512 MiB."""
 
 
 class Compression(IntEnum):
-    """How a payload is compressed; the numbers are the protocol's."""
+    """The compression of a payload; numbers of ``CompressionType``."""
 
     NONE = 0
     LZ4 = 1
@@ -34,16 +34,16 @@ class Compression(IntEnum):
 
 Auto = Literal["auto"]
 AUTO: Final[Auto] = "auto"
-"""LZ4 where it pays: see ``compress``."""
+"""LZ4 for compressible payloads: see ``compress``."""
 
-_TRIED_BYTES: Final = 4096
-_WORTH: Final = 0.75
+_SAMPLE_BYTES: Final = 4096
+_MAX_RATIO: Final = 0.75
 
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 _MAX_VARINT_BYTES: Final = 10
 _LZ4_MATCH_BYTES: Final = 4
-_LZ4_SEAL: Final = secrets.token_bytes(13)
-_LZ4_TRAILER: Final = b"\x01\x00" + bytes([len(_LZ4_SEAL) << 4]) + _LZ4_SEAL
+_LZ4_MARKER: Final = secrets.token_bytes(13)
+_LZ4_TRAILER: Final = b"\x01\x00" + bytes([len(_LZ4_MARKER) << 4]) + _LZ4_MARKER
 
 _CODECS: Final = {
     Compression.LZ4: "lz4_raw",
@@ -53,10 +53,10 @@ _CODECS: Final = {
 
 
 def parse_compression(name: str) -> Compression | Auto:
-    """``auto``, ``none``, ``lz4``, ``zlib``, ``zstd`` or ``snappy``.
+    """Return the compression called ``auto``, ``none``, ``lz4``, ``zlib``, ``zstd`` or ``snappy``.
 
     Raises:
-        ConfigurationError: it is none of these, or pyarrow was built without it.
+        ConfigurationError: the name is unknown, or pyarrow was built without it.
     """
     if name.lower() == AUTO:
         return AUTO
@@ -64,23 +64,27 @@ def parse_compression(name: str) -> Compression | Auto:
         found = Compression[name.upper()]
     except KeyError:
         known = ", ".join((AUTO, *(one.name.lower() for one in Compression)))
-        raise ConfigurationError(f"there is no compression {name!r}; use {known}.") from None
+        raise ConfigurationError(
+            f"Compression {name!r} does not exist.", hint=f"Use one of {known}."
+        ) from None
     if found in _CODECS and not pa.Codec.is_available(_CODECS[found]):
-        raise ConfigurationError(f"this build of pyarrow has no {name}.")
+        raise ConfigurationError(f"This build of pyarrow does not support {name}.")
     return found
 
 
 def compress(
     payload: memoryview, compression: Compression | Auto
 ) -> tuple[memoryview, Compression]:
-    """``payload`` at the library's default level, and how it is compressed: not at all, when that
-    would not make it smaller. Other threads run meanwhile.
+    """Return ``payload`` compressed at the library's default level, and the compression; unchanged
+    if that would not make it smaller. Other threads run meanwhile.
 
-    ``AUTO`` tries LZ4 with the first bytes, and takes it when a quarter of them would go: for less
-    it costs more than it saves.
+    ``AUTO`` compresses the first bytes with LZ4, and uses it if that saves a quarter of them:
+    saving less costs more than it gains.
     """
     if compression == AUTO:
-        compression = Compression.LZ4 if _pays(payload[:_TRIED_BYTES]) else Compression.NONE
+        compression = (
+            Compression.LZ4 if _is_compressible(payload[:_SAMPLE_BYTES]) else Compression.NONE
+        )
     if compression is Compression.NONE:
         return payload, compression
     if compression is Compression.ZLIB:
@@ -92,31 +96,31 @@ def compress(
     return smaller, compression
 
 
-def _pays(start: memoryview) -> bool:
+def _is_compressible(start: memoryview) -> bool:
     smaller = _codec(Compression.LZ4).compress(pa.py_buffer(start))
-    return len(smaller) < _WORTH * len(start)
+    return len(smaller) < _MAX_RATIO * len(start)
 
 
 def decompress(payload: bytes, compression: int, uncompressed_bytes: int) -> bytes:
-    """What ``payload`` was before; ``compression`` and the length are as an entry's metadata says.
+    """Return the uncompressed ``payload``; compression and size are from the entry's metadata.
 
     Raises:
-        ProtocolError: the codec is not known, the payload is malformed, or the length is wrong.
+        ProtocolError: the codec is unknown, the payload is malformed, or the size is wrong.
     """
     if compression == Compression.NONE:
         return payload
     if compression not in set(Compression):
-        raise ProtocolError(f"An entry with compression {compression}.")
+        raise ProtocolError(f"An entry has an unknown compression: {compression}.")
     if not 0 <= uncompressed_bytes <= MAX_UNCOMPRESSED_BYTES:
-        raise ProtocolError(f"An entry of {uncompressed_bytes} bytes, uncompressed.")
+        raise ProtocolError(f"An entry claims an uncompressed size of {uncompressed_bytes} bytes.")
     data = _DECOMPRESS[Compression(compression)](payload, uncompressed_bytes)
     if data is None:
         name = Compression(compression).name
-        raise ProtocolError(f"An entry that is not {uncompressed_bytes} bytes of {name}.")
+        raise ProtocolError(f"An entry is not {uncompressed_bytes} bytes compressed by {name}.")
     return data
 
 
-def _inflate(payload: bytes, size: int) -> bytes | None:
+def _decompress_zlib(payload: bytes, size: int) -> bytes | None:
     inflater = zlib.decompressobj()
     try:
         data = inflater.decompress(payload, size + 1)
@@ -125,8 +129,8 @@ def _inflate(payload: bytes, size: int) -> bytes | None:
     return data if len(data) == size and inflater.eof else None
 
 
-def _unsnap(payload: bytes, size: int) -> bytes | None:
-    # It says its length itself, in a varint, and the codec holds it to that.
+def _decompress_snappy(payload: bytes, size: int) -> bytes | None:
+    # A Snappy block begins with its uncompressed size, a varint, which the codec enforces.
     length = 0
     for index, byte in enumerate(payload[:_MAX_VARINT_BYTES]):
         length |= (byte & 0x7F) << 7 * index
@@ -135,14 +139,14 @@ def _unsnap(payload: bytes, size: int) -> bytes | None:
     return None
 
 
-def _unzstd(payload: bytes, size: int) -> bytes | None:
+def _decompress_zstd(payload: bytes, size: int) -> bytes | None:
     if _content_size(payload) == size:
         return _decode(Compression.ZSTD, payload, size)
     return _decode_twice(Compression.ZSTD, payload, size)
 
 
 def _content_size(frame: bytes) -> int | None:
-    """How much is in a ZSTD frame, as its header says; the codec holds it to that (RFC 8878)."""
+    """Return the content size in a ZSTD frame's header (RFC 8878), which the codec enforces."""
     if len(frame) < len(_ZSTD_MAGIC) + 1 or not frame.startswith(_ZSTD_MAGIC):
         return None
     descriptor = frame[4]
@@ -153,21 +157,21 @@ def _content_size(frame: bytes) -> int | None:
     return size if width and len(frame) >= at + width else None
 
 
-def _unlz4(payload: bytes, size: int) -> bytes | None:
-    # A block says no length. It ends with literals, behind which a match would stand: so one is
-    # added, of the last byte, and literals that nobody can foresee; where they come out tells how
-    # much there was before.
+def _decompress_lz4(payload: bytes, size: int) -> bytes | None:
+    # An LZ4 block does not contain its uncompressed size. It ends with literals, which a match may
+    # follow: so a match of the last byte and random literals, a marker, are appended. The marker's
+    # position in the output proves the size.
     if size:
-        behind = size + _LZ4_MATCH_BYTES
-        data = _decode(Compression.LZ4, payload + _LZ4_TRAILER, behind + len(_LZ4_SEAL))
-        if data is not None and data.endswith(_LZ4_SEAL):
+        marker_at = size + _LZ4_MATCH_BYTES
+        data = _decode(Compression.LZ4, payload + _LZ4_TRAILER, marker_at + len(_LZ4_MARKER))
+        if data is not None and data.endswith(_LZ4_MARKER):
             return data[:size]
     return _decode_twice(Compression.LZ4, payload, size)
 
 
 def _decode_twice(compression: Compression, payload: bytes, size: int) -> bytes | None:
-    # Arrow does not say how much the codec wrote: behind a shorter result stands what was in memory
-    # before. A longest one does not fit in less.
+    # Arrow does not report the size of the result: after a shorter one its buffer has arbitrary
+    # memory. But a result of the full size does not fit in a smaller buffer.
     if size and _decode(compression, payload, size - 1) is not None:
         return None
     return _decode(compression, payload, size)
@@ -176,15 +180,15 @@ def _decode_twice(compression: Compression, payload: bytes, size: int) -> bytes 
 def _decode(compression: Compression, payload: bytes, size: int) -> bytes | None:
     try:
         return bytes(_codec(compression).decompress(payload, decompressed_size=size, asbytes=True))
-    except (OSError, ValueError):  # Arrow's own errors are such
+    except (OSError, ValueError):  # the bases of Arrow's errors
         return None
 
 
 _DECOMPRESS: Final = {
-    Compression.ZLIB: _inflate,
-    Compression.SNAPPY: _unsnap,
-    Compression.ZSTD: _unzstd,
-    Compression.LZ4: _unlz4,
+    Compression.ZLIB: _decompress_zlib,
+    Compression.SNAPPY: _decompress_snappy,
+    Compression.ZSTD: _decompress_zstd,
+    Compression.LZ4: _decompress_lz4,
 }
 
 

@@ -1,4 +1,4 @@
-"""One entry as a reader sees it: where it sits, who sent it in which transaction, what is in it."""
+"""One entry as a reader gets it: its id, producer, transaction and messages."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from typing import Final
 
 from eos.errors import ProtocolError
 from eos.ids import MessageId, TxnId
+from eos.wire.batch._batch_reader import DecodedMessage, decode_first, decode_key, iter_batch
 from eos.wire.batch._compression import decompress
-from eos.wire.batch._reader import DecodedMessage, decode_first, decode_key, iter_batch
 from eos.wire.checksum import crc32c
 from eos.wire.commands import MessageMetadata
 from eos.wire.frames import Delivery, unreadable_entry
 
 MAX_MESSAGES: Final = 250_000
-"""Of an entry of which objects are made, each of which takes some 600 bytes. The default of Java's
-producers is 1,000; ours put fewer than 175,000 into their 1 MiB."""
+"""The limit per entry for messages as objects, which take some 600 bytes each. Java's producers put
+1,000 messages into an entry by default; eos fewer than 175,000 into its 1 MiB."""
 
 MAX_PROPERTIES: Final = 500_000
-"""Of the messages of an entry of which objects are made, each of which takes some 200 bytes."""
+"""The limit per entry for properties as objects, which take some 200 bytes each."""
 
 _MESSAGE_BYTES: Final = 500
 _PROPERTY_BYTES: Final = 250
-"""About what the objects take, besides their texts and bytes."""
+"""Approximate sizes of the objects, without their strings and bytes."""
 
 
 @dataclass(frozen=True)
 class EntryFigures:
-    """What the writer of an entry counted, computed again from what was stored.
+    """The writer's figures of an entry, recomputed from the stored data.
 
     Attributes:
-        num_messages: how many messages it holds.
+        num_messages: the number of messages.
         value_and_key_bytes: the sum of the values' and keys' lengths.
         checksum: as ``entry_checksum``.
     """
@@ -44,12 +44,12 @@ class EntryFigures:
 
 @dataclass(frozen=True)
 class Entry:
-    """What the broker stored for one SEND: one message, or a batch of them.
+    """The stored data of one SEND: a message, or a batch of messages.
 
     Attributes:
-        id: its ledger, entry and partition (-1 for a topic that is no partition).
-        metadata: what the producer sent with it, the name that the broker gave it included.
-        payload: as it is stored, compressed or not.
+        id: its ledger, entry and partition (-1 for a topic that is not a partition).
+        metadata: of the producer, including the name that the broker gave it.
+        payload: as stored, compressed or not.
     """
 
     id: MessageId
@@ -57,15 +57,15 @@ class Entry:
     payload: bytes
 
     def __repr__(self) -> str:
-        """Without the rows and their properties."""
+        """Return a text without data and properties."""
         return f"Entry(id={self.id}, txn={self.txn}, num_messages={self.num_messages})"
 
     @classmethod
     def of(cls, delivery: Delivery) -> Entry:
-        """The entry in ``delivery``.
+        """Return the entry in ``delivery``.
 
         Raises:
-            ProtocolError: it is malformed, or its checksum is wrong; the error names it.
+            ProtocolError: the entry is malformed, or its checksum is wrong; the error names it.
         """
         at = delivery.command.message_id.message_id()
         try:
@@ -75,19 +75,19 @@ class Entry:
 
     @property
     def txn(self) -> TxnId | None:
-        """The transaction that it was sent in, if any."""
+        """The transaction in which it was sent, if any."""
         most, least = self.metadata.txnid_most, self.metadata.txnid_least
         return None if most is None or least is None else TxnId(most, least)
 
     @property
     def num_messages(self) -> int:
-        """How many messages it holds, as its metadata says; 1 where that says fewer: whoever may
-        write to a topic may say anything, and must not end its readers."""
+        """The number of messages in its metadata, or 1 if that is less: any producer of the topic
+        can set it, and must not be able to crash its readers."""
         return max(1, self.metadata.num_messages_in_batch or 1)
 
     @property
     def properties(self) -> dict[str, str]:
-        """The entry's own; those of a batch's messages stand with each message."""
+        """The properties of the entry; the messages of a batch have their own."""
         return {pair.key: pair.value for pair in self.metadata.properties}
 
     @property
@@ -102,20 +102,20 @@ class Entry:
         return dict(decode_first(self._uncompressed()).properties)
 
     def messages(self) -> list[DecodedMessage]:
-        """The messages, in order.
+        """Return the messages, in order.
 
         Raises:
-            ProtocolError: the payload is malformed, encrypted, or one chunk of a message, or its
-                metadata says that there are fewer than one, or more than ``MAX_MESSAGES``, or they
-                have more than ``MAX_PROPERTIES``. The error names the entry.
+            ProtocolError: the payload is malformed, encrypted, or a chunk of a message; or the
+                number of messages is below 1 or above ``MAX_MESSAGES``; or they have more than
+                ``MAX_PROPERTIES``. The error names the entry.
         """
         return list(self.bounded_messages())
 
     def bounded_messages(self) -> Iterator[DecodedMessage]:
-        """The same, one after the other.
+        """Yield the messages, in order.
 
         Raises:
-            ProtocolError: as ``messages``; messages before it were given.
+            ProtocolError: as ``messages``, after yielding the messages before the error.
         """
         if self.num_messages > MAX_MESSAGES:
             raise self._too_many(f"{self.num_messages} messages", MAX_MESSAGES)
@@ -127,25 +127,25 @@ class Entry:
             yield message
 
     def _too_many(self, found: str, most: int) -> ProtocolError:
-        reason = ProtocolError(f"it has {found}, and single messages are made of {most} at most.")
-        reason.hint = "PulsarClient.reader and the Spark source read it, as columns."
+        reason = ProtocolError(f"it has {found}; at most {most} can be read as objects.")
+        reason.hint = "Read it as columns, with PulsarClient.reader or the Spark source."
         return unreadable_entry(self.id, reason)
 
     def iter_messages(self) -> Iterator[DecodedMessage]:
-        """The messages, one after the other, however many there are.
+        """Yield the messages, in order, without a limit on their number.
 
         Raises:
-            ProtocolError: it can't be read; messages before it were given.
+            ProtocolError: the entry can't be read, after yielding the messages before the error.
         """
         try:
             yield from self._messages()
             return
         except ProtocolError as error:
             unreadable = unreadable_entry(self.id, error)
-        raise unreadable  # here: with the other error as its context it would hold the payload
+        raise unreadable  # outside of "except": the other error, as context, holds the payload
 
     def uncompressed(self) -> bytes:
-        """The payload as it was before it was compressed.
+        """Return the uncompressed payload.
 
         Raises:
             ProtocolError: as ``messages``.
@@ -171,7 +171,7 @@ class Entry:
         )
 
     def figures(self) -> EntryFigures:
-        """Count the messages again; the sums over a partition's entries are its summary.
+        """Recompute the entry's figures; their sums over a partition's entries are its summary.
 
         Raises:
             ProtocolError: as ``messages``.
@@ -188,24 +188,24 @@ class Entry:
     def _uncompressed(self) -> bytes:
         metadata = self.metadata
         if metadata.num_messages_in_batch is not None and metadata.num_messages_in_batch < 1:
-            raise ProtocolError(f"it says that it has {metadata.num_messages_in_batch} messages.")
+            raise ProtocolError(f"it claims {metadata.num_messages_in_batch} messages.")
         if metadata.encryption_keys:
             raise ProtocolError("it is encrypted.")
         if (metadata.num_chunks_from_msg or 1) > 1:
-            raise ProtocolError("it is one chunk of a message.")
+            raise ProtocolError("it is a chunk of a message.")
         return decompress(self.payload, metadata.compression or 0, metadata.uncompressed_size or 0)
 
 
 def object_bytes(
     value: bytes | None, key: str | bytes | None, properties: Iterable[tuple[str, str]]
 ) -> int:
-    """How much memory a message takes as an object, about."""
+    """Return the approximate memory of a message as an object."""
     texts = sum(len(name) + len(text) + _PROPERTY_BYTES for name, text in properties)
     return len(value or b"") + len(key or b"") + texts + _MESSAGE_BYTES
 
 
 def _key_text(key: str | bytes | None) -> bytes:
-    """The key as readers get it; bytes travel in base64."""
+    """Return the key in its form on the wire: bytes in base64."""
     if key is None:
         return b""
     return base64.b64encode(key) if isinstance(key, bytes) else key.encode()

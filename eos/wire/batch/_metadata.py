@@ -1,7 +1,7 @@
-"""SingleMessageMetadata for many rows at once: what stands in front of each value in a batch.
+"""Encodes SingleMessageMetadata, the header of each value in a batch, for many rows at once.
 
-A batch payload is, per message, ``[size u32 big endian][SingleMessageMetadata][value]``. The fields
-are written in the order of their numbers, as the Java client's serialisation does.
+A batch payload has ``[size u32 big endian][SingleMessageMetadata][value]`` for each message. Fields
+are written in the order of their numbers, as by the Java client.
 Source: pulsar-common/src/main/proto/PulsarApi.proto.
 """
 
@@ -13,9 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eos.wire.batch._rows import Rows, map_offsets
-from eos.wire.byte_rows import ByteRows, varint_widths
-from eos.wire.columns import (
+from eos.wire.batch._batch_rows import Rows, map_offsets
+from eos.wire.binary_columns import (
     BINARY_TYPES,
     BinaryColumn,
     Int64s,
@@ -24,6 +23,7 @@ from eos.wire.columns import (
     numbers_of,
     valid_rows,
 )
+from eos.wire.byte_rows import ByteRows, varint_widths
 
 # Tags: field number << 3 | wire type (0 varint, 2 length-delimited).
 _PROPERTIES = 1 << 3 | 2
@@ -39,13 +39,13 @@ _PROPERTY_VALUE = 2 << 3 | 2
 
 @dataclass(frozen=True)
 class EncodedRows:
-    """Rows ready to be joined.
+    """Encoded rows, before they are joined.
 
     Attributes:
-        pieces: columns whose rows, one piece after the other, are the messages of a batch.
+        pieces: columns whose concatenated rows are the messages of a batch.
         ends: n + 1 running sums of the messages' sizes in bytes.
-        values: what readers get as values.
-        keys: what readers get as keys (binary ones in base64), or None when there is no column.
+        values: the values that readers get.
+        keys: the keys that readers get (binary ones in base64); None without a key column.
     """
 
     pieces: list[pa.BinaryArray]
@@ -55,7 +55,7 @@ class EncodedRows:
 
 
 def encode_rows(rows: Rows) -> EncodedRows:
-    """Everything of a batch but the join. A null value is a tombstone; at most 2 GiB of rows."""
+    """Encode rows of at most 2 GiB, without joining them. A null value is a tombstone."""
     values, keys, fields, sizes = _measure(rows)
     front = ByteRows(len(rows))
     front.uint32(sizes)
@@ -70,7 +70,7 @@ def encode_rows(rows: Rows) -> EncodedRows:
 
 
 def message_sizes(rows: Rows) -> Int64s:
-    """Each message's size in a batch payload, in bytes."""
+    """Return each message's size in a batch payload, in bytes."""
     values, _, _, sizes = _measure(rows)
     return 4 + sizes + values.lengths
 
@@ -78,7 +78,7 @@ def message_sizes(rows: Rows) -> Int64s:
 def _measure(
     rows: Rows,
 ) -> tuple[BinaryColumn, BinaryColumn | None, list[ByteRows | BinaryColumn], Int64s]:
-    """Values, keys, the metadata's fields in order, and the metadata's sizes."""
+    """Return values, keys, the metadata's fields in order, and the metadata's sizes."""
     values = BinaryColumn.of(rows.value)
     keys = None if rows.key is None else key_text(rows.key)
     fields = _encode_fields(rows, values, keys)
@@ -135,10 +135,10 @@ def _encode_fields(
 
 
 def _encode_properties(maps: pa.MapArray) -> BinaryColumn:
-    """Each row's map as repeated KeyValue fields.
+    """Encode each row's map as repeated KeyValue fields.
 
-    All entries of all maps are encoded as one column. A map's bytes are then the bytes of its
-    entries, which lie side by side already: only the offsets change.
+    All entries of all maps are encoded as one column. The entries of a map are adjacent in it, so
+    only the offsets change.
     """
     offsets = map_offsets(maps)
     first, last = int(offsets[0]), int(offsets[-1])
@@ -158,5 +158,5 @@ def _encode_properties(maps: pa.MapArray) -> BinaryColumn:
     column = BinaryColumn(entries.offsets[offsets - first], entries.data)
     if not maps.null_count:
         return column
-    # Arrow lets the extent of a null map be non-empty, and the bytes of such a one must go.
+    # Arrow allows a null map to have entries, whose bytes must be removed.
     return BinaryColumn.of(pc.if_else(maps.is_valid(), column.array(), b""))

@@ -1,6 +1,6 @@
-"""Murmur3, 32 bits, seed 0, of many keys at once.
+"""Murmur3 (32 bits, seed 0) of many keys at once.
 
-Source: Austin Appleby's MurmurHash3_x86_32, as ``Murmur3Hash32`` of Pulsar's Java client has it.
+Source: Austin Appleby's MurmurHash3_x86_32, as in ``Murmur3Hash32`` of Pulsar's Java client.
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from eos.wire.columns import BinaryColumn, Int64s
+from eos.wire.binary_columns import BinaryColumn, Int64s
 
 UInt32s = npt.NDArray[np.uint32]
 
 _C1: Final = 0xCC9E2D51
 _C2: Final = 0x1B873593
 _FEW: Final = 8
-"""So few keys that are longer than all others are hashed one by one: a block of a key needs the
-block before it, so only different keys can be hashed side by side."""
+"""So many of the longest keys are hashed one by one in the end: each block of a key depends on the
+one before it, so only different keys can be vectorized."""
 
 
 def murmur3(keys: BinaryColumn) -> UInt32s:
-    """The hash of each key's bytes."""
+    """Return the hash of each key's bytes."""
     data = np.frombuffer(keys.data, np.uint8)
     lengths, starts = keys.lengths, keys.offsets[:-1]
     blocks = lengths >> 2
     hashes = np.zeros(len(keys), np.uint32)
-    order = np.argsort(-blocks, kind="stable")  # those that still have blocks stay in front
+    order = np.argsort(-blocks, kind="stable")  # keys that still have blocks come first
     alone = min(_FEW, len(order))
     together = int(blocks[order[alone]]) if len(order) > alone else 0
     sorted_blocks = blocks[order]
@@ -42,7 +42,7 @@ def murmur3(keys: BinaryColumn) -> UInt32s:
 
 
 def _words(data: npt.NDArray[np.uint8], at: Int64s) -> UInt32s:
-    """Four bytes each, little endian."""
+    """Return four bytes at each position as a number, little endian."""
     words = data[at].astype(np.uint32)
     for byte in range(1, 4):
         words |= data[at + byte].astype(np.uint32) << np.uint32(8 * byte)
@@ -50,7 +50,7 @@ def _words(data: npt.NDArray[np.uint8], at: Int64s) -> UInt32s:
 
 
 def _tails(data: npt.NDArray[np.uint8], at: Int64s, lengths: Int64s) -> UInt32s:
-    """What is left behind the last whole word of each key: 0 to 3 bytes."""
+    """Return the 0 to 3 bytes after the last whole word of each key."""
     tails = np.zeros(len(at), np.uint32)
     for byte in range(3):
         has = lengths > byte
@@ -74,7 +74,7 @@ def _mix(hashes: UInt32s, words: UInt32s) -> UInt32s:
 
 
 def _mix_one(start: int, words: list[int]) -> int:
-    """The same for one key, in Python's numbers: faster for a single one than numpy."""
+    """Mix the words of a single key; with Python's integers, which are faster here than numpy."""
     mixed, mask = start, 0xFFFFFFFF
     for word in words:
         scrambled = word * _C1 & mask

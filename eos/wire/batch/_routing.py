@@ -1,10 +1,11 @@
-"""Which topic partition a key goes to, and rows cut up by partition.
+"""Maps keys to topic partitions, and groups rows by partition.
 
 The rules are those of the Java client. Its default is ``JavaStringHash``: ``String.hashCode() &
-Integer.MAX_VALUE``, modulo the number of partitions. The other one is ``Murmur3Hash32``: murmur3 of
-the key's UTF-8 with seed 0, likewise. (The C++ client and what is built on it, ``pulsar-client``
-for Python too, have a default of their own.) Source: ``JavaStringHash``, ``Murmur3Hash32`` and
-``MessageRouterBase`` in pulsar-client/src/main/java/org/apache/pulsar/client/impl.
+Integer.MAX_VALUE``, modulo the number of partitions. The alternative, ``Murmur3Hash32``, uses
+murmur3 of the key's UTF-8 with seed 0 in the same way. (The C++ client, and clients based on it
+such as Python's ``pulsar-client``, have another default.)
+Source: ``JavaStringHash``, ``Murmur3Hash32`` and ``MessageRouterBase`` in
+pulsar-client/src/main/java/org/apache/pulsar/client/impl.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from eos.errors import InputError
+from eos.wire.batch._batch_rows import Rows
 from eos.wire.batch._murmur3 import UInt32s, murmur3
-from eos.wire.batch._rows import Rows
-from eos.wire.columns import BinaryColumn, Int64s, key_text
+from eos.wire.binary_columns import BinaryColumn, Int64s, key_text
 
 
 class Hashing(StrEnum):
-    """How a key becomes a number."""
+    """The hash function for keys."""
 
     JAVA = "java"
     MURMUR3 = "murmur3"
@@ -44,16 +45,16 @@ def partitions_for_keys(
     keyless_partition: int = 0,
     hashing: Hashing = Hashing.JAVA,
 ) -> Int32s:
-    """The partition (from 0) of each key, where the Java client sends it.
+    """Return the partition (from 0) of each key, as the Java client chooses it.
 
-    ``keys`` are strings, or binary ones, which go by their base64 text as in Java. A null goes
-    to ``keyless_partition``; the empty key is a key, with hash 0.
+    ``keys`` are strings, or binary, which are hashed as base64 text like in Java. A null is sent to
+    ``keyless_partition``; the empty key is a key, with hash 0.
 
     Raises:
-        InputError: a key is not UTF-8 (``check_rows`` finds it where the hash is not of text).
+        InputError: a key is not UTF-8 (``check_rows`` finds it if the hash is not of text).
     """
     if not 0 <= keyless_partition < partition_count:
-        raise ValueError(f"partition {keyless_partition} of {partition_count}.")
+        raise ValueError(f"Partition {keyless_partition} is not one of {partition_count}.")
     hash_of = _string_hashes if hashing is Hashing.JAVA else murmur3
     hashes = hash_of(key_text(keys)) & np.uint32(_INT_MAX)
     partitions = (hashes % np.uint32(partition_count)).astype(np.int32)
@@ -63,36 +64,36 @@ def partitions_for_keys(
 
 
 def key_slices(keys: pa.Array, count: int) -> Int32s:
-    """Which of ``count`` slices each of the keys (bytes) belongs to; those that are null to 0.
+    """Return which of ``count`` slices each key (bytes) belongs to; 0 for null.
 
-    A slice is a range of hashes: their remainders say to which partition a key was sent, and so are
-    much the same within one.
+    A slice is a range of hashes. It is not their remainder, which determines the partition: within
+    one partition most keys would be in the same slice.
     """
     hashes = (murmur3(BinaryColumn.of(keys)) & np.uint32(_INT_MAX)).astype(np.int64)
     return (hashes * count >> 31).astype(np.int32)
 
 
 def with_chosen(partitions: Int32s, chosen: pa.Array, partition_count: int) -> Int32s:
-    """``partitions``, but where ``chosen`` (int64) is not null: there its number counts.
+    """Return ``partitions``, replaced by ``chosen`` (int64) where that is not null.
 
     Raises:
-        InputError: there is no partition of a number; the row is named.
+        InputError: a partition does not exist; the error names the row.
     """
     numbers = chosen.fill_null(0).to_numpy(zero_copy_only=False)
     wrong = np.flatnonzero((numbers < 0) | (numbers >= partition_count))
     if len(wrong):
         row = int(wrong[0])
         raise InputError(
-            f"column 'partition' is {numbers[row]} in row {row}; the topic has {partition_count} "
-            "partitions, which count from 0.",
-            hint="Leave it null where the key is to decide.",
+            f"Column 'partition' is {numbers[row]} in row {row}; the topic has {partition_count} "
+            "partitions, numbered from 0.",
+            hint="Use null to choose the partition by key.",
         )
     is_chosen = chosen.is_valid().to_numpy(zero_copy_only=False)
     return np.where(is_chosen, numbers, partitions).astype(np.int32)
 
 
 class PartitionSlice(NamedTuple):
-    """Rows ``start`` to ``stop``, not included, go to ``partition``."""
+    """Rows ``start`` to ``stop`` (not included), which belong to ``partition``."""
 
     partition: int
     start: int
@@ -100,19 +101,19 @@ class PartitionSlice(NamedTuple):
 
 
 def by_partition(rows: Rows, partitions: Int32s) -> tuple[Rows, list[PartitionSlice]]:
-    """The rows of each partition side by side, in their order, the lowest partition first; and
-    where each of those that have any begins and ends.
+    """Return the rows grouped by partition, in ascending order, and the slice of each partition
+    that has rows. Rows of a partition keep their order.
 
-    ``partitions``: one number from 0 on for each row.
+    ``partitions``: a number, from 0, for each row.
     """
     if len(partitions) != len(rows):
-        raise ValueError(f"{len(partitions)} partitions for {len(rows)} rows.")
+        raise ValueError(f"There are {len(partitions)} partitions for {len(rows)} rows.")
     if not len(rows):
         return rows, []
     counts = np.bincount(partitions)
     used = np.flatnonzero(counts)
     if len(used) > 1:
-        # Numbers of 16 bits are sorted by radix, in linear time.
+        # numpy sorts 16-bit numbers by radix sort, in linear time.
         small = partitions.astype(np.uint16) if len(counts) <= 1 << 16 else partitions
         rows = rows.take(np.argsort(small, kind="stable"))
     ends = np.cumsum(counts)[used]
@@ -121,7 +122,7 @@ def by_partition(rows: Rows, partitions: Int32s) -> tuple[Rows, list[PartitionSl
 
 
 def _string_hashes(keys: BinaryColumn) -> UInt32s:
-    """``String.hashCode()`` of each key, as an unsigned number."""
+    """Return ``String.hashCode()`` of each key, as an unsigned number."""
     hashes = np.empty(len(keys), np.uint32)
     start = 0
     while start < len(keys):
@@ -136,7 +137,7 @@ def _string_hashes(keys: BinaryColumn) -> UInt32s:
 def _utf16_units(
     utf8: pa.Buffer, offsets: Int64s
 ) -> tuple[npt.NDArray[np.uint8] | npt.NDArray[np.uint16], Int64s]:
-    """Java's chars of all keys, one key after the other, and where each key begins and ends."""
+    """Return Java's chars of all keys, concatenated, and where each key begins and ends."""
     data = np.frombuffer(utf8, np.uint8)
     if int(data.max(initial=0)) < 0x80:
         return data, offsets
@@ -145,7 +146,7 @@ def _utf16_units(
     except UnicodeDecodeError:
         raise _not_utf8() from None
     firsts = data[offsets[:-1][np.diff(offsets) > 0]]
-    if bool((firsts & 0xC0 == 0x80).any()):  # a character torn apart by the end of a key
+    if bool((firsts & 0xC0 == 0x80).any()):  # the end of a key splits a character
         raise _not_utf8()
     # A character is one unit, or two when it takes four bytes (its first is then 0xF0 or more).
     before = np.zeros(len(data) + 1, np.int64)
@@ -154,33 +155,33 @@ def _utf16_units(
 
 
 def _not_utf8() -> InputError:
-    return InputError("column 'key' holds text that is not UTF-8.")
+    return InputError("Column 'key' has text that is not UTF-8.")
 
 
 def _hash_units(units: npt.NDArray[np.uint8] | npt.NDArray[np.uint16], offsets: Int64s) -> UInt32s:
-    """For each row of chars s the sum of ``s[i] * 31^(n-1-i)`` modulo 2^32.
+    """Return the sum of ``s[i] * 31^(n-1-i)`` modulo 2^32 for each row of chars s.
 
-    31 has an inverse modulo 2^32, so one running sum of ``unit[j] / 31^j`` serves all rows: a
-    row's hash is the difference of the sums at its ends, times 31 to the power of its last j.
+    31 has an inverse modulo 2^32, so one running sum of ``unit[j] / 31^j`` is enough for all rows:
+    a row's hash is the difference of the sums at its ends, times 31 to the power of its last j.
     """
     count = len(units)
     sums = np.zeros(count + 1, np.uint32)
     np.cumsum(units * _powers(_INVERSE_OF_31, count), dtype=np.uint32, out=sums[1:])
     starts, ends = offsets[:-1], offsets[1:]
-    lasts = np.maximum(ends, 1) - 1  # for an empty row any will do: its difference is 0
+    lasts = np.maximum(ends, 1) - 1  # arbitrary for an empty row: its difference is 0
     hashes: UInt32s = (sums[ends] - sums[starts]) * _powers(31, max(count, 1))[lasts]
     return hashes
 
 
 def _powers(base: int, count: int) -> UInt32s:
-    """``base`` to the power of 0 to count - 1, modulo 2^32."""
+    """Return ``base`` to the power of 0 to count - 1, modulo 2^32."""
     if count > _CHUNK_BYTES:
-        return _power_table(base, count)  # a single huge key, not worth remembering
-    return _kept_power_table(base)[:count]
+        return _power_table(base, count)  # a single huge key, not worth caching
+    return _cached_power_table(base)[:count]
 
 
 @lru_cache(maxsize=2)
-def _kept_power_table(base: int) -> UInt32s:
+def _cached_power_table(base: int) -> UInt32s:
     return _power_table(base, _CHUNK_BYTES)
 
 

@@ -1,17 +1,19 @@
-"""The commands of Pulsar's binary protocol that we speak, as typed objects.
+"""The commands of Pulsar's binary protocol that eos uses, as typed objects.
 
-Numbers from ``pulsar-common/src/main/proto/PulsarApi.proto`` of apache/pulsar. ``request_id`` pairs
-a request with its answer. Names of fields are ours where Pulsar's would mislead.
+Field numbers are from ``pulsar-common/src/main/proto/PulsarApi.proto`` of apache/pulsar.
+``request_id`` matches an answer with its request. Field names differ from Pulsar's where those are
+misleading.
 """
 
-from eos.wire.commands._answers import Error, Success
 from eos.wire.commands._common import (
     EncryptionKeys,
+    Error,
     KeyValue,
     MessageIdData,
     MessageMetadata,
     SchemaInfo,
     SchemaType,
+    Success,
 )
 from eos.wire.commands._connecting import (
     PROTOCOL_VERSION,
@@ -43,7 +45,15 @@ from eos.wire.commands._consuming import (
     SubscriptionType,
 )
 from eos.wire.commands._envelope import COMMANDS, FIELD_NAMES, TYPE_NUMBERS, BaseCommand
-from eos.wire.commands._lookup import (
+from eos.wire.commands._producing import (
+    CloseProducer,
+    Producer,
+    ProducerSuccess,
+    Send,
+    SendError,
+    SendReceipt,
+)
+from eos.wire.commands._topic_lookup import (
     GetSchema,
     GetSchemaResponse,
     GetTopics,
@@ -55,15 +65,7 @@ from eos.wire.commands._lookup import (
     PartitionedMetadataResponse,
     TopicsMode,
 )
-from eos.wire.commands._producing import (
-    CloseProducer,
-    Producer,
-    ProducerSuccess,
-    Send,
-    SendError,
-    SendReceipt,
-)
-from eos.wire.commands._transactions import (
+from eos.wire.commands._transaction_commands import (
     AddPartitionToTxn,
     AddPartitionToTxnResponse,
     AddSubscriptionToTxn,

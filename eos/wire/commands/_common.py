@@ -1,4 +1,4 @@
-"""What commands are made of, and the metadata that goes with each entry."""
+"""Parts of commands, the general answers SUCCESS and ERROR, and the metadata of entries."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class KeyValue(WireMessage):
 
 
 class SchemaType(IntEnum):
-    """What kind of schema; numbers of ``Schema.Type``."""
+    """The type of a schema; numbers of ``Schema.Type``."""
 
     NONE = 0
     STRING = 1
@@ -37,16 +37,26 @@ class SchemaType(IntEnum):
     LOCAL_TIME = 18
     LOCAL_DATE_TIME = 19
     PROTOBUF_NATIVE = 20
-    EXTERNAL = 22  # of a registry that brokers do not know
+    EXTERNAL = 22  # in a registry outside of Pulsar
 
 
 class SchemaInfo(WireMessage):
-    """A schema as the broker's registry keeps it; the wire's ``Schema``."""
+    """A schema in the broker's registry; ``Schema`` in PulsarApi.proto."""
 
     name: str = field(1, "string", default="")
     data: bytes = field(3, "bytes", default=b"")
     type: int = field(4, "int32", default=0)
     properties: tuple[KeyValue, ...] = field(5, KeyValue, default=())
+
+
+class Success(WireMessage):
+    request_id: int = field(1, "uint64")
+
+
+class Error(WireMessage):
+    request_id: int = field(1, "uint64")
+    error: int = field(2, "int32")
+    message: str = field(3, "string", default="")
 
 
 class MessageIdData(WireMessage):
@@ -58,19 +68,19 @@ class MessageIdData(WireMessage):
     batch_size: int = field(6, "int32", default=0)
 
     def message_id(self) -> MessageId:
-        """The same as others know it. Numbers are unsigned on the wire: -1 comes as 2^64 - 1."""
+        """Return the ``MessageId``. Numbers are unsigned on the wire: -1 arrives as 2^64 - 1."""
         if max(self.ledger, self.entry) >= 2**63:
             return MessageId(-1, -1)
         return MessageId(self.ledger, self.entry, self.partition, self.batch_index)
 
     def signed_place(self) -> EntryPlace:
-        """Ledger and entry, where each may be -1 by itself: before the first entry of a ledger."""
+        """Return ledger and entry, either of which may be -1: before a ledger's first entry."""
         ledger, entry = (v - 2**64 if v >= 2**63 else v for v in (self.ledger, self.entry))
         return ledger, entry
 
     @classmethod
     def of_entry(cls, message_id: MessageId) -> MessageIdData:
-        """The entry that ``message_id`` is in."""
+        """Return the id of the entry that contains ``message_id``."""
         return cls(ledger=message_id.ledger, entry=message_id.entry)
 
 
@@ -79,7 +89,7 @@ class EncryptionKeys(WireMessage):
 
 
 class MessageMetadata(WireMessage):
-    """Goes with each entry; both halves of the transaction's id stand here *and* in SEND."""
+    """The metadata of an entry. Both halves of the transaction's id are here *and* in SEND."""
 
     producer_name: str = field(1, "string")
     sequence_id: int = field(2, "uint64")

@@ -1,4 +1,4 @@
-"""Connecting, proving who one is, and staying alive."""
+"""The commands of connecting, authentication and keep-alive."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Connect(WireMessage):
     feature_flags: FeatureFlags | None = field(10, FeatureFlags, default=None)
 
     def __repr__(self) -> str:
-        """Without ``auth_data``: it is a secret."""
+        """Return a text without ``auth_data``, which is a secret."""
         return f"Connect(auth_method_name={self.auth_method_name!r})"
 
 
@@ -39,7 +39,7 @@ class AuthData(WireMessage):
     auth_data: bytes | None = field(2, "bytes", default=None)
 
     def __repr__(self) -> str:
-        """Without ``auth_data``: it is a secret."""
+        """Return a text without ``auth_data``, which is a secret."""
         return f"AuthData(auth_method_name={self.auth_method_name!r})"
 
 

@@ -1,4 +1,4 @@
-"""The commands of consumers. ``consumer_id`` names a consumer on one connection."""
+"""The commands of consumers. A ``consumer_id`` is unique on its connection."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from eos.wire.messages import WireMessage, field
 
 
 class SubscriptionType(IntEnum):
-    """Who shares a subscription, and how its messages are spread over them."""
+    """How the messages of a subscription are distributed to its consumers."""
 
     EXCLUSIVE = 0
     SHARED = 1
@@ -21,27 +21,27 @@ class SubscriptionType(IntEnum):
 
 
 class InitialPosition(IntEnum):
-    """Where a subscription begins that has no position yet."""
+    """The start of a new subscription."""
 
     LATEST = 0
     EARLIEST = 1
 
 
 class AckType(IntEnum):
-    """What ACK acknowledges: the message, or all up to it."""
+    """Whether ACK acknowledges one message, or all up to it."""
 
     INDIVIDUAL = 0
     CUMULATIVE = 1
 
 
 class KeySharedMode(IntEnum):
-    """Who says which keys a consumer gets: the broker, or the consumers."""
+    """Whether the broker or the consumers choose the keys of a consumer."""
 
     AUTO_SPLIT = 0
 
 
 class KeySharedMeta(WireMessage):
-    """Without it the broker does not take a subscription of the type KEY_SHARED."""
+    """Required by the broker for a subscription of type KEY_SHARED."""
 
     mode: int = field(1, "int32")
 
@@ -64,7 +64,7 @@ class Subscribe(WireMessage):
 
 
 class Deliver(WireMessage):
-    """MESSAGE of the protocol, which comes with an entry. Named so since all these are messages."""
+    """The protocol's MESSAGE, which delivers an entry."""
 
     consumer_id: int = field(1, "uint64")
     message_id: MessageIdData = field(2, MessageIdData)
@@ -74,15 +74,15 @@ class Deliver(WireMessage):
 
     @classmethod
     def entry_of(cls, parsed: Any) -> MessageId:
-        """Which entry a parsed one comes with. Nothing else of it is looked at: a typed object
-        costs more than all else that is done for a small entry.
+        """Return the id of the entry of a parsed MESSAGE. A typed object of the command would cost
+        more than all other work for a small entry.
 
         Raises:
-            ProtocolError: it does not say.
+            ProtocolError: the id is missing.
         """
         place = parsed.message_id
         if not (place.HasField("ledger") and place.HasField("entry")):
-            raise ProtocolError(f"{cls.__name__} without the id of an entry.")
+            raise ProtocolError(f"{cls.__name__} has no entry id.")
         ledger, entry = place.ledger, place.entry
         if ledger >= 2**63 or entry >= 2**63:
             return MessageId(-1, -1)
@@ -110,15 +110,15 @@ class AckResponse(WireMessage):
 
 
 class Flow(WireMessage):
-    """The broker may deliver so many messages more. It counts messages, not entries."""
+    """Permits the broker to deliver more messages. Permits count messages, not entries."""
 
     consumer_id: int = field(1, "uint64")
     permits: int = field(2, "uint32")
 
 
 class RedeliverUnacknowledged(WireMessage):
-    """Deliver these again, or all that is not acknowledged. To consumers that have a subscription
-    to themselves the broker always delivers all again, with the epoch in each delivery."""
+    """Requests redelivery of these messages, or of all unacknowledged ones. For an exclusive
+    subscription the broker always redelivers all, with the epoch in each delivery."""
 
     consumer_id: int = field(1, "uint64")
     message_ids: tuple[MessageIdData, ...] = field(2, MessageIdData, default=())
@@ -126,14 +126,14 @@ class RedeliverUnacknowledged(WireMessage):
 
 
 class CloseConsumer(WireMessage):
-    """Travels both ways: the broker sends it when a topic is unloaded or deleted."""
+    """Sent by both sides: the broker sends it when a topic is unloaded or deleted."""
 
     consumer_id: int = field(1, "uint64")
     request_id: int = field(2, "uint64")
 
 
 class ReachedEndOfTopic(WireMessage):
-    """The topic was terminated, and all of it has been delivered."""
+    """The topic was terminated, and all its messages have been delivered."""
 
     consumer_id: int = field(1, "uint64")
 
@@ -144,7 +144,7 @@ class GetLastMessageId(WireMessage):
 
 
 class GetLastMessageIdResponse(WireMessage):
-    """The last entry that will be delivered: no marker, below every open transaction.
+    """The last entry that will be delivered: not a marker, and before all open transactions.
 
     ``consumer_mark_delete_position`` is before the next entry that this consumer may get.
     """
@@ -155,8 +155,8 @@ class GetLastMessageIdResponse(WireMessage):
 
 
 class Seek(WireMessage):
-    """Move a subscription: to an entry, or to a publish time. The broker answers SUCCESS and closes
-    the consumer; the next one of the subscription begins there."""
+    """Moves a subscription to an entry or to a publish time. The broker answers SUCCESS and closes
+    the consumer; the subscription's next consumer starts there."""
 
     consumer_id: int = field(1, "uint64")
     request_id: int = field(2, "uint64")

@@ -1,6 +1,6 @@
-"""The envelope of all commands: in a BaseCommand each sits in the field whose number is its type.
+"""BaseCommand, the envelope of all commands: a command is in the field whose number is its type.
 
-``COMMANDS`` is that table. Source: PulsarApi.proto, as for the commands themselves.
+``COMMANDS`` maps types to commands. Source: PulsarApi.proto, as for the commands.
 """
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Final
 
-from eos.wire.commands import _answers as answers
+from eos.wire.commands import _common as common
 from eos.wire.commands import _connecting as connecting
 from eos.wire.commands import _consuming as consuming
-from eos.wire.commands import _lookup as lookups
 from eos.wire.commands import _producing as producing
-from eos.wire.commands import _transactions as transactions
+from eos.wire.commands import _topic_lookup as lookups
+from eos.wire.commands import _transaction_commands as transactions
 from eos.wire.messages import WireMessage, field
 
 
@@ -31,8 +31,8 @@ class BaseCommand(WireMessage):
     deliver: consuming.Deliver | None = field(9, consuming.Deliver, default=None)
     ack: consuming.Ack | None = field(10, consuming.Ack, default=None)
     flow: consuming.Flow | None = field(11, consuming.Flow, default=None)
-    success: answers.Success | None = field(13, answers.Success, default=None)
-    error: answers.Error | None = field(14, answers.Error, default=None)
+    success: common.Success | None = field(13, common.Success, default=None)
+    error: common.Error | None = field(14, common.Error, default=None)
     close_producer: producing.CloseProducer | None = field(
         15, producing.CloseProducer, default=None
     )
@@ -107,8 +107,8 @@ class BaseCommand(WireMessage):
 
     @classmethod
     def around(cls, command: WireMessage) -> bytes:
-        """The bytes of the envelope that holds ``command``. An object of this class would take most
-        of the time: of its many fields all others are empty."""
+        """Return the bytes of the envelope of ``command``. Creating an object of this class, whose
+        many other fields are empty, would take most of the time."""
         kind = type(command)
         message = cls._protobuf()
         message.type = TYPE_NUMBERS[kind]
@@ -131,4 +131,4 @@ TYPE_NUMBERS: Final[dict[type[WireMessage], int]] = {
 COMMANDS: Final[dict[int, type[WireMessage]]] = {
     number: command for command, number in TYPE_NUMBERS.items()
 }
-"""BaseCommand's ``type`` -> command; a type that is not here is one that we do not speak."""
+"""BaseCommand's ``type`` -> command; only the types that eos uses."""

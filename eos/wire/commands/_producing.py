@@ -1,4 +1,4 @@
-"""The commands of producers. ``producer_id`` names a producer on one connection."""
+"""The commands of producers. A ``producer_id`` is unique on its connection."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class SendError(WireMessage):
 
 
 class CloseProducer(WireMessage):
-    """Travels both ways: the broker sends it when a topic is unloaded or deleted."""
+    """Sent by both sides: the broker sends it when a topic is unloaded or deleted."""
 
     producer_id: int = field(1, "uint64")
     request_id: int = field(2, "uint64")

@@ -1,6 +1,6 @@
-"""Entries -> Arrow: the messages of a whole receive buffer become columns in one go."""
+"""Decodes entries to Arrow: the messages of a whole receive buffer become columns at once."""
 
-from eos.wire.decoding._decoder import (
+from eos.wire.decoding._entry_decoder import (
     COLUMNS,
     DecodedEntries,
     DeliveredEntry,

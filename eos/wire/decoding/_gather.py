@@ -1,4 +1,4 @@
-"""From spans of a buffer to Arrow's columns, each with one copy of its bytes."""
+"""Copies spans of a buffer to Arrow columns, with one copy of the bytes."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import binascii
 import numpy as np
 import pyarrow as pa
 
+from eos.wire.binary_columns import BinaryColumn, Int64s, Mask
 from eos.wire.byte_rows import Bytes
-from eos.wire.columns import BinaryColumn, Int64s, Mask
 from eos.wire.decoding._message_headers import Irregular, Spans
 from eos.wire.decoding._varints import Words, decode_varints, words_of
 
@@ -17,12 +17,12 @@ _PROPERTY_VALUE = 2 << 3 | 2
 
 
 def gather(buffer: Bytes, spans: Spans, valid: Mask | None = None) -> pa.BinaryArray:
-    """The bytes of ``spans``; null where a size is -1, or ``valid`` says so."""
+    """Return the bytes of ``spans``; null where a size is -1 or ``valid`` is false."""
     count = len(spans)
     if valid is None and count and spans.size[0] > 0 and (spans.size == spans.size[0]).all():
         return _gather_equal(buffer, spans.at, int(spans.size[0]))
     has = spans.size >= 0 if valid is None else (spans.size >= 0) & valid
-    # As Arrow counts: span, gap, span, gap ...; of these every other one is taken.
+    # Arrow's offsets of a column span, gap, span, gap ..., of which every other row is taken.
     offsets = np.full(2 * count + 1, len(buffer), np.int32)
     offsets[0:-1:2] = spans.at
     offsets[1::2] = spans.at + np.maximum(spans.size, 0)
@@ -34,7 +34,7 @@ def gather(buffer: Bytes, spans: Spans, valid: Mask | None = None) -> pa.BinaryA
 
 
 def _gather_equal(buffer: Bytes, at: Int64s, size: int) -> pa.BinaryArray:
-    """The ``size`` bytes at each of ``at``."""
+    """Return the ``size`` bytes at each of ``at``."""
     at_each_byte = np.ndarray((len(buffer) - size + 1,), f"V{size}", buffer, strides=(1,))
     offsets = np.arange(0, (len(at) + 1) * size, size, dtype=np.int32)
     data = at_each_byte[at].view(np.uint8)
@@ -44,20 +44,21 @@ def _gather_equal(buffer: Bytes, at: Int64s, size: int) -> pa.BinaryArray:
 
 
 def from_base64(texts: pa.BinaryArray, encoded: Mask) -> pa.BinaryArray:
-    """``texts``, decoded where ``encoded`` says so; with padding, as clients write it.
+    """Decode the base64 of the rows of ``texts`` for which ``encoded`` is true; with padding, as
+    clients write it.
 
-    All rows are decoded in one call: each takes whole groups of four letters, so padding can be
-    letters as well, whose bytes are left out afterwards.
+    All rows are decoded in one call: each has whole groups of four characters, so its padding can
+    be replaced by letters, whose bytes are omitted afterwards.
 
     Raises:
-        Irregular: one is not base64.
+        Irregular: a row is not base64.
     """
     rows = np.flatnonzero(encoded)
     column = BinaryColumn.of(texts.take(pa.array(rows)))
     if (column.lengths % 4).any():
         raise Irregular
     letters = np.array(np.frombuffer(column.data, np.uint8))
-    padding = _take_padding(letters, column)
+    padding = _replace_padding(letters, column)
     try:
         data = binascii.a2b_base64(letters.tobytes(), strict_mode=True)
     except binascii.Error:
@@ -69,8 +70,8 @@ def from_base64(texts: pa.BinaryArray, encoded: Mask) -> pa.BinaryArray:
     return pa.concat_arrays([texts, decoded]).take(pa.array(order))
 
 
-def _take_padding(letters: Bytes, column: BinaryColumn) -> Int64s:
-    """Make each row's padding letters; returns how many it had."""
+def _replace_padding(letters: Bytes, column: BinaryColumn) -> Int64s:
+    """Replace each row's padding by letters, and return its length."""
     padding = np.zeros(len(column), np.int64)
     some = np.flatnonzero(column.lengths)
     last = column.offsets[1:][some] - 1
@@ -84,10 +85,10 @@ def _take_padding(letters: Bytes, column: BinaryColumn) -> Int64s:
 
 
 def gather_properties(buffer: Bytes, spans: Spans) -> pa.MapArray:
-    """Each message's properties, in the order of the wire, where a key may stand twice.
+    """Return each message's properties, in the order on the wire, possibly with duplicate keys.
 
     Raises:
-        Irregular: one is malformed, not UTF-8, or its value stands before its key.
+        Irregular: a property is malformed, not UTF-8, or has its value before its key.
     """
     words = words_of(buffer)
     at, end = spans.at.copy(), spans.at + np.maximum(spans.size, 0)
@@ -112,7 +113,7 @@ def gather_properties(buffer: Bytes, spans: Spans) -> pa.MapArray:
 
 
 def _read_property(buffer: Bytes, words: Words, at: Int64s) -> tuple[Spans, Spans]:
-    """Where key and value of the properties at ``at`` lie."""
+    """Return the spans of keys and values of the properties at ``at``."""
     size, width = decode_varints(words[at + 1])
     key_at = at + 1 + width
     end = key_at + size

@@ -1,7 +1,7 @@
-"""Where the parts of a batch's messages lie: SingleMessageMetadata, read for many messages at once.
+"""Parses the headers (SingleMessageMetadata) of many messages at once.
 
-Only the order of Pulsar's own clients is known here, that of the fields' numbers. What is written
-in another order, or with fields that nobody has yet, has no head and is read message by message.
+Fields must be in the order of their numbers, as Pulsar's own clients write them. Messages with
+another order or with unknown fields are read one by one.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Final
 
 import numpy as np
 
+from eos.wire.binary_columns import Int64s, Mask
 from eos.wire.byte_rows import Bytes
-from eos.wire.columns import Int64s, Mask
 from eos.wire.decoding._varints import WORD_BYTES, decode_varints, words_of
 
 # Tags: field number << 3 | wire type (0 varint, 2 length-delimited).
@@ -28,34 +28,34 @@ NULL_VALUE: Final = 9 << 3
 NULL_KEY: Final = 10 << 3
 
 PADDING_BYTES: Final = WORD_BYTES
-"""How many bytes a buffer needs behind the last message: fields are read eight bytes at a time."""
+"""More bytes that a buffer needs after the last message: fields are read eight bytes at a time."""
 
-MAX_HEAD_SIZE: Final = 0xFFFF
-"""Of a message that is read in bulk."""
+MAX_HEADER_SIZE: Final = 0xFFFF
+"""The largest header of a message that is read in bulk."""
 
 _MAX_PROPERTIES: Final = 64
-"""Of one message; each costs a pass over all of them."""
+"""Per message; each one costs a pass over all messages."""
 
 
 class Irregular(Exception):
-    """What was found can't be read in bulk."""
+    """Raised when messages can't be read in bulk."""
 
 
 @dataclass(frozen=True)
 class Spans:
-    """A part of each message: ``size`` bytes from ``at`` on; size -1 where a message has none."""
+    """A part of each message: ``size`` bytes from ``at`` on; a size of -1 if it is missing."""
 
     at: Int64s
     size: Int64s
 
     @classmethod
     def none(cls, count: int) -> Spans:
-        """Of ``count`` messages without such a part."""
+        """Return the spans of ``count`` messages without such a part."""
         return cls(np.zeros(count, np.int64), np.full(count, -1, np.int64))
 
     @classmethod
     def joined(cls, parts: list[Spans]) -> Spans:
-        """All of them, one after the other."""
+        """Concatenate ``parts``."""
         return cls(
             np.concatenate([part.at for part in parts]),
             np.concatenate([part.size for part in parts]),
@@ -65,21 +65,21 @@ class Spans:
         return len(self.at)
 
     def take(self, rows: Int64s) -> Spans:
-        """Those of the messages ``rows``."""
+        """Return the spans of the messages ``rows``."""
         return Spans(self.at[rows], self.size[rows])
 
 
 @dataclass(frozen=True)
-class Heads:
-    """n messages of one buffer.
+class MessageHeaders:
+    """The headers of n messages in one buffer.
 
     Attributes:
-        at: where each begins.
-        end: where it ends, and the next one begins; 0 for what is no message.
-        value: where the value lies.
-        blobs: other parts by their tag, those that any message has. ``PROPERTY`` spans all
+        at: the start of each message.
+        end: its end, where the next one begins; 0 if it is not a message.
+        value: the value.
+        blobs: other parts by tag, without those that no message has. ``PROPERTY`` spans all
             properties of a message, from the first one's tag on.
-        numbers: varint fields by their tag, those that any message has; -1 where one has none.
+        numbers: varint fields by tag, without those that no message has; -1 if missing.
     """
 
     at: Int64s
@@ -91,14 +91,14 @@ class Heads:
     def __len__(self) -> int:
         return len(self.at)
 
-    def repeated(self, at: Int64s) -> Heads:
-        """Of a single message: messages at ``at`` with the same head, of the same length."""
+    def repeated(self, at: Int64s) -> MessageHeaders:
+        """Return messages at ``at`` with the header and length of the single message in self."""
         (first,), count = self.at, len(at)
 
         def everywhere(spans: Spans) -> Spans:
             return Spans(at + (spans.at[0] - first), np.full(count, spans.size[0]))
 
-        return Heads(
+        return MessageHeaders(
             at=at,
             end=at + (self.end[0] - first),
             value=everywhere(self.value),
@@ -106,9 +106,9 @@ class Heads:
             numbers={tag: np.full(count, numbers[0]) for tag, numbers in self.numbers.items()},
         )
 
-    def take(self, rows: Int64s) -> Heads:
-        """The messages ``rows``."""
-        return Heads(
+    def take(self, rows: Int64s) -> MessageHeaders:
+        """Return the messages ``rows``."""
+        return MessageHeaders(
             at=self.at[rows],
             end=self.end[rows],
             value=self.value.take(rows),
@@ -117,12 +117,12 @@ class Heads:
         )
 
 
-def read_heads(buffer: Bytes, at: Int64s) -> Heads:
-    """The heads of what may be messages at ``at``.
+def read_headers(buffer: Bytes, at: Int64s) -> MessageHeaders:
+    """Parse candidates for messages at ``at``.
 
     Args:
-        buffer: with ``PADDING_BYTES`` behind the last byte that may belong to a message.
-        at: where ``[size u32 < 2^16]`` stands, and as many bytes behind it, at least one.
+        buffer: has ``PADDING_BYTES`` more bytes after the last one that may belong to a message.
+        at: positions of ``[size u32 < 2^16]`` followed by ``size`` bytes, at least one.
     """
     limit = at + 4 + (buffer[at + 2].astype(np.int64) << 8) + buffer[at + 3].astype(np.int64)
     cursor = _Cursor(buffer, at + 4, limit)
@@ -138,7 +138,7 @@ def read_heads(buffer: Bytes, at: Int64s) -> Heads:
         payload_size = np.full(len(at), -1, np.int64)
     end = limit + payload_size
     end[(payload_size < 0) | ~cursor.is_done | (end > len(buffer) - PADDING_BYTES)] = 0
-    return Heads(
+    return MessageHeaders(
         at=at,
         end=end,
         value=Spans(limit, payload_size),
@@ -148,9 +148,9 @@ def read_heads(buffer: Bytes, at: Int64s) -> Heads:
 
 
 class _Cursor:
-    """Goes through the fields of many messages' metadata, one kind of field after the other.
+    """Reads the fields of many messages' metadata, one field after the other.
 
-    A message whose field is malformed is given up: it stands behind its end, and is never done.
+    A message with a malformed field is moved past its end, and never becomes done.
     """
 
     def __init__(self, buffer: Bytes, at: Int64s, limit: Int64s) -> None:
@@ -162,12 +162,13 @@ class _Cursor:
 
     @property
     def is_done(self) -> Mask:
-        """Which messages have no more fields, and nothing malformed before."""
+        """Which messages were read completely, without a malformed field."""
         done: Mask = self._at == self._limit
         return done
 
     def number(self, tag: int) -> Int64s | None:
-        """The varint of each message that has this field next; -1 for others; None: no one has."""
+        """Read a varint of the messages that have this field next; -1 for the others. None if no
+        message has it."""
         rows = self._rows_with(tag)
         if rows is None:
             return None
@@ -178,7 +179,7 @@ class _Cursor:
         return numbers
 
     def blob(self, tag: int) -> Spans | None:
-        """The bytes of each message that has this field next; None: no one has."""
+        """Read the bytes of the messages that have this field next. None if no message has it."""
         rows = self._rows_with(tag)
         if rows is None:
             return None
@@ -190,7 +191,7 @@ class _Cursor:
         return spans
 
     def repeated(self, tag: int) -> Spans | None:
-        """All fields of this kind, from the first one's tag to the last one's end."""
+        """Read all fields of this kind: spans from the first one's tag to the last one's end."""
         start = self._at
         for _ in range(_MAX_PROPERTIES):
             if self.blob(tag) is None:

@@ -1,4 +1,4 @@
-"""Message ids as users keep them: the bytes of ``MessageIdData``, a column of them at once."""
+"""Decodes columns of serialised message ids: the bytes of ``MessageIdData``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from eos.wire.columns import BinaryColumn, Int64s
+from eos.wire.binary_columns import BinaryColumn, Int64s
 from eos.wire.decoding._varints import WORD_BYTES, decode_long_varints, words_of
 
 _FIELDS: Final = (1, 2, 3, 4)
@@ -29,10 +29,11 @@ class MessageIds:
 
 
 def decode_message_ids(column: pa.Array) -> MessageIds:
-    """The ids in ``column``, as the source's ``__messageId`` and the Java client write them.
+    """Return the ids in ``column``, in the format of the source's ``__messageId`` and the Java
+    client.
 
     Raises:
-        ValueError: one is none; also null, and the id of a message in chunks.
+        ValueError: an id is invalid, null, or that of a message in chunks.
     """
     ids = BinaryColumn.of(column)
     buffer = np.concatenate([np.frombuffer(ids.data, np.uint8), _PADDING])

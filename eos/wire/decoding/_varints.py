@@ -1,4 +1,4 @@
-"""Varints at many places of one buffer, all read at once."""
+"""Decodes varints at many positions of one buffer at once."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from eos.wire.columns import Int64s
+from eos.wire.binary_columns import Int64s
 
 Words = npt.NDArray[np.uint64]
 WORD_BYTES: Final = 8
 
 _TOPS: Final = np.uint64(0x8080808080808080)
 _ONE: Final = np.uint64(1)
-# What halves of each step hold: 7 bits a byte, then 14 in two, 28 in four, 56 in all.
+# The masks of each step, which joins neighbours: 7 bits per byte, then 14 in two, 28 in four bytes.
 _STEPS: Final = tuple(
     (np.uint64(low), np.uint64(high), np.uint64(shift))
     for low, high, shift in (
@@ -26,21 +26,21 @@ _STEPS: Final = tuple(
 
 
 def words_of(buffer: npt.NDArray[np.uint8]) -> Words:
-    """Every eight bytes of ``buffer`` as one little-endian number: word i begins at byte i.
+    """Return a view of ``buffer`` as overlapping little-endian words: word i begins at byte i.
 
-    Nothing is copied. There are seven words less than bytes.
+    There are seven words less than bytes.
     """
     count = max(0, len(buffer) - WORD_BYTES + 1)
     return np.ndarray((count,), "<u8", buffer, strides=(1,))
 
 
 def decode_varints(words: Words) -> tuple[Int64s, Int64s]:
-    """The varints that ``words`` begin with, and their widths in bytes.
+    """Return the varints at the start of ``words``, and their widths in bytes.
 
-    Width 0 where none ends within eight bytes; the value is of no use then.
+    A width of 0 means that no varint ends within eight bytes; its value is undefined.
     """
     ends = ~words & _TOPS
-    if (ends & np.uint64(0x80)).all():  # one byte each, as most often
+    if (ends & np.uint64(0x80)).all():  # one byte each, the usual case
         return (words & np.uint64(0x7F)).view(np.int64), np.ones(len(words), np.int64)
     first_end = ends & (~ends + _ONE)
     values = words & ((first_end << _ONE) - _ONE) & ~_TOPS
@@ -54,10 +54,10 @@ def decode_varints(words: Words) -> tuple[Int64s, Int64s]:
 
 
 def decode_long_varints(words: Words, at: Int64s) -> tuple[npt.NDArray[np.uint64], Int64s]:
-    """The varints at ``at``, and their widths in bytes: 1 to 10, of 64 bits.
+    """Return the 64-bit varints at ``at``, and their widths in bytes, 1 to 10.
 
-    Width 0 where none ends within ten bytes, or where it has more bits; the value is of no use
-    then. ``words`` goes on for eight words behind the last place.
+    A width of 0 means that no varint ends within ten bytes, or that it has more than 64 bits; its
+    value is undefined. ``words`` must have eight more words after the last position.
     """
     low, widths = decode_varints(words[at])
     values = low.view(np.uint64)

@@ -32,7 +32,7 @@ def test_framing_is_skipped():
     found = decode(framed, [data, None, FRAME[:4], FRAME, b"", data])
     assert [row["id"] for row in found.columns.to_pylist()] == [7, None, None, None, None, 7]
     short = "The value is shorter than the 5 bytes of framing that its schema names."
-    assert reasons(found) == {2: short, 3: "The field 'id' is cut off.", 4: short}
+    assert reasons(found) == {2: short, 3: "The field 'id' is truncated.", 4: short}
     values = pa.array([b"x", data, data]).slice(1)
     assert value_reader(framed).decode(values).columns.to_pylist() == [{"id": 7}] * 2
 

@@ -60,10 +60,10 @@ def test_each_message_is_read_with_the_version_that_it_names():
         {"id": None, "name": None},
         {"id": 4, "name": None},
     ]
-    assert reasons(found) == {2: "The field 'gone' is cut off."}
+    assert reasons(found) == {2: "The field 'gone' is truncated."}
     assert sorted(asked) == [v(0), v(1)]
     one = reader.decode_versions(values[1:3], None, named[1:3], find)
-    assert reasons(one) == {1: "The field 'gone' is cut off."}
+    assert reasons(one) == {1: "The field 'gone' is truncated."}
     none = reader.decode_versions(values[:0], None, named[:0], find)
     assert none.columns.num_rows == 0
 

@@ -20,11 +20,11 @@ from eos.wire.avro import AvroDecoder, encode_avro, parse_definition
 from eos.wire.row_failures import RowFailures
 from tests.wire.avro.kinds import KINDS, UTC, arrow_of, logical, oracle
 
-# What fastavro lets pass: see eos/wire/avro/_decoder.py; it counts branches and symbols from the
+# What fastavro lets pass: see eos/wire/avro/_avro_decoder.py; it counts branches and symbols from the
 # end when their number is negative.
 STRICTER = (
     "longer than its schema says", "neither true nor false", "more than 32 bits",
-    "more than 64 bits", "none of its enum's symbols", "its union does not have",
+    "more than 64 bits", "not one of its enum's symbols", "its union does not have",
 )  # fmt: skip
 
 
@@ -310,7 +310,7 @@ def test_a_row_whose_branch_nobody_reads_fails_alone():
     assert found == [1, None, None, 2]
     assert failures.rows.tolist() == [1, 2]
     assert set(failures.reasons) == {
-        "The value is of a type that the reader's schema does not have there."
+        "The value has a type that is not in the reader's schema."
     }
 
 
@@ -377,7 +377,7 @@ def test_a_row_never_reads_the_bytes_of_the_next_one(size):
     found, failures = decoded("string", [size + b"ab", b"\x04cd", b"\x04e", b"\x04fg"])
     assert found == [None, "cd", None, "fg"]
     assert failures.rows.tolist() == [0, 2]
-    assert set(failures.reasons) == {"The value is cut off."}
+    assert set(failures.reasons) == {"The value is truncated."}
 
 
 def test_a_number_does_not_go_on_in_the_next_row():
@@ -385,7 +385,7 @@ def test_a_number_does_not_go_on_in_the_next_row():
     found, failures = decoded("long", [long[:3], long, long[:-1], b"", long])
     assert found == [None, 2**40, None, None, 2**40]
     assert failures.rows.tolist() == [0, 2, 3]
-    assert set(failures.reasons) == {"The value is cut off."}
+    assert set(failures.reasons) == {"The value is truncated."}
 
 
 @pytest.mark.parametrize("size", [None, 3, 16, 20])
@@ -405,15 +405,15 @@ def test_decimals_of_all_lengths_and_what_has_too_many_digits(size):
     assert [None if one is None else int(one * 100) for one in found] == [
         9999, None, -9999, None, 0, -1, None,
     ]  # fmt: skip
-    assert "no room in decimal128(4, 2)" in failures.reasons[0]
+    assert "does not fit in decimal128(4, 2)" in failures.reasons[0]
 
 
 def test_the_field_is_named_and_no_data_is_shown():
     definition = record(has("a", record(has("b", "string")) | {"name": "in"}))
     _, failures = decoded(definition, [b"\x04\xff\xfe", b"\x08ab", b"\x04abc"])
     assert failures.reasons == [
-        "The field 'a.b' is no UTF-8 text.",
-        "The field 'a.b' is cut off.",
+        "The field 'a.b' is not UTF-8 text.",
+        "The field 'a.b' is truncated.",
         "The value is longer than its schema says.",
     ]
 
@@ -421,7 +421,7 @@ def test_the_field_is_named_and_no_data_is_shown():
 def test_many_chunks_are_one_column():
     rows = [oracle("string", "x" * (number % 7)) for number in range(100)]
     rows[3] = rows[60] = b"\x04"
-    with mock.patch("eos.wire.avro._decoder._CHUNK_BYTES", 64):
+    with mock.patch("eos.wire.avro._avro_decoder._CHUNK_BYTES", 64):
         found, failures = decoded("string", rows)
     assert failures.rows.tolist() == [3, 60]
     assert found[61] == "x" * (61 % 7)

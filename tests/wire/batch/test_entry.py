@@ -110,7 +110,7 @@ def test_a_length_that_is_not_what_was_compressed_is_refused(compression, differ
     """Arrow leaves what was in memory behind a result that is shorter."""
     size = entry_of(batch_body(compression)).metadata.uncompressed_size + difference
     entry = entry_of(batch_body(compression, uncompressed_size=size))
-    with pytest.raises(ProtocolError, match=f"not {size} bytes of {compression.name}"):
+    with pytest.raises(ProtocolError, match=f"not {size} bytes compressed by {compression.name}"):
         entry.messages()
 
 
@@ -118,18 +118,18 @@ def test_a_length_that_is_not_what_was_compressed_is_refused(compression, differ
 def test_a_compressed_payload_that_is_cut_off_is_refused(compression):
     entry = entry_of(batch_body(compression))
     cut, size = entry.payload[:-1], entry.metadata.uncompressed_size
-    with pytest.raises(ProtocolError, match=f"not {size} bytes of {compression.name}"):
+    with pytest.raises(ProtocolError, match=f"not {size} bytes compressed by {compression.name}"):
         decompress(cut, compression, size)
 
 
 @pytest.mark.parametrize(
     ("fields", "problem"),
     [
-        ({"compression": 5}, "compression 5"),
+        ({"compression": 5}, "compression: 5"),
         ({"compression": 1, "uncompressed_size": MAX_UNCOMPRESSED_BYTES + 1}, "uncompressed"),
-        ({"num_messages_in_batch": 3}, "cut off"),
+        ({"num_messages_in_batch": 3}, "truncated"),
         ({"num_messages_in_batch": 1}, "after the last message"),
-        ({"num_messages_in_batch": 2**31 - 1}, "cut off"),
+        ({"num_messages_in_batch": 2**31 - 1}, "truncated"),
         ({"encryption_keys": (commands.EncryptionKeys(key="k"),)}, "encrypted"),
         ({"num_chunks_from_msg": 2}, "chunk"),
     ],
@@ -146,7 +146,7 @@ def test_an_entry_that_says_it_has_no_messages_counts_as_one_and_is_not_opened(c
     entry = entry_of(batch_body(num_messages_in_batch=count))
     assert entry.num_messages == 1
     for look in (Entry.messages, Entry.figures, lambda entry: entry.first_properties):
-        with pytest.raises(ProtocolError, match=f"says that it has {count} messages"):
+        with pytest.raises(ProtocolError, match=f"claims {count} messages"):
             look(entry)
 
 
@@ -187,13 +187,13 @@ def test_an_error_holds_nothing_of_the_entry_that_can_not_be_read():
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (b"", "cut off"),
-        (WHOLE[:5], "Metadata of .* bytes"),
+        (b"", "truncated"),
+        (WHOLE[:5], "claims .* bytes of metadata"),
         (WHOLE[:7], "wrong checksum"),
         (WHOLE[:-1], "wrong checksum"),
-        (WHOLE[2:], "Metadata of .* bytes"),
-        (b"\x0e\x02\xff\xff\xff\xff" + WHOLE, "cut off"),
-        (b"\x0e\x02\x00\x00\x00\x01" + WHOLE, "Metadata of .* bytes"),
+        (WHOLE[2:], "claims .* bytes of metadata"),
+        (b"\x0e\x02\xff\xff\xff\xff" + WHOLE, "truncated"),
+        (b"\x0e\x02\x00\x00\x00\x01" + WHOLE, "claims .* bytes of metadata"),
     ],
 )
 def test_an_entry_that_is_damaged_is_refused_and_the_connection_stays_in_step(content, problem):
@@ -213,7 +213,7 @@ def test_an_entry_without_a_checksum_is_read_as_other_clients_read_it():
 def test_metadata_that_is_longer_than_its_entry_is_refused():
     covered = struct.pack(">I", 100) + b"x"
     content = struct.pack(">HI", 0x0E01, entry_checksum(covered, b"")) + covered
-    with pytest.raises(ProtocolError, match="Metadata of 100 bytes"):
+    with pytest.raises(ProtocolError, match="claims 100 bytes of metadata"):
         entry_of(content)
 
 

@@ -52,7 +52,7 @@ def is_text(key: bytes) -> bool:
 
 
 def test_what_can_not_be_a_key_is_refused_by_its_row() -> None:
-    with pytest.raises(InputError, match="'key' holds text that is not UTF-8 in row 1"):
+    with pytest.raises(InputError, match="'key' has text that is not UTF-8 in row 1"):
         text_keys(pa.array([b"\xff", b"\xff"]), pa.array([True, False]))
     with pytest.raises(InputError, match="'__keyIsBinary' is null in row 1, which has a key"):
         text_keys(pa.array([None, b"k"]), pa.array([None, None], pa.bool_()))

@@ -124,7 +124,7 @@ def test_keys_without_a_row_have_no_partition() -> None:
 
 
 def test_the_keyless_partition_has_to_exist() -> None:
-    with pytest.raises(ValueError, match="partition 4 of 4"):
+    with pytest.raises(ValueError, match="Partition 4 is not one of 4"):
         partitions_for_keys(pa.array(["a"]), 4, keyless_partition=4)
 
 

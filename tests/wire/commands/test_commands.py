@@ -65,7 +65,7 @@ def test_a_command_without_a_required_field_is_refused_by_its_name(kind):
         spec.name for spec in dataclasses.fields(kind) if spec.default is dataclasses.MISSING
     ]
     if required:
-        with pytest.raises(ProtocolError, match=f"{kind.__name__} without {required[0]}"):
+        with pytest.raises(ProtocolError, match=f"{kind.__name__} has no {required[0]}"):
             kind.decode(b"")
     else:
         assert kind.decode(b"") == kind()

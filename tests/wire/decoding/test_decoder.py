@@ -68,7 +68,7 @@ def test_what_is_regular_becomes_one_batch_whatever_its_values_look_like(
     def not_in_bulk(*_: object) -> None:
         raise AssertionError("read message by message")
 
-    monkeypatch.setattr("eos.wire.decoding._decoder._decode_odd", not_in_bulk)
+    monkeypatch.setattr("eos.wire.decoding._entry_decoder._decode_in_pieces", not_in_bulk)
     laid = Laid()
     for size in (1, 7, 100):
         messages = [
@@ -95,7 +95,7 @@ def test_one_odd_entry_among_many_is_read_by_itself(monkeypatch: pytest.MonkeyPa
         one_by_one.append(bytes(payload))
         return decode_batch(payload, count)
 
-    monkeypatch.setattr("eos.wire.decoding._decoder.iter_batch", noted)
+    monkeypatch.setattr("eos.wire.decoding._entry_decoder.iter_batch", noted)
     backwards = framed(b"\x40\x05\x18\x02", b"v2") + framed(b"\x28\x07\x18\x00")
     laid = Laid()
     for _ in range(20):
@@ -116,7 +116,7 @@ def framed(metadata: bytes, value: bytes = b"") -> bytes:
 def test_what_is_much_becomes_several_batches_and_a_large_entry_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("eos.wire.decoding._decoder._AT_ONCE_BYTES", 1000)
+    monkeypatch.setattr("eos.wire.decoding._entry_decoder._GROUP_BYTES", 1000)
     sizes = [300, 300, 300, 300, 5000, 300, 990, 10]
     laid = Laid()
     for number, size in enumerate(sizes):
@@ -180,9 +180,9 @@ def test_a_large_entry_is_read_in_pieces_as_message_by_message(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("eos.wire.decoding._pieces.PIECE_BYTES", size)
         patch.setattr("eos.wire.decoding._pieces.PIECE_MESSAGES", most)
-        patch.setattr("eos.wire.decoding._pieces._WORTH_MESSAGES", 2)
-        patch.setattr("eos.wire.decoding._decoder._MUCH_BYTES", 0)
-        patch.setattr("eos.wire.decoding._decoder._KEPT_BYTES", size)
+        patch.setattr("eos.wire.decoding._pieces._MIN_BULK_MESSAGES", 2)
+        patch.setattr("eos.wire.decoding._entry_decoder._MAX_BULK_BYTES", 0)
+        patch.setattr("eos.wire.decoding._entry_decoder._MAX_CACHED_BYTES", size)
         laid = Laid()
         laid.add_batch(sent, compression)
         laid.add_batch([Message(b"last")], Compression.NONE)
@@ -201,7 +201,7 @@ def test_nothing_is_given_of_a_large_entry_whose_last_message_is_malformed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("eos.wire.decoding._pieces.PIECE_MESSAGES", 10)
-    monkeypatch.setattr("eos.wire.decoding._decoder._MANY_MESSAGES", 10)
+    monkeypatch.setattr("eos.wire.decoding._entry_decoder._MAX_BULK_MESSAGES", 10)
     no_base64 = framed(b"\x12\x03abc\x18\x00\x30\x01")
     laid = Laid()
     laid.add_batch([Message(b"before")], Compression.NONE)
@@ -267,8 +267,8 @@ def test_only_the_columns_that_are_asked_for_are_made_in_their_order() -> None:
         ({"encryption_keys": (made.commands.EncryptionKeys(key="k"),)}, "encrypted"),
         ({"num_chunks_from_msg": 3}, "chunk"),
         ({"num_messages_in_batch": 0}, "0 messages"),
-        ({"num_messages_in_batch": 1, "compression": 9}, "compression 9"),
-        ({"num_messages_in_batch": 2}, "cut off"),
+        ({"num_messages_in_batch": 1, "compression": 9}, "compression: 9"),
+        ({"num_messages_in_batch": 2}, "truncated"),
     ],
 )
 def test_an_entry_that_cannot_be_read_is_an_error_behind_those_before_it(
@@ -288,5 +288,5 @@ def test_an_entry_that_cannot_be_read_is_an_error_behind_those_before_it(
 
 @pytest.mark.parametrize("names", [[], ["value", "value"], ["vlaue"]])
 def test_columns_that_are_none_are_refused(names: list[str]) -> None:
-    with pytest.raises(ConfigurationError, match="choose some of value, key"):
+    with pytest.raises(ConfigurationError, match="Choose from value, key"):
         checked_columns(names)

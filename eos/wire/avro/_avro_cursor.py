@@ -1,4 +1,4 @@
-"""Where many data are being read at once: a position in each, all in one buffer."""
+"""Reads many Avro data at once: a position in each of them, in one buffer."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from eos.wire.binary_columns import BinaryColumn, Int64s, Mask
 from eos.wire.byte_rows import Bytes
-from eos.wire.columns import BinaryColumn, Int64s, Mask
 from eos.wire.decoding import WORD_BYTES, Spans, decode_long_varints, words_of
 
-CUT_OFF: Final = "is cut off"
+TRUNCATED: Final = "is truncated"
 TOO_LONG: Final = "has a number of more than 64 bits"
 
 MAX_ITEMS: Final = 1 << 24
@@ -21,34 +21,35 @@ _MAX_VARINT_BYTES: Final = 10
 _ONE: Final = np.uint64(1)
 
 
-class Items:
-    """How many items of lists may still be read, of all rows that are read at once.
+class ItemBudget:
+    """Limits the items of lists, over all rows that are read at once.
 
-    Each takes some 24 bytes until its column is there, and one byte may be one.
+    An item takes some 24 bytes until its column is complete, and may be a single byte of input.
     """
 
     def __init__(self) -> None:
         self._left = MAX_ITEMS
 
     def take(self, count: int) -> bool:
-        """Whether ``count`` more may be."""
+        """Count more items; False if they exceed the limit."""
         self._left -= count
         return self._left >= 0
 
 
 class Cursor:
-    """n rows of one buffer, and how far each was read.
+    """n rows of one buffer, and the read position of each.
 
-    A row that is malformed is failed: it stands at its end, where nothing is left to read, and its
-    first reason is kept. What is read of it is of no use, but never from behind its end's padding.
+    A malformed row fails: it is moved to its end, where nothing is left to read, and keeps its
+    first reason. The values that are read from it are undefined, but reads never go past the
+    padding.
 
     Attributes:
-        buffer: with as many bytes behind the last row as are read at a time.
-        at: the next byte of each row.
-        limit: the byte behind each row.
-        reason: of each row, a number of ``reasons``; 0 for a row that has not failed.
-        reasons: text -> number; that of other cursors on the buffer too.
-        items: of all cursors on the buffer.
+        buffer: has padding for reads past the end of the last row.
+        at: the position of each row's next byte.
+        limit: the end of each row.
+        reason: the number in ``reasons`` for each row; 0 if it has not failed.
+        reasons: text -> number; shared by all cursors on the buffer.
+        items: shared by all cursors on the buffer.
     """
 
     def __init__(
@@ -57,19 +58,19 @@ class Cursor:
         at: Int64s,
         limit: Int64s,
         reasons: dict[str, int],
-        items: Items | None = None,
+        items: ItemBudget | None = None,
     ) -> None:
         self.buffer = buffer
         self.at = at
         self.limit = limit
         self.reasons = reasons
-        self.items = items or Items()
+        self.items = items or ItemBudget()
         self.reason: npt.NDArray[np.int32] = np.zeros(len(at), np.int32)
         self._words = words_of(buffer)
 
     @classmethod
     def over(cls, column: BinaryColumn) -> Cursor:
-        """At the beginning of each row of ``column``."""
+        """Return a cursor at the start of each row of ``column``."""
         data = np.frombuffer(column.data, np.uint8)
         buffer = np.concatenate([data, np.zeros(_PADDING_BYTES, np.uint8)])
         return cls(buffer, column.offsets[:-1], column.offsets[1:], {})
@@ -78,30 +79,30 @@ class Cursor:
         return len(self.at)
 
     def within(self, rows: Int64s, at: Int64s) -> Cursor:
-        """Another cursor, on the rows ``rows`` of this one, from ``at`` on."""
+        """Return another cursor on the rows ``rows`` of this one, from ``at`` on."""
         return Cursor(self.buffer, at, self.limit[rows], self.reasons, self.items)
 
-    def fail(self, bad: Mask, path: str, what: str) -> None:
-        """The rows ``bad`` are malformed: the field at ``path`` is ``what``."""
+    def fail(self, bad: Mask, path: str, problem: str) -> None:
+        """Mark the rows ``bad`` as malformed because of the field at ``path``."""
         if not bad.any():
             return
         named = f"The field {path.lstrip('.')!r}" if path else "The value"
-        number = self.reasons.setdefault(f"{named} {what}.", len(self.reasons) + 1)
+        number = self.reasons.setdefault(f"{named} {problem}.", len(self.reasons) + 1)
         self.reason[bad & (self.reason == 0)] = number
         self.at = np.where(bad, self.limit, self.at)
 
     def fail_with(self, inner: Cursor, rows: Int64s) -> None:
-        """What has failed in ``inner`` fails here; ``rows``: the row of each one there."""
+        """Copy the failures of ``inner``, whose rows have the numbers ``rows`` here."""
         bad = np.flatnonzero(inner.reason)
         if len(bad):
-            fresh = bad[self.reason[rows[bad]] == 0][::-1]  # of several the first one stays
+            fresh = bad[self.reason[rows[bad]] == 0][::-1]  # reversed: the first reason is kept
             self.reason[rows[fresh]] = inner.reason[fresh]
             self.at = np.where(self.reason > 0, self.limit, self.at)
 
     def long(self, path: str, where: Mask | None) -> Int64s:
-        """The next long of the rows ``where`` (None: of all)."""
+        """Read a long of the rows ``where`` (None: of all)."""
         first = self.buffer[self.at]
-        if first.max(initial=0) < 0x80:  # one byte each, as most often
+        if first.max(initial=0) < 0x80:  # one byte each, the usual case
             zigzag = first.astype(np.uint64)
             ends = self.at + 1
             bad = ends > self.limit
@@ -119,8 +120,8 @@ class Cursor:
         return values
 
     def take(self, sizes: Int64s | int, path: str, where: Mask | None) -> Spans:
-        """The next ``sizes`` bytes of the rows ``where`` (None: of all); size -1 in others, and
-        where a row has not so many."""
+        """Read ``sizes`` bytes of the rows ``where`` (None: of all). The size is -1 for other rows,
+        and for rows with fewer bytes."""
         at, left = self.at, self.limit - self.at
         bad = (sizes > left) | (np.asarray(sizes) < 0)
         spans = Spans(at, np.where(bad, -1, sizes))
@@ -134,4 +135,4 @@ class Cursor:
             bad = bad & where
             ends = np.where(where, ends, self.at)
         self.at = ends
-        self.fail(bad, path, CUT_OFF)
+        self.fail(bad, path, TRUNCATED)

@@ -1,4 +1,4 @@
-"""The rows of one writing task, as Arrow columns, before anything is encoded."""
+"""The rows of a writing task as Arrow columns, before they are encoded."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from eos.errors import InputError
-from eos.wire.columns import (
+from eos.wire.binary_columns import (
     BINARY_TYPES,
     STRING_TYPES,
     Int64s,
@@ -20,8 +20,8 @@ from eos.wire.columns import (
 )
 from eos.wire.from_python import PROPERTIES, bytes_column, maps_column, numbers_column
 
-# Upper bounds of what SingleMessageMetadata takes besides the columns' own bytes: the batch's size
-# field and payload_size; then each field's tag and length (a length takes at most 5 bytes).
+# Upper bounds of SingleMessageMetadata without the columns' bytes: the batch's size field and
+# payload_size; then each field's tag and length (a length takes at most 5 bytes).
 _MESSAGE_BOUND = 4 + 6
 _KEY_BOUND = 6 + 2 + 4  # and its base64 flag and padding
 _EVENT_TIME_BOUND = 11
@@ -31,10 +31,10 @@ _NULL_VALUE_BOUND = 2
 
 
 class Message(NamedTuple):
-    """One message as Python objects, for the few that are not columns.
+    """One message as Python objects.
 
-    ``value``: None is a tombstone: a compacted topic drops the key. ``key``: text, or bytes, which
-    readers see in base64 then, as with the Java client's keyBytes.
+    ``value``: None is a tombstone, with which a compacted topic drops the key. ``key``: text, or
+    bytes, which are written in base64 like the Java client's keyBytes.
     """
 
     value: bytes | None
@@ -46,14 +46,15 @@ class Message(NamedTuple):
 
 @dataclass(frozen=True)
 class Rows:
-    """Columns of equal length; a null in an optional one means that the message does not have it.
+    """Columns of equal length; a null in an optional column means that the message has no such
+    field.
 
     Columns:
-        value: binary or string, 32 or 64 bit offsets; a null is a tombstone where ``tombstones``
-            allows it, and can't be written otherwise.
-        key: string, or binary (written in base64, as with the Java client's keyBytes).
-        key_is_base64: boolean without nulls, beside text keys: those that are base64 of bytes, as
-            ``text_keys`` makes them where a column has keys of both kinds.
+        value: binary or string, 32 or 64 bit offsets; a null is a tombstone, which requires
+            ``tombstones``.
+        key: string, or binary (written in base64 like the Java client's keyBytes).
+        key_is_base64: boolean without nulls, for string keys: which of them are base64 of bytes;
+            see ``text_keys``.
         event_time_ms: int64, milliseconds since 1970, not negative.
         properties: map of string to string.
         ordering_key: binary.
@@ -92,7 +93,7 @@ class Rows:
         for name, column in self._columns().items():
             if len(column) != len(self.value):
                 raise InputError(
-                    f"column {name!r} has {len(column)} rows, 'value' has {len(self.value)}."
+                    f"Column {name!r} has {len(column)} rows, 'value' has {len(self.value)}."
                 )
 
     def __len__(self) -> int:
@@ -110,23 +111,22 @@ class Rows:
         return {name: column for name, column in columns.items() if column is not None}
 
     def slice(self, start: int, stop: int) -> Rows:
-        """The rows ``start`` to ``stop`` (not included); nothing is copied."""
+        """Return the rows ``start`` to ``stop`` (not included), without a copy."""
         columns = self._columns().items()
         return replace(
             self, **{name: column.slice(start, stop - start) for name, column in columns}
         )
 
     def take(self, indices: Int64s) -> Rows:
-        """The rows at ``indices``, in that order (a copy)."""
+        """Return a copy of the rows at ``indices``, in that order."""
         chosen = array_of(indices)
         return replace(
             self, **{name: column.take(chosen) for name, column in self._columns().items()}
         )
 
     def size_bounds(self) -> Int64s:
-        """n + 1 running sums: rows i to j take at most ``bounds[j] - bounds[i]`` bytes in a batch.
-
-        Never too small; too large by the metadata's fields that turn out short.
+        """Return n + 1 running sums: rows i to j take at most ``bounds[j] - bounds[i]`` bytes in a
+        batch, and less if fields of the metadata are short.
         """
         bounds: Int64s = np.arange(len(self) + 1) * _MESSAGE_BOUND
         bounds += _extents(self.value)
@@ -147,7 +147,7 @@ class Rows:
 
 def _check_type(name: str, column: pa.Array, right: bool, wanted: str) -> None:
     if not right:
-        raise InputError(f"column {name!r} is of type {column.type}; wanted: {wanted}.")
+        raise InputError(f"Column {name!r} must be {wanted}, not {column.type}.")
 
 
 def _extents(column: pa.Array) -> Int64s:
@@ -164,7 +164,7 @@ def _map_extents(maps: pa.MapArray) -> Int64s:
 
 
 def map_offsets(maps: pa.MapArray) -> Int64s:
-    """Where each map's entries begin and end in ``maps.keys`` and ``maps.items`` (n + 1)."""
+    """Return the n + 1 offsets of the maps' entries in ``maps.keys`` and ``maps.items``."""
     if len(maps) == 0:
         return np.zeros(1, np.int64)
     offsets: Int64s = numbers_of(maps.offsets, np.int32).astype(np.int64)
@@ -172,21 +172,21 @@ def map_offsets(maps: pa.MapArray) -> Int64s:
 
 
 def rows_from_messages(messages: Sequence[Message]) -> Rows:
-    """Columns made of Python objects; a column that no message uses is left out.
+    """Return columns of Python objects, without columns that no message uses.
 
     Raises:
         InputError: an object has the wrong type, or keys of type str and bytes are mixed.
     """
     for message in messages:
-        # Arrow would take text for its UTF-8 bytes: whether that is meant is the caller's to say.
+        # Arrow would accept text as UTF-8; the caller must choose the encoding.
         if not isinstance(message.value, bytes | bytearray | memoryview | None):
             raise InputError(
-                f"a message's value is of type {type(message.value).__name__}: it must be bytes.",
+                f"A message's value must be bytes, not {type(message.value).__name__}.",
                 hint='Encode it, for example text.encode("utf-8").',
             )
     keys = [message.key for message in messages]
     if any(isinstance(key, str) for key in keys) and any(isinstance(key, bytes) for key in keys):
-        raise InputError("the keys of messages that are sent together are all str or all bytes.")
+        raise InputError("Keys of messages that are sent together must be all str or all bytes.")
     key_type = pa.binary() if any(isinstance(key, bytes) for key in keys) else pa.string()
     return Rows(
         value=_column("value", [message.value for message in messages], pa.binary()),
@@ -204,8 +204,8 @@ def _column(name: str, items: list[Any], kind: pa.DataType) -> pa.Array:
             return maps_column(items)
         return numbers_column(items) if kind == pa.int64() else bytes_column(items, kind)
     except (AttributeError, TypeError, ValueError, OverflowError):
-        # The error's text would show the data, and is not chained for the same reason.
-        raise InputError(f"a message's {name} can't be written as {kind}.") from None
+        # Not chained, because the error's message would show the data.
+        raise InputError(f"A message's {name} can't be written as {kind}.") from None
 
 
 def _optional(name: str, items: list[Any], kind: pa.DataType) -> pa.Array | None:

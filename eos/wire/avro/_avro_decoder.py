@@ -1,8 +1,8 @@
-"""Avro data as columns: each field is read of all rows at once.
+"""Decodes Avro data to columns: each field is read for all rows at once.
 
-Source: the Avro 1.12 specification, "Binary encoding". What ``fastavro`` reads of the same data
-(tested); where it takes what the specification does not allow (a boolean of 7, an ``int`` of 40
-bits, a number of eleven bytes, bytes behind the datum), the row is malformed.
+Source: the Avro 1.12 specification, "Binary encoding". The results are those of ``fastavro``
+(tested), except that rows are malformed for data that it accepts against the specification: a
+boolean of 7, an ``int`` of 40 bits, a number of eleven bytes, bytes after the datum.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ import numpy as np
 import pyarrow as pa
 
 from eos.wire.avro._arrow_types import arrow_type
-from eos.wire.avro._cursor import Cursor
+from eos.wire.avro._avro_cursor import Cursor
 from eos.wire.avro._resolution import resolve
 from eos.wire.avro._types import AvroType
-from eos.wire.columns import BinaryColumn, valid_rows
+from eos.wire.binary_columns import BinaryColumn, valid_rows
 from eos.wire.row_failures import RowFailures
 
-_CHUNK_ROWS = 1 << 14  # each may have 16 KiB of defaults that were not written
-_CHUNK_BYTES = 4 << 20  # the items of lists take a hundred times their bytes while they are read
+_CHUNK_ROWS = 1 << 14  # each may get 16 KiB of default values
+_CHUNK_BYTES = 4 << 20  # items of lists take a hundred times their size while they are read
 
 
 class AvroDecoder:
-    """Reads what was written by one schema as another one.
+    """Reads data of one schema (``writer``) as another one (``reader``).
 
     Attributes:
-        type: of the column that is read.
+        type: of the resulting column.
 
     Raises:
-        IncompatibleSchema: it can't be; the field is named.
+        IncompatibleSchema: the schemas don't match; the error names the field.
     """
 
     def __init__(self, writer: AvroType, reader: AvroType) -> None:
@@ -36,9 +36,9 @@ class AvroDecoder:
         self._node = resolve(writer, reader)
 
     def decode(self, values: pa.Array) -> tuple[pa.Array, RowFailures]:
-        """``values``, binary, each one datum: a column, and the rows that are malformed.
+        """Decode binary ``values``, one datum each, to a column, and return the malformed rows.
 
-        A row is null where it is null in ``values``, and where it is malformed.
+        Null and malformed values are null in the column.
         """
         rows = max(1, len(values) * _CHUNK_BYTES // max(1, values.nbytes))
         rows = min(rows, _CHUNK_ROWS)

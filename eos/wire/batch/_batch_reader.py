@@ -1,7 +1,4 @@
-"""Reads a batch payload, one message at a time, and trusts none of it.
-
-Not on the way of any write: readers, tests and tools read with it what ``batch`` wrote.
-"""
+"""Reads a batch payload one message at a time, and validates everything: any producer wrote it."""
 
 from __future__ import annotations
 
@@ -19,11 +16,11 @@ _SIZE_FIELD: Final = 3
 _MAX_VARINT_BYTES: Final = 10
 
 MIN_MESSAGE_BYTES: Final = 4
-"""Each begins with the size of its metadata."""
+"""A message has at least the size of its metadata."""
 
-_MAX_HEAD_BYTES: Final = 5 * 1024 * 1024
-"""Of one message's metadata: a broker's limit for a whole message. Each of its properties becomes
-objects of thirty times its bytes, and in a compressed batch all of it may take a few KB."""
+_MAX_METADATA_BYTES: Final = 5 * 1024 * 1024
+"""The limit for one message's metadata: the broker's default for a whole message. Properties become
+objects of thirty times their size, and may take only a few KB in a compressed batch."""
 
 _WIRE_TYPES: Final = {
     1: _BYTES,  # properties
@@ -36,16 +33,16 @@ _WIRE_TYPES: Final = {
     8: _VARINT,  # sequence_id
     9: _VARINT,  # null_value
 }
-"""SingleMessageMetadata's fields that are understood; others are skipped, as protobuf asks."""
+"""The known fields of SingleMessageMetadata; others are skipped, as protobuf requires."""
 
 
 @dataclass(frozen=True)
 class DecodedMessage:
-    """One message of a batch. ``key`` is bytes when the writer sent it in base64; or when it is
-    text that is not UTF-8, which ``has_odd_text`` says.
+    """One message of a batch.
 
-    ``properties`` are in the order of the wire, where a key may stand twice. Of one that is
-    compacted out only the place in the batch is left.
+    ``key`` is bytes if the writer sent it in base64, or if it is text that is not UTF-8 (then
+    ``has_odd_text`` is set). ``properties`` are in the order on the wire, possibly with duplicate
+    keys. A compaction leaves only the position of a removed message.
     """
 
     value: bytes | None
@@ -59,26 +56,26 @@ class DecodedMessage:
 
     @property
     def key_is_binary(self) -> bool | None:
-        """Whether the key is bytes, not text; None without a key."""
+        """Whether the key was sent as bytes; None without a key."""
         if self.key is None:
             return None
         return isinstance(self.key, bytes) and not self.has_odd_text
 
 
 def decode_batch(payload: bytes | memoryview, num_messages: int) -> list[DecodedMessage]:
-    """The ``num_messages`` messages of an uncompressed batch payload.
+    """Return the ``num_messages`` messages of an uncompressed batch payload.
 
     Raises:
-        ProtocolError: anything is malformed, cut off or left over.
+        ProtocolError: the payload is malformed or truncated, or has extra bytes.
     """
     return list(iter_batch(payload, num_messages))
 
 
 def iter_batch(payload: bytes | memoryview, num_messages: int) -> Iterator[DecodedMessage]:
-    """The same, one after the other.
+    """Yield the ``num_messages`` messages of an uncompressed batch payload.
 
     Raises:
-        ProtocolError: anything is malformed, cut off or left over; messages before it were given.
+        ProtocolError: as ``decode_batch``, after yielding the messages before the error.
     """
     check_count(num_messages, len(payload))
     position = 0
@@ -89,69 +86,69 @@ def iter_batch(payload: bytes | memoryview, num_messages: int) -> Iterator[Decod
 
 
 def check_count(num_messages: int, payload_bytes: int) -> None:
-    """Check that so many messages can be in an uncompressed payload, before any is looked for.
+    """Check that an uncompressed payload is long enough for so many messages.
 
     Raises:
-        ProtocolError: they can't be.
+        ProtocolError: it is too short.
     """
     if num_messages * MIN_MESSAGE_BYTES > payload_bytes:
         raise ProtocolError(
-            f"batch: cut off, {num_messages} messages can't be in {payload_bytes} bytes."
+            f"batch: truncated, {payload_bytes} bytes can't contain {num_messages} messages."
         )
 
 
 def check_end(position: int, payload_bytes: int) -> None:
-    """Check that the last message ended where the payload does.
+    """Check that the last message ends at the end of the payload.
 
     Raises:
-        ProtocolError: it did not.
+        ProtocolError: it does not.
     """
     if position != payload_bytes:
         raise ProtocolError(f"batch: {payload_bytes - position} bytes after the last message.")
 
 
 def decode_first(payload: bytes) -> DecodedMessage:
-    """The first message of an uncompressed batch payload; the rest is not looked at.
+    """Return the first message of an uncompressed batch payload, without reading the rest.
 
     Raises:
-        ProtocolError: it is malformed or cut off.
+        ProtocolError: the message is malformed or truncated.
     """
     return _decode_message(payload, 0)[0]
 
 
 def message_end(payload: bytes | memoryview, position: int) -> int:
-    """Where the message at ``position`` ends, of which nothing else is kept.
+    """Return the end of the message at ``position``.
 
     Raises:
-        ProtocolError: it is malformed or cut off.
+        ProtocolError: the message is malformed or truncated.
     """
-    metadata, position = _take_head(payload, position)
+    metadata, position = _take_metadata(payload, position)
     sizes = [content for number, content in _fields(metadata, _WIRE_TYPES) if number == _SIZE_FIELD]
     size = _checked_size(sizes[-1] if sizes else None)
     if size > len(payload) - position:
-        raise _cut_off(size, len(payload) - position)
+        raise _truncated(size, len(payload) - position)
     return position + size
 
 
-def _take_head(data: bytes | memoryview, position: int) -> tuple[bytes, int]:
-    """The metadata of the message at ``position``, and where its value begins."""
+def _take_metadata(data: bytes | memoryview, position: int) -> tuple[bytes, int]:
+    """Return the metadata of the message at ``position``, and the start of its value."""
     size = int.from_bytes(_take(data, position, 4), "big")
     metadata = _take(data, position + 4, size)
-    if size > _MAX_HEAD_BYTES:
+    if size > _MAX_METADATA_BYTES:
         raise ProtocolError(f"batch: a message has {size} bytes of metadata.")
     return metadata, position + 4 + size
 
 
 def _checked_size(size: int | bytes | None) -> int:
-    """What a message's metadata says of its value's size."""
-    if not isinstance(size, int) or size > 2**31 - 1:  # an int32; negative ones come as huge ones
+    """Return the size of a value from its metadata."""
+    if not isinstance(size, int) or size > 2**31 - 1:  # an int32; negative ones are huge varints
         raise ProtocolError("batch: a message's payload_size is missing or negative.")
     return size
 
 
 def _decode_message(data: bytes | memoryview, position: int) -> tuple[DecodedMessage, int]:
-    """The message at ``position``, and where it ends."""
-    metadata, position = _take_head(data, position)
+    """Return the message at ``position``, and its end."""
+    metadata, position = _take_metadata(data, position)
     properties: list[tuple[str, str]] = []
     blobs: dict[int, bytes] = {}
     numbers: dict[int, int] = {}
@@ -184,12 +181,12 @@ def _decode_key(text: bytes | None, *, is_base64: bool) -> str | bytes | None:
 
 
 def decode_key(text: bytes, *, is_base64: bool) -> str | bytes:
-    """A key from its text on the wire: bytes when the writer sent it in base64.
+    """Return a key from its form on the wire: bytes if the writer sent it in base64.
 
-    Some clients take any bytes for text; then it is bytes as well.
+    Some clients send any bytes as text; then it is bytes, too.
 
     Raises:
-        ProtocolError: it is not base64.
+        ProtocolError: the key is not base64.
     """
     if not is_base64:
         try:
@@ -209,7 +206,7 @@ def _decode_property(data: bytes) -> tuple[str, str]:
         if isinstance(content, bytes)
     }
     if parts.keys() != {1, 2}:
-        raise ProtocolError("batch: a property without a key or a value.")
+        raise ProtocolError("batch: a property has no key or no value.")
     return parts[1], parts[2]
 
 
@@ -217,11 +214,11 @@ def _decode_text(data: bytes) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise ProtocolError("batch: text that is not UTF-8.") from None
+        raise ProtocolError("batch: text is not UTF-8.") from None
 
 
 def _fields(data: bytes, wire_types: dict[int, int]) -> Iterator[tuple[int, int | bytes]]:
-    """The known fields of a protobuf message; the others are checked for their length only."""
+    """Yield the known fields of a protobuf message; of others only the length is checked."""
     position = 0
     while position < len(data):
         tag, position = _decode_varint(data, position)
@@ -257,16 +254,16 @@ def _decode_varint(data: bytes, position: int) -> tuple[int, int]:
                 break
             return value, position
     if shift < 7 * _MAX_VARINT_BYTES:
-        raise _cut_off(1, 0)
-    raise ProtocolError("batch: a varint of more than 64 bits.")
+        raise _truncated(1, 0)
+    raise ProtocolError("batch: a varint has more than 64 bits.")
 
 
 def _take(data: bytes | memoryview, position: int, size: int) -> bytes:
     part = bytes(data[position : position + size])
     if len(part) != size:
-        raise _cut_off(size, len(part))
+        raise _truncated(size, len(part))
     return part
 
 
-def _cut_off(wanted: int, left: int) -> ProtocolError:
-    return ProtocolError(f"batch: cut off, {wanted} bytes wanted, {left} left.")
+def _truncated(wanted: int, left: int) -> ProtocolError:
+    return ProtocolError(f"batch: truncated, {wanted} bytes expected, {left} left.")

@@ -1,4 +1,4 @@
-"""Can these rows be written as they are? Found out before anything is sent."""
+"""Checks that rows can be written, before anything is sent."""
 
 from __future__ import annotations
 
@@ -7,21 +7,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eos.errors import InputError, MessageTooLarge
+from eos.wire.batch._batch_rows import Rows, map_offsets
 from eos.wire.batch._metadata import message_sizes
-from eos.wire.batch._rows import Rows, map_offsets
-from eos.wire.columns import STRING_TYPES, TRUE, ZERO, Int64s
+from eos.wire.binary_columns import STRING_TYPES, TRUE, ZERO, Int64s
 
 
 def check_rows(rows: Rows, max_message_bytes: int) -> None:
-    """Raise when a row can't be written. Rows are named by their number in ``rows``, from 0 on.
+    """Raise if a row can't be written. Errors have its number in ``rows``, from 0.
 
-    ``max_message_bytes`` limits a message's share of a batch payload: its value, key, properties
-    and metadata. Leave room in it for what a frame has besides (the broker allows 10 KiB).
+    ``max_message_bytes`` limits a message's part of a batch payload: its value, key, properties and
+    metadata. It must leave room for the rest of a frame (the broker allows 10 KiB).
 
     Raises:
-        InputError: a value is null and no tombstone is wanted; a tombstone has no key; a property's
-            value is null; an event time is negative; text
-            is not UTF-8.
+        InputError: a value is null and tombstones are not enabled; a tombstone has no key; a
+            property's value is null; an event time is negative; text is not UTF-8.
         MessageTooLarge: a message is larger than ``max_message_bytes``.
     """
     check_values(rows)
@@ -31,9 +30,9 @@ def check_rows(rows: Rows, max_message_bytes: int) -> None:
     times = rows.event_time_ms
     if times is not None and (row := first_true(pc.less(times, ZERO))) >= 0:
         raise InputError(
-            f"column 'event_time' is negative in row {row}.",
+            f"Column 'event_time' is negative in row {row}.",
             hint="Pulsar has no times before 1970: leave the event time of such rows null, and put "
-            "the moment into the value or a property.",
+            "it into the value or a property.",
         )
     if rows.properties is not None:
         _check_properties(rows.properties)
@@ -41,13 +40,13 @@ def check_rows(rows: Rows, max_message_bytes: int) -> None:
 
 
 def check_values(rows: Rows) -> None:
-    """Raise ``InputError`` when a value is null, and nobody has said that it is a tombstone."""
+    """Raise ``InputError`` if a value is null and is not a valid tombstone."""
     if not rows.value.null_count:
         return
     if not rows.tombstones:
         raise InputError(
-            f"column 'value' is null in row {first_true(rows.value.is_null())}.",
-            hint="Filter such rows out, put an empty value there, or write them as tombstones: "
+            f"Column 'value' is null in row {first_true(rows.value.is_null())}.",
+            hint="Filter such rows out, use an empty value, or write them as tombstones: "
             'null_values="tombstone".',
         )
     if rows.keyless_tombstones:
@@ -57,7 +56,7 @@ def check_values(rows: Rows) -> None:
         keyless = pc.and_(keyless, rows.key.is_null())
     if (row := first_true(keyless)) >= 0:
         raise InputError(
-            f"column 'value' is null in row {row}, which has no key.",
+            f"Column 'value' is null in row {row}, which has no key.",
             hint="A tombstone deletes a key: set the key, or filter such rows out.",
         )
 
@@ -68,15 +67,15 @@ def _check_properties(maps: pa.MapArray) -> None:
     keys = maps.keys.slice(first, last - first)
     items = maps.items.slice(first, last - first)
     if items.null_count:
-        # What a null map's extent holds is not written, so it does not matter there. Keys can't
-        # be null: Arrow refuses such a map.
+        # The entries of a null map are not written, so they may be null. Keys can't be null: Arrow
+        # rejects such a map.
         written = np.repeat(maps.is_valid().to_numpy(zero_copy_only=False), np.diff(offsets))
         entry = first_true(pc.and_(items.is_null(), pa.array(written)))
         if entry >= 0:
             row = _row_of(entry, offsets)
             raise InputError(
-                f"column 'properties' has a value that is null in row {row}.",
-                hint="Leave the key out (map_filter), or put an empty text there.",
+                f"Column 'properties' has a null value in row {row}.",
+                hint="Omit the key (map_filter), or use an empty string.",
             )
     for column in (keys, items):
         if (entry := first_not_utf8(column)) >= 0:
@@ -84,15 +83,15 @@ def _check_properties(maps: pa.MapArray) -> None:
 
 
 def _row_of(entry: int, offsets: Int64s) -> int:
-    """The row whose map holds the entry of this number, counted from the first map's first."""
+    """Return the row whose map contains an entry, numbered from the first map's first entry."""
     return int(np.searchsorted(offsets, offsets[0] + entry, side="right")) - 1
 
 
 def first_not_utf8(text: pa.Array) -> int:
-    """The position of the first row that is not UTF-8, or -1."""
+    """Return the position of the first row that is not UTF-8, or -1."""
     if _is_utf8(text):
         return -1
-    start, stop = 0, len(text)  # the first one is in between
+    start, stop = 0, len(text)  # it is between them
     while stop - start > 1:
         middle = (start + stop) // 2
         if _is_utf8(text.slice(start, middle - start)):
@@ -105,34 +104,34 @@ def first_not_utf8(text: pa.Array) -> int:
 def _is_utf8(text: pa.Array) -> bool:
     try:
         text.validate(full=True)
-    except pa.ArrowInvalid:  # its text would show the data
+    except pa.ArrowInvalid:  # its message would show the data
         return False
     return True
 
 
 def not_utf8(name: str, row: int) -> InputError:
-    """The error that names a column, and the first row of it that is not."""
+    """Return the error for a column whose ``row`` is not UTF-8."""
     return InputError(
-        f"column {name!r} holds text that is not UTF-8 in row {row}.",
-        hint="Such text comes from casting binary to string; clean it, or use binary.",
+        f"Column {name!r} has text that is not UTF-8 in row {row}.",
+        hint="Casting binary to string produces such text. Clean it, or use binary.",
     )
 
 
 def _check_sizes(rows: Rows, max_message_bytes: int) -> None:
-    # Bounds cost little and clear nearly every row; only what they leave is measured exactly.
+    # Upper bounds are cheap, and usually suffice; only rows above the limit are measured exactly.
     suspects = np.flatnonzero(np.diff(rows.size_bounds()) > max_message_bytes)
     if not len(suspects):
         return
     sizes = message_sizes(rows.take(suspects))
     if (worst := int(np.argmax(sizes > max_message_bytes))) or sizes[0] > max_message_bytes:
         raise MessageTooLarge(
-            f"row {suspects[worst]} takes {sizes[worst]} bytes; the limit is {max_message_bytes}.",
-            hint="Raise maxMessageSize on brokers and bookies, or write smaller messages: in a "
-            "transaction they can't be sent in chunks. What counts is the size before compression.",
+            f"Row {suspects[worst]} takes {sizes[worst]} bytes; the limit is {max_message_bytes}.",
+            hint="Raise maxMessageSize on brokers and bookies, or write smaller messages: "
+            "transactions do not support chunks. The limit applies before compression.",
         )
 
 
 def first_true(flags: pa.BooleanArray) -> int:
-    """The position of the first true one, or -1; a null is none."""
+    """Return the position of the first true flag, or -1; nulls are not true."""
     position: int = pc.index(flags, TRUE).as_py()
     return position

@@ -1,4 +1,4 @@
-"""Batch payloads: rows cut into batches, and each batch's bytes, without a loop over rows."""
+"""Splits rows into batches and encodes their payloads, without a loop over rows."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Final
 
 import numpy as np
 
-from eos.wire.batch._checks import check_values
+from eos.wire.batch._batch_rows import Rows
 from eos.wire.batch._compression import Auto, Compression, compress
-from eos.wire.batch._grouping import StickyKey, grouped_by_key
+from eos.wire.batch._message_keys import StickyKey, grouped_by_key
 from eos.wire.batch._metadata import EncodedRows, encode_rows
-from eos.wire.batch._rows import Rows
+from eos.wire.batch._row_checks import check_values
+from eos.wire.binary_columns import BinaryColumn, Int64s, joined
 from eos.wire.checksum import entry_checksum
-from eos.wire.columns import BinaryColumn, Int64s, joined
 
 DEFAULT_MAX_BATCH_BYTES: Final = 1 << 20
 DEFAULT_MAX_BATCH_MESSAGES: Final = 1 << 16
 
-# Metadata is made for a chunk of rows that holds several batches: small enough to stay in the
-# cache and far from Arrow's 2 GiB, large enough that the calls' own cost disappears.
+# Metadata is encoded for chunks of several batches: small enough for the processor's cache and
+# Arrow's limit of 2 GiB, large enough that the overhead of calls is negligible.
 _CHUNK_BATCHES: Final = 8
 _CHUNK_BYTES_MIN: Final = 8 << 20
 _CHUNK_BYTES_MAX: Final = 64 << 20
@@ -33,14 +33,14 @@ class EncodedBatch:
     """One entry for the broker.
 
     Attributes:
-        payload: the batch payload, compressed or a view of an Arrow buffer that holds nothing else,
-            or other small batches.
-        num_messages: how many messages it holds.
+        payload: the batch payload, compressed, or a view of an Arrow buffer that contains only it,
+            or it and other small batches.
+        num_messages: the number of messages.
         uncompressed_bytes: the payload's length before compression.
         compression: of the payload.
-        value_and_key_bytes: the sum of the values' and keys' lengths, as readers get them.
-        checksum: crc32c of the values one after the other, then the keys.
-        sticky: what all its messages have for a key, when it was made ``by_key``.
+        value_and_key_bytes: the sum of the lengths of values and keys, as readers get them.
+        checksum: crc32c of the concatenated values, then the keys.
+        sticky: the key of all its messages, if batches are split ``by_key``.
     """
 
     payload: memoryview
@@ -61,22 +61,22 @@ def encode_batches(
     edges: Sequence[int] = (),
     by_key: bool = False,
 ) -> Iterator[EncodedBatch]:
-    """Cut ``rows`` into batches, in order, and encode them one by one as they are asked for.
+    """Split ``rows`` into batches, in order, and encode them lazily, one by one.
 
-    A batch takes rows until one of the limits (or 64 MiB) is reached, before compression. Only a
-    message that is larger than ``max_batch_bytes`` all by itself exceeds it, and stands alone;
-    ``check_rows`` finds the ones that the broker would not take.
+    A batch is filled until one of the limits (or 64 MiB) is reached, before compression. Only a
+    single message that is larger than ``max_batch_bytes`` exceeds it, in its own batch;
+    ``check_rows`` finds messages that the broker would reject.
 
     Args:
-        edges: row numbers, in order, at which a batch has to begin; not with ``by_key``.
-        by_key: no batch holds messages of different keys. Rows keep their order within a key, and
-            keys that of their first rows.
+        edges: row numbers, in order, at which a new batch must begin; not with ``by_key``.
+        by_key: batches contain messages of one key only. Rows keep their order within a key; keys
+            are in the order of their first rows.
 
     Raises:
-        InputError: a value is null and no tombstone is wanted (nothing has been yielded by then).
+        InputError: a value is null and tombstones are not enabled (nothing has been yielded).
     """
     if max_batch_bytes < 1 or max_batch_messages < 1:
-        raise ValueError("a batch needs room for a message.")
+        raise ValueError("A batch must have room for a message.")
     check_values(rows)
     limit = min(max_batch_bytes, _CHUNK_BYTES_MAX)
     chunk_bytes = min(max(_CHUNK_BATCHES * limit, _CHUNK_BYTES_MIN), _CHUNK_BYTES_MAX)
@@ -91,7 +91,7 @@ def encode_batches(
         encoded = encode_rows(rows.slice(start, stop))
         cuts = _cut(encoded.ends, limit, max_batch_messages, begins - start)
         if stop < len(rows) and len(cuts) > 2:
-            cuts.pop()  # the last batch may not be full: its rows go with the next chunk
+            cuts.pop()  # the last batch may not be full: its rows are part of the next chunk
         payloads = _Payloads(encoded, cuts)
         for first, last in pairwise(cuts):
             sticky = StickyKey.of(rows, start + first) if by_key else None
@@ -100,14 +100,14 @@ def encode_batches(
 
 
 def _last_within(ends: Int64s, start: int, limit: int) -> int:
-    """The largest row number ``stop`` such that rows ``start`` to ``stop`` fit in ``limit``."""
+    """Return the largest ``stop`` such that rows ``start`` to ``stop`` fit in ``limit``."""
     return int(np.searchsorted(ends, ends[start] + limit, side="right")) - 1
 
 
 def _cut(ends: Int64s, max_bytes: int, max_messages: int, edges: Int64s) -> list[int]:
-    """The row numbers at which batches begin, and the end of the last one.
+    """Return the row numbers at which batches begin, and the end of the last one.
 
-    ``edges``: row numbers, in order, at which one has to begin; those outside do not matter.
+    ``edges``: row numbers, in order, at which a batch must begin; others are ignored.
     """
     cuts = [0]
     while cuts[-1] < len(ends) - 1:
@@ -120,11 +120,11 @@ def _cut(ends: Int64s, max_bytes: int, max_messages: int, edges: Int64s) -> list
 
 
 class _Payloads:
-    """The bytes of a chunk's batches.
+    """The payloads of a chunk's batches.
 
-    Large ones are joined one by one: each then is a buffer that holds nothing else, and goes when
-    it is acknowledged. For small ones the call would cost more than the bytes: all are joined at
-    once, and cut out of what comes.
+    Large batches are joined one by one: each is its own buffer, which is freed when the batch is
+    acknowledged. For small batches the calls would cost more than the copying: all are joined at
+    once, and their payloads are views.
     """
 
     def __init__(self, encoded: EncodedRows, cuts: Sequence[int]) -> None:
@@ -133,7 +133,7 @@ class _Payloads:
         self._joined = _joined(encoded, 0, cuts[-1]) if are_small else None
 
     def between(self, start: int, stop: int) -> memoryview:
-        """Of the batch of these rows."""
+        """Return the payload of the batch of these rows."""
         if self._joined is None:
             return _joined(self.encoded, start, stop)
         ends = self.encoded.ends
@@ -144,7 +144,7 @@ def _joined(encoded: EncodedRows, start: int, stop: int) -> memoryview:
     rows = joined([piece.slice(start, stop - start) for piece in encoded.pieces])
     payload = memoryview(BinaryColumn.of(rows).data).cast("B")
     if len(payload) != encoded.ends[stop] - encoded.ends[start]:
-        raise AssertionError("a batch's bytes are not as many as its messages' sizes say.")
+        raise AssertionError("A batch's length differs from the sum of its messages' sizes.")
     return payload
 
 

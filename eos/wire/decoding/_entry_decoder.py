@@ -1,4 +1,8 @@
-"""Entries as the broker delivered them -> Arrow record batches, one row for each message."""
+"""Decodes delivered entries to Arrow record batches with one row for each message.
+
+Entries of the same kind are decoded together. If that fails, the group is halved until the entry
+that is irregular or malformed is alone.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +16,17 @@ import pyarrow as pa
 from eos.errors import ConfigurationError, ProtocolError
 from eos.ids import MessageId
 from eos.wire.batch import DecodedMessage, Entry, decompress, iter_batch
+from eos.wire.binary_columns import Int64s
 from eos.wire.byte_rows import Bytes
-from eos.wire.columns import Int64s
 from eos.wire.commands import MessageMetadata
-from eos.wire.decoding._columns import (
+from eos.wire.decoding._message_boundaries import Payloads, find_messages
+from eos.wire.decoding._message_columns import (
     MESSAGE_COLUMNS,
     TIME,
-    columns_of_heads,
+    columns_of_headers,
     columns_of_messages,
     signed,
 )
-from eos.wire.decoding._message_boundaries import Payloads, find_messages
 from eos.wire.decoding._message_headers import COMPACTED_OUT, PADDING_BYTES, Irregular
 from eos.wire.decoding._pieces import Piece, cut_batch
 from eos.wire.frames import unreadable_entry
@@ -34,25 +38,26 @@ ENTRY_COLUMNS: Final = {
     "producer_name": pa.string(),
     "schema_version": pa.binary(),
 }
-"""What all messages of an entry have in common."""
+"""The columns that are the same for all messages of an entry."""
 
-_AT_ONCE_BYTES: Final = 2 << 20
-"""Of a buffer. What is made of more is out of the processor's caches by the time it is needed, and
-of a size that the allocator gives back to the system each time (measured: a third more time)."""
+_GROUP_BYTES: Final = 2 << 20
+"""Uncompressed bytes that are decoded together. The results of more leave the processor's caches
+before they are used, and the allocator returns their memory to the system each time (measured: a
+third more time)."""
 
-_MUCH_BYTES: Final = 8 << 20
-_MANY_MESSAGES: Final = 200_000
-"""Of an entry that is read in pieces: a message takes some 400 bytes while its head is read."""
+_MAX_BULK_BYTES: Final = 8 << 20
+_MAX_BULK_MESSAGES: Final = 200_000
+"""A larger entry is read in pieces: a message takes some 400 bytes while its header is read."""
 
-_KEPT_BYTES: Final = 32 << 20
-"""Of pieces that are read and can't be given yet; others are read again when it is their turn."""
+_MAX_CACHED_BYTES: Final = 32 << 20
+"""Decoded pieces that wait until the whole entry is validated; others are decoded again later."""
 
 COLUMNS: Final = {**MESSAGE_COLUMNS, **ENTRY_COLUMNS, "batch_index": pa.int32()}
-"""All columns that can be had. ``batch_index`` is -1 for what was sent outside of a batch."""
+"""All columns. ``batch_index`` is -1 for a message that was sent outside of a batch."""
 
 
 class DeliveredEntry(NamedTuple):
-    """One entry in a buffer: its id, its parsed ``MessageMetadata``, and where its payload lies."""
+    """One entry in a buffer: its id, its parsed ``MessageMetadata``, and its payload's position."""
 
     id: MessageId
     metadata: Any
@@ -61,9 +66,9 @@ class DeliveredEntry(NamedTuple):
 
 
 class DecodedEntries(NamedTuple):
-    """The messages of one entry or more, and the id of the last of these entries.
+    """The messages of one or more entries, and the id of the last of these entries.
 
-    ``is_whole``: nothing of that one comes behind it.
+    ``is_whole``: the batch contains the end of the last entry.
     """
 
     last_id: MessageId
@@ -71,51 +76,55 @@ class DecodedEntries(NamedTuple):
     is_whole: bool = True
 
 
-_Way = Callable[[Bytes, Sequence[DeliveredEntry], Sequence[str]], pa.RecordBatch]
+_BulkDecoder = Callable[[Bytes, Sequence[DeliveredEntry], Sequence[str]], pa.RecordBatch]
 
 
 def checked_columns(names: Sequence[str]) -> tuple[str, ...]:
-    """``names``, when all of them are columns.
+    """Return ``names`` if they are valid columns.
 
     Raises:
-        ConfigurationError: one is not, or stands twice, or there is none.
+        ConfigurationError: a name is unknown or a duplicate, or there are no names.
     """
     unknown = [name for name in names if name not in COLUMNS]
     if unknown or not names or len(set(names)) < len(names):
-        what = f"there is no column {unknown[0]!r}" if unknown else f"columns={list(names)!r}"
-        raise ConfigurationError(f"{what}: choose some of {', '.join(COLUMNS)}, each once.")
+        problem = (
+            f"Column {unknown[0]!r} does not exist."
+            if unknown
+            else f"columns must be a non-empty list without duplicates, not {list(names)!r}."
+        )
+        raise ConfigurationError(problem, hint=f"Choose from {', '.join(COLUMNS)}.")
     return tuple(names)
 
 
 def decode_entries(
     buffer: Bytes, entries: Sequence[DeliveredEntry], columns: Sequence[str]
 ) -> Iterator[DecodedEntries]:
-    """The messages of ``entries``, in order, in record batches of some MiB at most, uncompressed;
-    or of one message. A batch is made when it is asked for: what is made of few bytes may be much.
+    """Decode ``entries``, in order, to record batches of a few MiB of uncompressed messages, or of
+    a single message. Batches are created lazily: a few bytes may decompress to many.
 
-    What a compaction has taken out of a batch is left out.
+    Messages that a compaction has removed from a batch are omitted.
 
     Args:
-        buffer: where the payloads lie, in order, with 8 bytes behind the last one.
+        buffer: contains the payloads, in order, and 8 more bytes after the last one.
         columns: names of ``COLUMNS``.
 
     Raises:
-        ProtocolError: an entry is malformed, encrypted, or one chunk of a message; batches before
+        ProtocolError: an entry is malformed, encrypted, or a chunk of a message. The batches before
             it have been yielded, and nothing of it.
     """
-    for read, group in itertools.groupby(entries, _way):
-        for run in _runs(list(group)):
-            yield from _decode_run(read, buffer, run, columns)
+    for read, alike in itertools.groupby(entries, _bulk_decoder):
+        for group in _split_by_size(list(alike)):
+            yield from _decode_group(read, buffer, group, columns)
 
 
-def _runs(alike: Sequence[DeliveredEntry]) -> Iterator[Sequence[DeliveredEntry]]:
-    """By what is made of them."""
+def _split_by_size(alike: Sequence[DeliveredEntry]) -> Iterator[Sequence[DeliveredEntry]]:
+    """Yield groups of up to ``_GROUP_BYTES``, uncompressed."""
     first = size = 0
-    for behind, entry in enumerate(alike):
+    for number, entry in enumerate(alike):
         size += _uncompressed_bytes(entry)
-        if size > _AT_ONCE_BYTES and behind > first:
-            yield alike[first:behind]
-            first, size = behind, _uncompressed_bytes(entry)
+        if size > _GROUP_BYTES and number > first:
+            yield alike[first:number]
+            first, size = number, _uncompressed_bytes(entry)
     yield alike[first:]
 
 
@@ -125,35 +134,35 @@ def _uncompressed_bytes(entry: DeliveredEntry) -> int:
     return size
 
 
-def _decode_run(
-    read: _Way, buffer: Bytes, run: Sequence[DeliveredEntry], columns: Sequence[str]
+def _decode_group(
+    read: _BulkDecoder, buffer: Bytes, run: Sequence[DeliveredEntry], columns: Sequence[str]
 ) -> Iterator[DecodedEntries]:
-    """All in one go; where that can't be, one half after the other, down to what is odd."""
+    """Decode a group at once; if that fails, each half, down to the entry that is irregular."""
     try:
         yield DecodedEntries(run[-1].id, read(buffer, run, columns))
     except (Irregular, ProtocolError):
         if len(run) == 1:
-            yield from _decode_odd(buffer, run[0], columns)
+            yield from _decode_in_pieces(buffer, run[0], columns)
             return
         half = len(run) // 2
-        yield from _decode_run(read, buffer, run[:half], columns)
-        yield from _decode_run(read, buffer, run[half:], columns)
+        yield from _decode_group(read, buffer, run[:half], columns)
+        yield from _decode_group(read, buffer, run[half:], columns)
 
 
-def _way(entry: DeliveredEntry) -> _Way:
-    """How the messages of ``entry``, and of others like it, are read in one go."""
+def _bulk_decoder(entry: DeliveredEntry) -> _BulkDecoder:
+    """Return the function that decodes ``entry``, and others of its kind, in bulk."""
     metadata = entry.metadata
     if metadata.encryption_keys or metadata.num_chunks_from_msg > 1:
-        return _refuse
+        return _not_in_bulk
     if not metadata.HasField("num_messages_in_batch"):
         return _decode_singles
     count = metadata.num_messages_in_batch
-    if count < 1 or count > _MANY_MESSAGES or _uncompressed_bytes(entry) > _MUCH_BYTES:
-        return _refuse
+    if count < 1 or count > _MAX_BULK_MESSAGES or _uncompressed_bytes(entry) > _MAX_BULK_BYTES:
+        return _not_in_bulk
     return _decode_compressed if metadata.compression else _decode_in_place
 
 
-def _refuse(*_: object) -> pa.RecordBatch:
+def _not_in_bulk(*_: object) -> pa.RecordBatch:
     raise Irregular
 
 
@@ -191,14 +200,14 @@ def _uncompressed(buffer: Bytes, entry: DeliveredEntry) -> bytes:
 def _decode_batches(
     payloads: Payloads, run: Sequence[DeliveredEntry], columns: Sequence[str], before: int = 0
 ) -> pa.RecordBatch:
-    """``before``: how many messages of the first entry lie before its payload."""
-    heads = find_messages(payloads)
+    """``before``: the number of the first entry's messages that come before its payload."""
+    headers = find_messages(payloads)
     kept: Int64s | slice = slice(None)
-    if COMPACTED_OUT in heads.numbers:
-        kept = np.flatnonzero(heads.numbers[COMPACTED_OUT] <= 0)
-        heads = heads.take(kept)
-    own = columns_of_heads(payloads.buffer, heads, MESSAGE_COLUMNS.keys() & columns)
-    if len(own) == len(columns):  # all is told by the messages themselves
+    if COMPACTED_OUT in headers.numbers:
+        kept = np.flatnonzero(headers.numbers[COMPACTED_OUT] <= 0)
+        headers = headers.take(kept)
+    own = columns_of_headers(payloads.buffer, headers, MESSAGE_COLUMNS.keys() & columns)
+    if len(own) == len(columns):  # no column of entries
         return pa.RecordBatch.from_arrays([own[name] for name in columns], names=list(columns))
     owner = np.repeat(np.arange(len(run)), payloads.count)
     first = np.cumsum(payloads.count) - payloads.count
@@ -219,12 +228,12 @@ def _only_message(buffer: Bytes, entry: DeliveredEntry) -> DecodedMessage:
     return message
 
 
-def _decode_odd(
+def _decode_in_pieces(
     buffer: Bytes, entry: DeliveredEntry, columns: Sequence[str]
 ) -> Iterator[DecodedEntries]:
-    """Of one that is large, or that bulk does not take: piece by piece; and it knows what is wrong.
+    """Decode a single entry that is large or irregular, piece by piece, or find out what is wrong.
 
-    All of it is read before any of it is given, where that is more than one piece.
+    All pieces are decoded before the first one is yielded, so that nothing of a malformed entry is.
     """
     if not entry.metadata.HasField("num_messages_in_batch"):
         yield DecodedEntries(entry.id, _decode_singles(buffer, [entry], columns))
@@ -233,7 +242,7 @@ def _decode_odd(
     try:
         size, count = len(payload) - PADDING_BYTES, entry.metadata.num_messages_in_batch
         pieces = cut_batch(payload, 0, size, count)
-        kept, left = {}, _KEPT_BYTES
+        kept, left = {}, _MAX_CACHED_BYTES
         for number in range(len(pieces)):
             batch = _decode_piece(payload, pieces, number, entry, columns)
             left -= batch.nbytes
@@ -282,7 +291,7 @@ def _record_batch(
     batch_index: Int64s,
     columns: Sequence[str],
 ) -> pa.RecordBatch:
-    """Add what an entry's messages have in common; ``owner`` says whose each row is."""
+    """Add the columns of entries; ``owner``: the number of each row's entry in ``run``."""
     owners = pa.array(owner)
     for name in columns:
         if name == "batch_index":

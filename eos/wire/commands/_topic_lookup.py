@@ -1,4 +1,4 @@
-"""The questions for topics: how many partitions, on which broker, and which there are."""
+"""The commands that look up topics: their partitions, brokers, names and schemas."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from eos.wire.messages import WireMessage, field
 
 
 class LookupType(IntEnum):
-    """What the answer to LOOKUP asks the client to do."""
+    """The action that the answer to LOOKUP requests from the client."""
 
     REDIRECT = 0
     CONNECT = 1
@@ -17,7 +17,7 @@ class LookupType(IntEnum):
 
 
 class TopicsMode(IntEnum):
-    """Which topics of a namespace are asked for."""
+    """Which topics of a namespace to list."""
 
     PERSISTENT = 0
 
@@ -68,7 +68,7 @@ class GetTopicsResponse(WireMessage):
 
 
 class GetSchema(WireMessage):
-    """Asks for a topic's newest schema, or for one version of it."""
+    """Requests a topic's newest schema, or one version of it."""
 
     request_id: int = field(1, "uint64")
     topic: str = field(2, "string")

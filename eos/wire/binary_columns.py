@@ -1,7 +1,7 @@
-"""Arrow's binary columns as plain bytes and offsets, whatever their type, nulls and slicing.
+"""Arrow's binary and string columns as bytes and offsets, independent of type, nulls and slicing.
 
-Everything that is encoded here in bulk goes through two forms: offsets (int64, n + 1 of them) into
-one run of bytes, to measure and to cut; and a ``pa.BinaryArray``, to join row by row.
+Bulk encoding uses two forms: offsets (int64, n + 1 of them) into contiguous bytes, to measure and
+to split; and a ``pa.BinaryArray``, to join row by row.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _OFFSET_TYPES: Final[dict[Any, type[np.signedinteger[Any]]]] = {
 BINARY_TYPES: Final = frozenset({pa.binary(), pa.large_binary()})
 STRING_TYPES: Final = frozenset({pa.string(), pa.large_string()})
 
-# Made of bytes. What pyarrow makes of a Python object it asks pandas about, if that is installed: a
-# new worker would import it for that alone (140 ms, measured).
+# Built from buffers: to convert a Python object pyarrow imports pandas, if that is installed, which
+# would cost a new worker 140 ms (measured).
 _ZEROS: Final = pa.py_buffer(bytes(8))
 EMPTY: Final = pa.Array.from_buffers(pa.binary(), 1, [None, _ZEROS, pa.py_buffer(b"")])[0]
 ZERO: Final = pa.Array.from_buffers(pa.int64(), 1, [None, _ZEROS])[0]
@@ -37,19 +37,18 @@ FALSE: Final = pa.Array.from_buffers(pa.bool_(), 1, [None, _ZEROS])[0]
 
 
 def numbers_of(array: pa.Array, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """The numbers of an array without nulls, as they lie there; ``to_numpy`` asks pandas."""
+    """Return the numbers of an array without nulls, uncopied. (``to_numpy`` imports pandas.)"""
     return np.frombuffer(array.buffers()[1], dtype, array.offset + len(array))[array.offset :]
 
 
 def array_of(numbers: Int64s) -> pa.Array:
-    """The numbers as Arrow has them, for ``take``; nothing is copied, and nobody asks pandas."""
+    """Return the numbers as an Arrow array, for ``take``, uncopied and without pandas."""
     return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
 
 
 def offsets_of(array: pa.Array) -> Int64s:
-    """Where the rows of ``array`` begin and end in its data buffer: n + 1 positions in bytes.
-
-    The extent of a null row counts too: Arrow lets it be non-empty.
+    """Return the n + 1 byte positions at which the rows of ``array`` begin and end in its data
+    buffer, including null rows: Arrow allows them to be non-empty.
     """
     dtype = _OFFSET_TYPES[array.type]
     buffer = array.buffers()[1]
@@ -61,14 +60,14 @@ def offsets_of(array: pa.Array) -> Int64s:
 
 @dataclass(frozen=True)
 class BinaryColumn:
-    """n rows of bytes without nulls: row i is ``data[offsets[i]:offsets[i + 1]]``, from 0 on."""
+    """n rows of bytes without nulls: row i is ``data[offsets[i]:offsets[i + 1]]``."""
 
     offsets: Int64s
     data: pa.Buffer
 
     @classmethod
     def of(cls, array: pa.Array) -> BinaryColumn:
-        """A column of any of the four binary and string types; a null becomes an empty row."""
+        """Convert a column of any binary or string type; a null becomes an empty row."""
         if array.null_count:
             array = pc.fill_null(array, EMPTY.cast(array.type))
         offsets = offsets_of(array)
@@ -83,7 +82,7 @@ class BinaryColumn:
 
     @property
     def is_blank(self) -> bool:
-        """Whether no row has a byte."""
+        """Whether all rows are empty."""
         return not self.offsets[-1]
 
     @property
@@ -92,24 +91,24 @@ class BinaryColumn:
         return np.diff(self.offsets)
 
     def array(self) -> pa.BinaryArray:
-        """The same rows for Arrow's functions, without a copy of the bytes.
+        """Return the rows as an Arrow array, without copying the bytes.
 
         Raises:
-            OverflowError: 2 GiB or more in all; Arrow counts these in int32.
+            OverflowError: the column has 2 GiB or more; Arrow's offsets are int32.
         """
         if self.offsets[-1] > np.iinfo(np.int32).max:
-            raise OverflowError("a binary column of 2 GiB or more can't be joined in one go.")
+            raise OverflowError("A binary column of 2 GiB or more can't be joined at once.")
         offsets = pa.py_buffer(self.offsets.astype(np.int32))
         return pa.Array.from_buffers(pa.binary(), len(self), [None, offsets, self.data])
 
     def between(self, start: int, stop: int) -> pa.Buffer:
-        """The bytes of the rows ``start`` to ``stop`` (not included), one after the other."""
+        """Return the concatenated bytes of the rows ``start`` to ``stop`` (not included)."""
         first, last = int(self.offsets[start]), int(self.offsets[stop])
         return self.data.slice(first, last - first)
 
 
 def valid_rows(column: pa.Array) -> Mask | None:
-    """Which rows are not null; None when all are."""
+    """Return which rows are not null; None if no row is null."""
     if not column.null_count:
         return None
     valid: Mask = column.is_valid().to_numpy(zero_copy_only=False)
@@ -117,22 +116,22 @@ def valid_rows(column: pa.Array) -> Mask | None:
 
 
 def with_nulls_of(column: pa.Array, data: pa.BinaryArray) -> pa.BinaryArray:
-    """``data``, null where ``column`` is."""
+    """Return ``data`` with the nulls of ``column``."""
     if not column.null_count:
         return data
     return pc.if_else(column.is_valid(), data, pa.scalar(None, pa.binary()))
 
 
 def joined(pieces: list[pa.BinaryArray]) -> pa.BinaryArray:
-    """Row by row, the pieces one after the other. None has nulls: a null would swallow its row."""
+    """Concatenate the pieces row by row. They must not have nulls, which would null the row."""
     return pc.binary_join_element_wise(*pieces, EMPTY)
 
 
 def as_base64(column: BinaryColumn) -> BinaryColumn:
-    """Every row in base64 with padding, as Java's ``Base64.getEncoder()`` writes it.
+    """Encode every row in base64 with padding, like Java's ``Base64.getEncoder()``.
 
-    All rows are encoded in one call: each is laid out from a multiple of three bytes on, filled up
-    with zeros, and the letters that stand for filling become ``=`` afterwards.
+    All rows are encoded in one call: each is copied to a multiple of three bytes and padded with
+    zeros, and the characters for the padding are replaced by ``=`` afterwards.
     """
     lengths = column.lengths
     groups = np.zeros(len(column) + 1, np.int64)
@@ -148,6 +147,7 @@ def as_base64(column: BinaryColumn) -> BinaryColumn:
 
 
 def key_text(keys: pa.Array) -> BinaryColumn:
-    """Keys as they stand on the wire: UTF-8 text as it is, binary in base64; null becomes empty."""
+    """Return keys in their form on the wire: text as UTF-8, binary in base64; null becomes
+    empty."""
     column = BinaryColumn.of(keys)
     return as_base64(column) if keys.type in BINARY_TYPES else column

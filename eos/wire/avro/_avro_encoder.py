@@ -1,7 +1,7 @@
-"""Columns as Avro data: each row's bytes are pieces of columns, one after the other.
+"""Encodes columns as Avro data: fields are encoded as columns, which are then joined row by row.
 
-Source: the Avro 1.12 specification, "Binary encoding". Byte for byte what ``fastavro`` writes for
-the same rows (tested): arrays and maps are one block, decimals as long as their magnitude needs.
+Source: the Avro 1.12 specification, "Binary encoding". The bytes are exactly those of ``fastavro``
+for the same rows (tested): arrays and maps are one block, decimals are as short as possible.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from eos.wire.avro._types import (
     RecordOf,
     Union,
 )
+from eos.wire.binary_columns import BinaryColumn, Int64s, Mask, joined, valid_rows, with_nulls_of
 from eos.wire.byte_rows import ByteRows
-from eos.wire.columns import BinaryColumn, Int64s, Mask, joined, valid_rows, with_nulls_of
 
 _CHUNK_BYTES = 64 << 20
 _MICROS_PER = {"timestamp-millis": 1000, "local-timestamp-millis": 1000}
 
 
 def encode_avro(kind: AvroType, column: pa.Array) -> pa.Array:
-    """The rows of ``column``, each as one datum of ``kind``: binary. A null row stays null.
+    """Encode the rows of ``column``, each as one datum of ``kind``. A null row stays null.
 
-    ``check_fits`` has found that the column's type fits.
+    The column's type must have passed ``check_fits``.
 
     Raises:
-        InputError: a value is null, or one, that the type does not allow; the field is named.
+        InputError: the type does not allow a value, or null; the error names the field.
     """
     rows = max(1, len(column) * _CHUNK_BYTES // max(1, column.nbytes))
     chunks = [column.slice(start, rows) for start in range(0, len(column), rows)]
@@ -56,7 +56,7 @@ def _encode_chunk(kind: AvroType, column: pa.Array) -> pa.Array:
 
 
 class _Data:
-    """n rows of Avro data, put together field by field."""
+    """n rows of Avro data, built field by field."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -64,7 +64,7 @@ class _Data:
         self._pieces: list[ByteRows | BinaryColumn] = [self._head]
 
     def array(self) -> pa.BinaryArray:
-        """The rows."""
+        """Return the rows."""
         pieces = [piece for piece in self._pieces if not piece.is_blank]
         if not pieces:
             return pa.repeat(pa.scalar(b"", pa.binary()), self._count)
@@ -82,7 +82,7 @@ class _Data:
         self._head.fixed(block, where)
 
     def add(self, kind: AvroType, column: pa.Array, where: Mask | None, path: str) -> None:
-        """Append ``column`` to the rows of ``where`` (None: to all); it is null in the others."""
+        """Append ``column`` to the rows ``where`` (None: to all); it is null in the others."""
         if isinstance(kind, Union):
             self._union(kind, column, where, path)
             return
@@ -90,7 +90,7 @@ class _Data:
             return
         if column.null_count and column.null_count != len(column) - _count(where, len(column)):
             raise InputError(
-                f"{_named(path)} is null in a row; the schema does not allow it there.",
+                f"{_named(path)} is null in a row, which the schema does not allow.",
                 hint="Fill it (coalesce), or declare the field as a union with null.",
             )
         match kind:
@@ -130,7 +130,7 @@ class _Data:
         self, kind: RecordOf, column: pa.StructArray, where: Mask | None, path: str
     ) -> None:
         names = [field.name for field in column.type]
-        children = dict(zip(names, column.flatten(), strict=True))  # null where the record is
+        children = dict(zip(names, column.flatten(), strict=True))  # null if the record is
         for field in kind.fields:
             child = children.get(field.name)
             if child is not None:
@@ -141,7 +141,7 @@ class _Data:
 
     def _list(self, items: AvroType, column: pa.ListArray, where: Mask | None, path: str) -> None:
         lengths = _int64(pc.list_value_length(column))
-        values = column.flatten()  # without what the extents of null lists hold
+        values = column.flatten()  # without items of null lists
         inner = _Data(len(values))
         inner.add(items, values, None, f"{path}[]")
         self._block(lengths, inner, where)
@@ -153,7 +153,7 @@ class _Data:
         valid = valid_rows(column)
         if valid is not None:
             kept = np.repeat(valid, lengths)
-            if not kept.all():  # what the extents of null maps hold
+            if not kept.all():  # remove entries of null maps
                 keys, items = keys.filter(pa.array(kept)), items.filter(pa.array(kept))
             lengths = np.where(valid, lengths, 0)
         inner = _Data(len(keys))
@@ -162,7 +162,7 @@ class _Data:
         self._block(lengths, inner, where)
 
     def _block(self, lengths: Int64s, inner: _Data, where: Mask | None) -> None:
-        """A list's items lie side by side already: only the offsets change."""
+        """Append lists. The items of a list are adjacent in ``inner``: only the offsets change."""
         data = BinaryColumn.of(inner.array())
         ends = np.zeros(len(lengths) + 1, np.int64)
         np.cumsum(lengths, out=ends[1:])
@@ -193,7 +193,7 @@ class _Data:
             needed = 16 - first + (magnitude[np.arange(len(first)), first] >= 128)
             needed[~magnitude.any(axis=1)] = 1
             if needed.max(initial=0) > 16:
-                raise AssertionError("38 digits take 16 bytes.")
+                raise AssertionError("A decimal of 38 digits takes at most 16 bytes.")
             if where is not None:
                 needed[~where] = 0
             self._long(needed, where)
@@ -203,7 +203,7 @@ class _Data:
         spare = numbers[:, : max(0, 16 - kind.size)]
         rest = numbers[:, 16 - kind.size] if kind.size < 16 else numbers[:, 0]
         if (spare != sign * 255).any() or (rest >> 7 != sign[:, 0]).any():
-            raise InputError(f"{_named(path)} has a value that {kind.size} bytes can't hold.")
+            raise InputError(f"{_named(path)} has a value that does not fit in {kind.size} bytes.")
         padding = np.repeat(sign * np.uint8(255), max(0, kind.size - 16), axis=1)
         self._head.fixed(np.hstack([padding, numbers[:, max(0, 16 - kind.size) :]]), where)
 
@@ -211,13 +211,14 @@ class _Data:
 def _unscaled(
     column: pa.Array, kind: Decimal, path: str
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
-    """Each value's magnitude, and the value in two's complement: 16 bytes each, big endian."""
+    """Return each value's magnitude, and its two's complement: 16 bytes each, big endian."""
     wanted = pa.decimal128(38, kind.scale)
     try:
         scaled = column.cast(wanted).fill_null(pa.scalar(0, wanted))
     except pa.ArrowInvalid:
         raise InputError(
-            f"{_named(path)} has a value that decimal({kind.precision},{kind.scale}) can't hold."
+            f"{_named(path)} has a value that does not fit in "
+            f"decimal({kind.precision},{kind.scale})."
         ) from None
     raw = np.frombuffer(scaled.buffers()[1], "<u8").reshape(-1, 2)
     low, high = raw[scaled.offset : scaled.offset + len(scaled)].T
@@ -234,7 +235,7 @@ def _big_endian(halves: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint8]:
 
 
 def _whole(column: pa.Array, logical: str | None) -> Int64s:
-    """Days, or units since 1970, or the numbers themselves."""
+    """Return days or units since 1970 for dates and timestamps, else the numbers."""
     kind = column.type
     if pa.types.is_timestamp(kind):
         numbers = column.cast(pa.timestamp("us", kind.tz)).cast(pa.int64())

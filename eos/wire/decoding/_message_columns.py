@@ -1,4 +1,4 @@
-"""The messages of one buffer as Arrow columns; and those that had to be read one by one."""
+"""Builds Arrow columns from message headers in a buffer, or from messages read one by one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from eos.wire.decoding._message_headers import (
     PARTITION_KEY,
     PROPERTY,
     SEQUENCE_ID,
-    Heads,
+    MessageHeaders,
     Spans,
 )
 
@@ -34,60 +34,62 @@ MESSAGE_COLUMNS: Final = {
     "ordering_key": pa.binary(),
     "sequence_id": pa.int64(),
 }
-"""What each message has of its own; null where it does not have it."""
+"""The columns that differ by message; null for a message without the field."""
 
 
-def columns_of_heads(buffer: Bytes, heads: Heads, names: Collection[str]) -> dict[str, pa.Array]:
-    """The columns ``names`` of regular messages.
+def columns_of_headers(
+    buffer: Bytes, headers: MessageHeaders, names: Collection[str]
+) -> dict[str, pa.Array]:
+    """Return the columns ``names`` of messages that were read in bulk.
 
     Raises:
         Irregular: a key or a property can't be read in bulk.
     """
-    return {name: _READ[name](buffer, heads) for name in names}
+    return {name: _READ[name](buffer, headers) for name in names}
 
 
-def _value(buffer: Bytes, heads: Heads) -> pa.Array:
-    nulls = heads.numbers.get(NULL_VALUE)
-    return gather(buffer, heads.value, None if nulls is None else nulls <= 0)
+def _value(buffer: Bytes, headers: MessageHeaders) -> pa.Array:
+    nulls = headers.numbers.get(NULL_VALUE)
+    return gather(buffer, headers.value, None if nulls is None else nulls <= 0)
 
 
-def _key(buffer: Bytes, heads: Heads) -> pa.Array:
-    keys = _blob(PARTITION_KEY)(buffer, heads)
-    flags = heads.numbers.get(KEY_IS_BASE64)
+def _key(buffer: Bytes, headers: MessageHeaders) -> pa.Array:
+    keys = _blob(PARTITION_KEY)(buffer, headers)
+    flags = headers.numbers.get(KEY_IS_BASE64)
     if flags is None:
         return keys
     encoded = (flags > 0) & keys.is_valid().to_numpy(zero_copy_only=False)
     return from_base64(keys, encoded) if encoded.any() else keys
 
 
-def _key_is_binary(_: Bytes, heads: Heads) -> pa.Array:
-    keys = heads.blobs.get(PARTITION_KEY)
+def _key_is_binary(_: Bytes, headers: MessageHeaders) -> pa.Array:
+    keys = headers.blobs.get(PARTITION_KEY)
     if keys is None:
-        return pa.nulls(len(heads), pa.bool_())
-    flags = heads.numbers.get(KEY_IS_BASE64)
-    is_binary = np.zeros(len(heads), np.bool_) if flags is None else flags > 0
+        return pa.nulls(len(headers), pa.bool_())
+    flags = headers.numbers.get(KEY_IS_BASE64)
+    is_binary = np.zeros(len(headers), np.bool_) if flags is None else flags > 0
     has_none = keys.size < 0
     return pa.array(is_binary, mask=has_none if has_none.any() else None)
 
 
-def _properties(buffer: Bytes, heads: Heads) -> pa.Array:
-    spans = heads.blobs.get(PROPERTY)
-    return gather_properties(buffer, Spans.none(len(heads)) if spans is None else spans)
+def _properties(buffer: Bytes, headers: MessageHeaders) -> pa.Array:
+    spans = headers.blobs.get(PROPERTY)
+    return gather_properties(buffer, Spans.none(len(headers)) if spans is None else spans)
 
 
-def _blob(tag: int) -> Callable[[Bytes, Heads], pa.Array]:
-    def read(buffer: Bytes, heads: Heads) -> pa.Array:
-        spans = heads.blobs.get(tag)
-        return pa.nulls(len(heads), pa.binary()) if spans is None else gather(buffer, spans)
+def _blob(tag: int) -> Callable[[Bytes, MessageHeaders], pa.Array]:
+    def read(buffer: Bytes, headers: MessageHeaders) -> pa.Array:
+        spans = headers.blobs.get(tag)
+        return pa.nulls(len(headers), pa.binary()) if spans is None else gather(buffer, spans)
 
     return read
 
 
-def _number(tag: int, kind: pa.DataType) -> Callable[[Bytes, Heads], pa.Array]:
-    def read(_: Bytes, heads: Heads) -> pa.Array:
-        numbers = heads.numbers.get(tag)
+def _number(tag: int, kind: pa.DataType) -> Callable[[Bytes, MessageHeaders], pa.Array]:
+    def read(_: Bytes, headers: MessageHeaders) -> pa.Array:
+        numbers = headers.numbers.get(tag)
         if numbers is None:
-            return pa.nulls(len(heads), kind)
+            return pa.nulls(len(headers), kind)
         missing = numbers < 0
         column = pa.array(numbers, mask=missing if missing.any() else None)
         return column if kind == column.type else column.view(kind)
@@ -95,7 +97,7 @@ def _number(tag: int, kind: pa.DataType) -> Callable[[Bytes, Heads], pa.Array]:
     return read
 
 
-_READ: Final[dict[str, Callable[[Bytes, Heads], pa.Array]]] = {
+_READ: Final[dict[str, Callable[[Bytes, MessageHeaders], pa.Array]]] = {
     "value": _value,
     "key": _key,
     "key_is_binary": _key_is_binary,
@@ -109,7 +111,7 @@ _READ: Final[dict[str, Callable[[Bytes, Heads], pa.Array]]] = {
 def columns_of_messages(
     messages: Sequence[DecodedMessage], names: Collection[str]
 ) -> dict[str, pa.Array]:
-    """The same of messages that were read one by one."""
+    """Return the columns ``names`` of messages that were read one by one."""
     return {
         name: _array([_PICK[name](message) for message in messages], MESSAGE_COLUMNS[name])
         for name in names
@@ -119,7 +121,7 @@ def columns_of_messages(
 def _array(items: list[Any], kind: pa.DataType) -> pa.Array:
     if kind != pa.binary():
         return pa.array(items, kind)
-    # By Arrow's own way a single value of 100 MiB would be there twice more for a while.
+    # ``pa.array`` would hold two more copies of a value of 100 MiB for a while.
     offsets = np.zeros(len(items) + 1, np.int32)
     np.cumsum([0 if item is None else len(item) for item in items], out=offsets[1:])
     is_valid = np.packbits([item is not None for item in items], bitorder="little")
@@ -129,7 +131,7 @@ def _array(items: list[Any], kind: pa.DataType) -> pa.Array:
 
 
 def signed(number: int | None) -> int | None:
-    """As Arrow's int64 holds what is unsigned on the wire."""
+    """Convert an unsigned number on the wire to Arrow's int64."""
     return None if number is None else (number + 2**63) % 2**64 - 2**63
 
 

@@ -1,5 +1,5 @@
-"""The commands of transactions, to their coordinator. What Pulsar calls a time to live in seconds
-holds milliseconds: here it is ``ttl_ms``."""
+"""The commands to a transaction coordinator. ``ttl_ms`` is in milliseconds, although the protocol
+calls it ``txn_ttl_seconds``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from eos.wire.messages import WireMessage, field
 
 
 class TxnAction(IntEnum):
-    """What END_TXN does."""
+    """The action of END_TXN."""
 
     COMMIT = 0
     ABORT = 1
@@ -45,7 +45,7 @@ class AddPartitionToTxnResponse(WireMessage):
 
 
 class Subscription(WireMessage):
-    """A subscription of one exact topic, in which messages are acknowledged."""
+    """A subscription of an exact topic whose messages are acknowledged in a transaction."""
 
     topic: str = field(1, "string")
     subscription: str = field(2, "string")
