@@ -1,4 +1,4 @@
-"""Entries as a broker delivers them, made by hand."""
+"""Builds delivered entries by hand."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from eos.wire.frames import encode_frame
 
 
 def metadata(**fields: object) -> commands.MessageMetadata:
-    """An entry's metadata with what is required, and ``fields``."""
+    """An entry's metadata: the required fields and ``fields``."""
     required = {"producer_name": "p", "sequence_id": 1, "publish_time": 2}
     return commands.MessageMetadata(**(required | fields))
 
 
 def body(meta: commands.MessageMetadata, payload: bytes, broker_metadata: bytes = b"") -> bytes:
-    """What stands behind the command in a frame with an entry."""
+    """The part of a frame with an entry that follows the command."""
     encoded = meta.encode()
     covered = struct.pack(">I", len(encoded)) + encoded + payload
     prefix = b""
@@ -26,7 +26,7 @@ def body(meta: commands.MessageMetadata, payload: bytes, broker_metadata: bytes 
 
 
 def frame(consumer_id: int, entry: int, content: bytes) -> bytes:
-    """A MESSAGE frame with ``content`` behind the command."""
+    """A MESSAGE frame with ``content`` after the command."""
     command = commands.Deliver(
         consumer_id=consumer_id, message_id=commands.MessageIdData(ledger=7, entry=entry)
     )

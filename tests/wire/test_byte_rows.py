@@ -1,4 +1,4 @@
-"""Short rows of bytes put together by column are those that a loop over rows would make."""
+"""Short rows of bytes that are built by field equal those of a loop over rows."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_varints_are_those_of_protobuf(values: list[int]) -> None:
 
 
 @given(VALUES, st.integers(1, 5))
-def test_varints_of_one_width_are_too(value: int, count: int) -> None:
+def test_varints_of_one_width_are_those_of_protobuf(value: int, count: int) -> None:
     rows = ByteRows(count)
     rows.varint(as_int64([value] * count))
     assert rows.array().to_pylist() == [naive_varint(value)] * count
@@ -48,7 +48,7 @@ def test_negative_values_take_ten_bytes() -> None:
 
 
 @given(st.lists(st.tuples(VALUES, st.booleans(), st.integers(0, 2**32 - 1))))
-def test_fields_stand_one_after_the_other_where_they_are_wanted(
+def test_fields_are_concatenated_for_the_selected_rows(
     drawn: list[tuple[int, bool, int]],
 ) -> None:
     where = np.array([there for _, there, _ in drawn], np.bool_)

@@ -1,4 +1,4 @@
-"""Days and moments of every year as text; Python's calendar, Spark and Java are the judges."""
+"""Dates and timestamps of every year as text, compared with Python's calendar, Spark and Java."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ US = pa.timestamp("us")
     ],
 )
 def test_years_of_more_than_four_digits_have_a_sign(number, kind, text):
-    """As Spark's ``to_json`` and Java's ``Instant`` write them."""
+    """The format of Spark's ``to_json`` and Java's ``Instant``."""
     array = pa.array([0, number, None], kind)
     assert calendar_text(array).to_pylist()[1:] == [text, None]
     assert calendar_text(array.slice(2)).to_pylist() == [None]
 
 
 @given(st.lists(st.none() | st.dates()), st.integers(-100, 100))
-def test_a_day_some_eras_away_has_another_year_and_nothing_else(days, eras):
-    """The calendar begins again after 400 years, which are 146,097 days."""
+def test_a_day_some_eras_away_differs_only_in_the_year(days, eras):
+    """The calendar repeats after 400 years, which are 146,097 days."""
     found = [None if one is None else one.toordinal() - 719_163 for one in days]
     moved = [None if one is None else one + eras * 146_097 for one in found]
     assert calendar_text(pa.array(found, pa.date32())).to_pylist() == [
@@ -51,7 +51,7 @@ def test_a_day_some_eras_away_has_another_year_and_nothing_else(days, eras):
 
 
 @given(st.lists(st.datetimes()))
-def test_moments_of_four_digits_are_as_pythons(moments):
+def test_timestamps_with_four_digit_years_are_those_of_python(moments):
     texts = calendar_text(pa.array(moments, US)).to_pylist()
     assert texts == [one.isoformat(" ", timespec="microseconds") for one in moments]
     assert [datetime.fromisoformat(text) for text in texts] == moments

@@ -1,4 +1,4 @@
-"""The crc of the wire and the project's checksum, against definitions that need no library."""
+"""The crc and the project's checksum, compared with definitions that need no library."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_the_check_value_of_the_standard() -> None:
 
 
 @given(st.binary(max_size=200), st.binary(max_size=200))
-def test_a_seed_continues_the_crc_of_what_went_before(first: bytes, second: bytes) -> None:
+def test_a_seed_continues_a_crc(first: bytes, second: bytes) -> None:
     assert crc32c(second, crc32c(first)) == naive_crc32c(first + second)
 
 
@@ -49,18 +49,18 @@ def test_the_bytes_of_a_memoryview_are_not_copied() -> None:
     assert pa.total_allocated_bytes() == before
 
 
-def test_a_memoryview_with_gaps_is_refused() -> None:
+def test_a_memoryview_that_is_not_contiguous_is_refused() -> None:
     with pytest.raises(ValueError, match="contiguous"):
         crc32c(memoryview(b"abcdef")[::2])
 
 
 @given(st.lists(st.tuples(st.binary(max_size=20), st.binary(max_size=20)), max_size=10))
-def test_an_entry_counts_its_values_then_its_keys(rows: list[tuple[bytes, bytes]]) -> None:
+def test_an_entrys_checksum_covers_values_then_keys(rows: list[tuple[bytes, bytes]]) -> None:
     values = b"".join(value for value, _ in rows)
     keys = b"".join(key for _, key in rows)
     assert entry_checksum(values, keys) == naive_crc32c(values + keys)
 
 
-def test_a_partition_sums_its_entries_modulo_2_to_the_64() -> None:
+def test_a_partitions_checksum_is_the_sum_modulo_2_to_the_64() -> None:
     assert partition_checksum([]) == 0
     assert partition_checksum([2**64 - 1, 2, 5]) == 6

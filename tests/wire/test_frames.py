@@ -1,4 +1,4 @@
-"""Frames: what goes out is what the specification says; what comes in is bounded and checked."""
+"""Frames: encoded ones follow the specification; received ones are bounded and validated."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ SAMPLES = [
 STREAM = b"".join(encode_frame(sample) for sample in SAMPLES)
 
 
-def test_a_stream_of_frames_comes_out_as_its_commands():
+def test_a_stream_of_frames_is_decoded_to_its_commands():
     assert list(FrameDecoder().feed(STREAM)) == SAMPLES
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=40))
-def test_it_does_not_matter_how_the_bytes_are_cut(sizes):
+def test_frames_are_decoded_however_the_bytes_are_split(sizes):
     decoder, at, seen = FrameDecoder(), 0, []
     while at < len(STREAM):
         size = sizes[len(seen) % len(sizes)]
@@ -51,13 +51,13 @@ def test_it_does_not_matter_how_the_bytes_are_cut(sizes):
     assert seen == SAMPLES
 
 
-def test_byte_by_byte_is_the_same_as_whole():
+def test_decoding_byte_by_byte_gives_the_same_commands():
     decoder = FrameDecoder()
     assert [c for n in range(len(STREAM)) for c in decoder.feed(STREAM[n : n + 1])] == SAMPLES
 
 
 def swallow(data: bytes) -> None:
-    """Decode; only a ProtocolError may come out. Byte by byte has to come to the same."""
+    """Decode; only a ProtocolError may be raised. Decoding byte by byte must give the same."""
     outcomes = []
     for step in (len(data) or 1, 1):
         decoder, seen = FrameDecoder(), []
@@ -73,14 +73,14 @@ def swallow(data: bytes) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=300))
-def test_random_bytes_bring_nothing_but_protocol_errors(data):
+def test_random_bytes_raise_only_protocol_errors(data):
     swallow(data)
     swallow(struct.pack(">II", len(data) + 4, len(data)) + data)
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.integers(0, len(STREAM) - 1), st.integers(0, 255), st.integers(0, len(STREAM)))
-def test_a_changed_or_cut_stream_brings_nothing_but_protocol_errors(at, byte, cut):
+def test_a_changed_or_truncated_stream_raises_only_protocol_errors(at, byte, cut):
     data = bytearray(STREAM)
     data[at] = byte
     swallow(bytes(data))
@@ -88,12 +88,12 @@ def test_a_changed_or_cut_stream_brings_nothing_but_protocol_errors(at, byte, cu
 
 
 @pytest.mark.parametrize("total", [0, 4, MAX_FRAME_BYTES + 1, 2**32 - 1])
-def test_a_frame_of_an_impossible_size_is_refused_before_it_is_kept(total):
+def test_a_frame_of_an_invalid_size_is_refused_before_it_is_buffered(total):
     with pytest.raises(ProtocolError, match=f"frame of {total}"):
         list(FrameDecoder().feed(struct.pack(">I", total)))
 
 
-def test_the_decoder_keeps_no_more_than_one_frame_and_what_was_read_with_it():
+def test_the_decoder_buffers_at_most_one_frame_and_one_read():
     decoder = FrameDecoder(max_frame_bytes=1000)
     stream = (struct.pack(">II", 1000, 2) + b"\x08\x3a" + bytes(994)) * 20
     kept = []
@@ -104,8 +104,8 @@ def test_the_decoder_keeps_no_more_than_one_frame_and_what_was_read_with_it():
     assert kept[-1] == 0
 
 
-def test_a_longest_frame_in_small_pieces_is_not_copied_again_for_each_of_them():
-    """Quadratic work would let a peer burn our time."""
+def test_a_longest_frame_in_small_pieces_is_decoded_in_linear_time():
+    """With quadratic work, a peer could consume a client's time."""
     body = commands.Error(request_id=1, error=1, message="x" * (MAX_FRAME_BYTES - 100))
     frame = encode_frame(body)
     decoder = FrameDecoder()
@@ -115,8 +115,8 @@ def test_a_longest_frame_in_small_pieces_is_not_copied_again_for_each_of_them():
     assert time.process_time() - started < 5
 
 
-def test_what_else_stands_in_the_envelope_is_not_even_looked_at():
-    """A small frame must not make us build a large object, or fail over what is not for us."""
+def test_other_fields_of_the_envelope_are_ignored():
+    """A small frame must not create a large object, and irrelevant fields must not fail."""
     body = b"\x08\x12" + b"\x92\x01\x00" + b"\x3a\x00"  # PING, and an empty SEND_RECEIPT
     frame = struct.pack(">II", len(body) + 4, len(body)) + body
     assert list(FrameDecoder().feed(frame)) == [commands.Ping()]
@@ -137,7 +137,7 @@ def test_a_command_longer_than_its_frame_is_refused():
         list(FrameDecoder().feed(struct.pack(">II", 8, 100) + b"abcd"))
 
 
-def test_a_command_that_we_do_not_speak_is_passed_on_as_unknown():
+def test_an_unsupported_command_is_returned_as_unknown():
     body = b"\x08\x3a"  # type 58, END_TXN_ON_PARTITION
     frame = struct.pack(">II", len(body) + 4, len(body)) + body
     assert list(FrameDecoder().feed(frame)) == [UnknownCommand(58)]
@@ -150,7 +150,7 @@ def test_a_missing_required_field_is_refused():
         list(FrameDecoder().feed(frame))
 
 
-def test_a_send_is_laid_out_as_specified_and_its_checksum_covers_metadata_and_payload():
+def test_a_send_frame_has_the_specified_layout_and_checksum():
     payload = b"payload"
     meta = commands.MessageMetadata(
         producer_name="p", sequence_id=1, publish_time=2, txnid_most=3, txnid_least=4

@@ -1,4 +1,4 @@
-"""Python objects become the columns that Arrow's own conversion makes of them."""
+"""Columns of Python objects equal those of Arrow's own conversion."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def test_maps(items):
         (maps_column, [{None: "value"}]),
     ],
 )
-def test_other_objects_are_refused(make, items):
+def test_objects_of_other_types_are_refused(make, items):
     with pytest.raises((TypeError, ValueError, OverflowError)):
         make(items)
 
 
-def test_more_than_offsets_can_count_is_refused(monkeypatch):
+def test_more_bytes_than_32_bit_offsets_allow_are_refused(monkeypatch):
     monkeypatch.setattr(from_python, "_MAX_BYTES", 10)
     assert len(bytes_column([b"12345", b"67890"], pa.binary())) == 2
     with pytest.raises(ValueError, match="too many bytes"):

@@ -1,4 +1,4 @@
-"""The receive buffer: however bytes are cut, the same entries and commands come out."""
+"""The receive buffer returns the same entries and commands however the bytes are split."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def entry(number: int, payload: bytes, broker_metadata: bytes = b"") -> bytes:
 
 
 def feed(box: ReceiveBuffer, data: bytes) -> tuple[list[tuple[int, bytes]], list[WireMessage]]:
-    """Put ``data`` in as it fits and take what is whole: number and payload of each entry."""
+    """Fill in ``data`` in chunks that fit, and return number and payload of each entry."""
     found: list[tuple[int, bytes]] = []
     others: list[WireMessage] = []
     while data:
@@ -42,7 +42,7 @@ def feed(box: ReceiveBuffer, data: bytes) -> tuple[list[tuple[int, bytes]], list
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.binary(max_size=200), max_size=10), st.lists(st.integers(1, 300), max_size=50))
-def test_frames_come_out_whole_however_they_are_cut(payloads: list[bytes], cuts: list[int]) -> None:
+def test_frames_are_parsed_however_bytes_are_split(payloads: list[bytes], cuts: list[int]) -> None:
     data = b"".join(
         entry(number, payload, b"meta" * (number % 2)) + PING * (number % 3 == 0)
         for number, payload in enumerate(payloads)
@@ -60,7 +60,7 @@ def test_frames_come_out_whole_however_they_are_cut(payloads: list[bytes], cuts:
     assert box.pending_bytes == 0
 
 
-def test_a_frame_that_is_longer_than_the_buffer_gets_a_longer_one(
+def test_a_frame_longer_than_the_buffer_enlarges_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(receive_buffer, "BUFFER_BYTES", 1000)
@@ -73,7 +73,7 @@ def test_a_frame_that_is_longer_than_the_buffer_gets_a_longer_one(
     assert len(box.buffer) < 1_200_000
 
 
-def test_what_waits_behind_an_entry_stays_readable_for_eight_bytes() -> None:
+def test_eight_bytes_after_an_entry_stay_readable() -> None:
     box = ReceiveBuffer()
     room = box.free_space()
     data = entry(1, b"x")
@@ -100,7 +100,7 @@ DAMAGED[-1] ^= 1
         (struct.pack(">II", 8, 100) + bytes(4), "a command of 100"),
     ],
 )
-def test_what_is_damaged_is_an_error_behind_what_came_before(data: bytes, complaint: str) -> None:
+def test_a_malformed_frame_is_an_error_after_earlier_frames(data: bytes, complaint: str) -> None:
     box = ReceiveBuffer()
     found, _ = feed(box, entry(1, b"good") + data)
     assert found == [(1, b"good")]
@@ -111,7 +111,7 @@ def test_what_is_damaged_is_an_error_behind_what_came_before(data: bytes, compla
 
 @settings(max_examples=300, deadline=None)
 @given(st.data())
-def test_damage_ends_in_a_protocol_error_or_in_nothing_worse(data: st.DataObject) -> None:
+def test_corrupt_bytes_raise_only_protocol_errors(data: st.DataObject) -> None:
     sent = bytearray(entry(1, b"one") + PING + entry(2, b"two", b"meta"))
     for _ in range(data.draw(st.integers(1, 4))):
         sent[data.draw(st.integers(0, len(sent) - 1))] = data.draw(st.integers(0, 255))

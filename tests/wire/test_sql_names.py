@@ -1,4 +1,4 @@
-"""Spark's names of Arrow's types."""
+"""Spark's names for Arrow types."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ SCALARS = [
     ],
     ids=str,
 )
-def test_types_have_the_names_that_spark_gives_them(kind):
+def test_types_have_the_names_of_spark(kind):
     assert sql_name(kind) == from_arrow_type(kind).simpleString()
 
 
-def test_a_timestamp_without_zone_and_what_spark_does_not_have_have_names_too():
+def test_a_timestamp_without_zone_and_types_that_spark_lacks_have_names():
     assert sql_name(pa.timestamp("us")) == "timestamp_ntz"
     assert sql_name(pa.uint16()) == "uint16"

@@ -1,4 +1,4 @@
-"""Avro definitions, the types of columns that go with them, values of both; and ``fastavro``."""
+"""Avro definitions with their column types and values, and ``fastavro`` to compare with."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAMES = itertools.count()
 
 @dataclass(frozen=True)
 class Kind:
-    """An Avro definition, the Arrow type that goes with it, and values of it."""
+    """An Avro definition with its Arrow type and values."""
 
     definition: Any
     arrow: pa.DataType
@@ -161,7 +161,7 @@ def arrow_of(rows: list[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _for_arrow(value: Any, kind: pa.DataType) -> Any:
-    """pyarrow takes maps as lists of pairs, wherever they are."""
+    """pyarrow accepts maps as lists of pairs, at any level."""
     if value is None:
         return None
     if pa.types.is_map(kind):

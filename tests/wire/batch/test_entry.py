@@ -1,4 +1,4 @@
-"""Entries from the broker: what is in them, and that nothing in them is trusted."""
+"""Entries from the broker: their content, and the validation of all of it."""
 
 from __future__ import annotations
 
@@ -55,18 +55,18 @@ def batch_body(compression: Compression = Compression.NONE, /, **fields: object)
     return body(metadata(**(told | fields)), bytes(batch.payload))
 
 
-def test_an_entry_shows_where_it_is_and_the_transaction_that_it_was_sent_in():
+def test_an_entry_has_its_id_and_its_transaction():
     entry = entry_of(body(metadata(**TXN), b"value"))
     assert (entry.id, entry.txn) == (MessageId(7, 9), TxnId(3, 4))
     assert entry_of(body(metadata(), b"value")).txn is None
 
 
-def test_what_the_broker_adds_before_an_entry_is_passed_over():
+def test_broker_entry_metadata_are_skipped():
     plain, prefixed = body(metadata(), b"value"), body(metadata(), b"value", b"\x08\x01\x10\x02")
     assert entry_of(prefixed) == entry_of(plain)
 
 
-def test_a_message_that_is_no_batch_has_its_fields_in_the_metadata():
+def test_a_message_outside_of_a_batch_has_its_fields_in_the_metadata():
     pairs = (commands.KeyValue(key="a", value="b"),)
     entry = entry_of(
         body(metadata(partition_key="k", event_time=5, ordering_key=b"o", properties=pairs), b"v")
@@ -83,20 +83,20 @@ def test_keys_in_base64_count_as_the_text_that_readers_see():
     assert entry.figures().value_and_key_bytes == 5
 
 
-def test_a_null_is_no_value():
+def test_a_null_value_is_none():
     entry = entry_of(body(metadata(null_value=True), b""))
     assert entry.messages()[0].value is None
     assert entry.figures().value_and_key_bytes == 0
 
 
-def test_neither_rows_nor_properties_show_in_the_repr():
+def test_the_repr_does_not_show_rows_or_properties():
     pairs = (commands.KeyValue(key="secret", value="secret"),)
     entry = entry_of(body(metadata(properties=pairs, partition_key="secret"), b"secret"))
     assert "secret" not in repr(entry)
 
 
 @pytest.mark.parametrize("compression", Compression)
-def test_the_messages_of_a_batch_come_out_as_they_went_in(compression):
+def test_the_messages_of_a_batch_are_read_back(compression):
     entry = entry_of(batch_body(compression))
     assert entry.metadata.compression == compression
     assert [message.key for message in entry.messages()] == ["k", "l"]
@@ -106,8 +106,8 @@ def test_the_messages_of_a_batch_come_out_as_they_went_in(compression):
 
 @pytest.mark.parametrize("compression", [one for one in Compression if one])
 @pytest.mark.parametrize("difference", [-1, 1, 100])
-def test_a_length_that_is_not_what_was_compressed_is_refused(compression, difference):
-    """Arrow leaves what was in memory behind a result that is shorter."""
+def test_a_wrong_uncompressed_size_is_refused(compression, difference):
+    """After a shorter result, Arrow's buffer has arbitrary memory."""
     size = entry_of(batch_body(compression)).metadata.uncompressed_size + difference
     entry = entry_of(batch_body(compression, uncompressed_size=size))
     with pytest.raises(ProtocolError, match=f"not {size} bytes compressed by {compression.name}"):
@@ -115,7 +115,7 @@ def test_a_length_that_is_not_what_was_compressed_is_refused(compression, differ
 
 
 @pytest.mark.parametrize("compression", [one for one in Compression if one])
-def test_a_compressed_payload_that_is_cut_off_is_refused(compression):
+def test_a_truncated_compressed_payload_is_refused(compression):
     entry = entry_of(batch_body(compression))
     cut, size = entry.payload[:-1], entry.metadata.uncompressed_size
     with pytest.raises(ProtocolError, match=f"not {size} bytes compressed by {compression.name}"):
@@ -135,14 +135,14 @@ def test_a_compressed_payload_that_is_cut_off_is_refused(compression):
     ],
     ids=str,
 )
-def test_a_payload_that_is_not_as_its_metadata_says_is_refused(fields, problem):
+def test_a_payload_that_contradicts_its_metadata_is_refused(fields, problem):
     entry = entry_of(batch_body(**fields))
     with pytest.raises(ProtocolError, match=problem):
         entry.figures()
 
 
 @pytest.mark.parametrize("count", [0, -1, -(2**31)])
-def test_an_entry_that_says_it_has_no_messages_counts_as_one_and_is_not_opened(count):
+def test_an_entry_that_claims_no_messages_counts_as_one_and_is_not_read(count):
     entry = entry_of(batch_body(num_messages_in_batch=count))
     assert entry.num_messages == 1
     for look in (Entry.messages, Entry.figures, lambda entry: entry.first_properties):
@@ -150,7 +150,7 @@ def test_an_entry_that_says_it_has_no_messages_counts_as_one_and_is_not_opened(c
             look(entry)
 
 
-def test_an_entry_of_more_messages_than_objects_are_made_of_is_counted_and_not_opened():
+def test_an_entry_with_too_many_messages_is_counted_and_not_read_as_objects():
     count = MAX_MESSAGES + 1
     payload = b"\0\0\0\2\x18\0" * count
     fields = {"compression": int(Compression.ZLIB), "uncompressed_size": len(payload)}
@@ -162,7 +162,7 @@ def test_an_entry_of_more_messages_than_objects_are_made_of_is_counted_and_not_o
     assert entry.figures().num_messages == count
 
 
-def test_an_entry_of_more_properties_than_objects_are_made_of_is_counted_and_not_opened(
+def test_an_entry_with_too_many_properties_is_counted_and_not_read_as_objects(
     monkeypatch,
 ):
     monkeypatch.setattr(_entry, "MAX_PROPERTIES", 0)
@@ -176,7 +176,7 @@ def test_an_entry_of_more_properties_than_objects_are_made_of_is_counted_and_not
 WHOLE = body(metadata(), b"value")
 
 
-def test_an_error_holds_nothing_of_the_entry_that_can_not_be_read():
+def test_an_error_does_not_hold_the_unreadable_entry():
     entry = entry_of(body(metadata(num_messages_in_batch=1), bytes(64)))
     for read in (entry.messages, entry.figures, lambda: list(entry.iter_messages())):
         with pytest.raises(ProtocolError, match="payload_size") as caught:
@@ -196,7 +196,7 @@ def test_an_error_holds_nothing_of_the_entry_that_can_not_be_read():
         (b"\x0e\x02\x00\x00\x00\x01" + WHOLE, "claims .* bytes of metadata"),
     ],
 )
-def test_an_entry_that_is_damaged_is_refused_and_the_connection_stays_in_step(content, problem):
+def test_a_corrupt_entry_is_refused_and_the_connection_stays_in_sync(content, problem):
     stream = frame(5, 9, content) + frame(5, 10, WHOLE)
     damaged, whole = FrameDecoder().feed(stream)
     with pytest.raises(ProtocolError, match=problem):
@@ -204,7 +204,7 @@ def test_an_entry_that_is_damaged_is_refused_and_the_connection_stays_in_step(co
     assert Entry.of(whole).id == MessageId(7, 10)
 
 
-def test_an_entry_without_a_checksum_is_read_as_other_clients_read_it():
+def test_an_entry_without_a_checksum_is_read():
     assert WHOLE[:2] == b"\x0e\x01"
     assert entry_of(WHOLE[6:]) == entry_of(WHOLE)
     assert entry_of(b"\x0e\x02\x00\x00\x00\x01x" + WHOLE[6:]) == entry_of(WHOLE)
@@ -224,7 +224,7 @@ COUNT = 1 + len(Compression)
 
 
 def read_all(data: bytes, step: int) -> list[object]:
-    """All that a reader would make of ``data``; only a ProtocolError may come out."""
+    """Everything that a reader would read from ``data``; only ProtocolError may be raised."""
     decoder, seen = FrameDecoder(), []
     try:
         for at in range(0, len(data), step):
@@ -237,7 +237,7 @@ def read_all(data: bytes, step: int) -> list[object]:
     return seen
 
 
-def test_a_stream_of_entries_comes_out_whole_however_it_is_cut():
+def test_a_stream_of_entries_is_decoded_however_it_is_split():
     whole = read_all(STREAM, len(STREAM))
     assert len(whole) == COUNT
     assert read_all(STREAM, 1) == read_all(STREAM, 7) == whole
@@ -245,7 +245,7 @@ def test_a_stream_of_entries_comes_out_whole_however_it_is_cut():
 
 @settings(max_examples=300, deadline=None)
 @given(st.integers(0, len(STREAM) * 8 - 1))
-def test_no_flipped_bit_brings_anything_but_a_protocol_error(bit):
+def test_a_flipped_bit_raises_only_protocol_errors(bit):
     data = bytearray(STREAM)
     data[bit // 8] ^= 1 << bit % 8
     assert read_all(bytes(data), len(data)) == read_all(bytes(data), 1)
@@ -253,15 +253,15 @@ def test_no_flipped_bit_brings_anything_but_a_protocol_error(bit):
 
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=200), st.booleans())
-def test_a_body_of_random_bytes_brings_nothing_but_protocol_errors(data, is_checked):
-    if is_checked:  # behind a right checksum
+def test_an_entry_of_random_bytes_raises_only_protocol_errors(data, is_checked):
+    if is_checked:  # after a valid checksum
         data = struct.pack(">HI", 0x0E01, entry_checksum(data, b"")) + data
     read_all(frame(5, 9, data), 1)
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=200), st.integers(-1, 6), st.integers(-1, 2000), st.integers(-1, 5))
-def test_random_payloads_bring_nothing_but_protocol_errors(payload, compression, size, count):
+def test_random_payloads_raise_only_protocol_errors(payload, compression, size, count):
     meta = metadata(
         compression=compression,
         uncompressed_size=max(0, size),
@@ -270,7 +270,7 @@ def test_random_payloads_bring_nothing_but_protocol_errors(payload, compression,
     read_all(frame(5, 9, body(meta, payload)), 10_000)
 
 
-def test_a_compressed_payload_that_would_never_end_takes_no_more_memory_than_it_says():
+def test_an_endless_compressed_payload_takes_no_more_memory_than_it_claims():
     before = pa.total_allocated_bytes()
     bomb = entry_of(batch_body(Compression.ZLIB)).payload
     with pytest.raises(ProtocolError):

@@ -1,4 +1,4 @@
-"""Keys go where the Java client sends them, and splitting loses and reorders nothing."""
+"""Keys have the partitions of the Java client; grouping by partition keeps rows and their order."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def java_partition(key: str, count: int) -> int:
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 16, 100])
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
-def test_text_keys_go_where_the_java_client_sends_them(count: int, kind: pa.DataType) -> None:
+def test_text_keys_have_the_partitions_of_the_java_client(count: int, kind: pa.DataType) -> None:
     keys = pa.array([bytes.fromhex(vector["key"]).decode() for vector in TEXT], kind)
     wanted = [vector["partitions"][str(count)] for vector in TEXT]
     assert partitions_for_keys(keys, count).tolist() == wanted
@@ -46,26 +46,26 @@ def test_text_keys_go_where_the_java_client_sends_them(count: int, kind: pa.Data
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 16, 100])
 @pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary()])
-def test_binary_keys_go_where_the_java_client_sends_them(count: int, kind: pa.DataType) -> None:
+def test_binary_keys_have_the_partitions_of_the_java_client(count: int, kind: pa.DataType) -> None:
     keys = pa.array([bytes.fromhex(vector["key"]) for vector in BINARY], kind)
     wanted = [vector["partitions"][str(count)] for vector in BINARY]
     assert partitions_for_keys(keys, count).tolist() == wanted
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 16, 100])
-def test_keys_go_where_murmur3_sends_them_in_the_java_client(count: int) -> None:
+def test_murmur3_keys_have_the_partitions_of_the_java_client(count: int) -> None:
     for vectors, kind in ((TEXT, pa.string()), (BINARY, pa.binary())):
         keys = pa.array([bytes.fromhex(one["key"]) for one in vectors], pa.binary()).cast(kind)
         wanted = [vector["murmur3"][str(count)] for vector in vectors]
         found = partitions_for_keys(keys, count, hashing=Hashing.MURMUR3)
         assert found.tolist() == wanted
-        for start in range(0, len(vectors), 7):  # few at a time, and one by one
+        for start in range(0, len(vectors), 7):  # a few at a time, and one by one
             part = partitions_for_keys(keys.slice(start, 2), count, hashing=Hashing.MURMUR3)
             assert part.tolist() == wanted[start : start + 2]
 
 
 def test_murmur3_of_known_words() -> None:
-    """The reference values that implementations of MurmurHash3_x86_32 are checked with."""
+    """The usual reference values for implementations of MurmurHash3_x86_32."""
     words = {"": 0, "test": 0xBA6BD213, "Hello, world!": 0xC0363E43, "a" * 4096: None}
     keys = pa.array(list(words))
     found = partitions_for_keys(keys, 2**31 - 1, hashing=Hashing.MURMUR3).tolist()
@@ -74,7 +74,7 @@ def test_murmur3_of_known_words() -> None:
 
 
 @given(st.lists(st.none() | st.text(max_size=40)))
-def test_murmur3_of_many_is_that_of_each(keys: list[str | None]) -> None:
+def test_murmur3_of_many_keys_is_that_of_each(keys: list[str | None]) -> None:
     array = pa.array(keys, pa.string())
     together = partitions_for_keys(array, 1000, hashing=Hashing.MURMUR3)
     alone = [
@@ -84,14 +84,14 @@ def test_murmur3_of_many_is_that_of_each(keys: list[str | None]) -> None:
     assert together.tolist() == alone
 
 
-def test_there_are_vectors() -> None:
+def test_the_golden_vectors_exist() -> None:
     assert len(TEXT) == 240
     assert len(BINARY) == 60
     assert any(vector["hash"] > 2**30 for vector in TEXT)
 
 
 @given(st.lists(st.none() | st.text(max_size=30)), st.integers(1, 200), st.data())
-def test_any_key_goes_by_its_hash_code(
+def test_any_key_is_routed_by_its_hash_code(
     keys: list[str | None], count: int, data: st.DataObject
 ) -> None:
     start = data.draw(st.integers(0, len(keys)))
@@ -103,14 +103,14 @@ def test_any_key_goes_by_its_hash_code(
     assert found.tolist() == wanted
 
 
-def test_more_keys_than_fit_in_one_chunk_and_one_key_larger_than_a_chunk() -> None:
+def test_keys_of_several_chunks_and_a_key_larger_than_a_chunk() -> None:
     keys = ["k" * 600_000, "é" * 700_000, "", "😀" * 300_000, "x" * 1_500_000, "end"]
     wanted = [java_partition(key, 97) for key in keys]
     assert partitions_for_keys(pa.array(keys), 97).tolist() == wanted
 
 
 @pytest.mark.parametrize("parts", [[b"\xff"], [b"ok", b"\xc3", b"\xa9"], [b"\xed\xa0\x80"]])
-def test_a_key_that_is_not_utf8_is_refused_even_when_the_next_one_completes_it(
+def test_a_key_that_is_not_utf8_is_refused_even_if_the_next_one_completes_it(
     parts: list[bytes],
 ) -> None:
     torn = pa.Array.from_buffers(pa.string(), len(parts), pa.array(parts).buffers())
@@ -118,12 +118,12 @@ def test_a_key_that_is_not_utf8_is_refused_even_when_the_next_one_completes_it(
         partitions_for_keys(torn, 4)
 
 
-def test_keys_without_a_row_have_no_partition() -> None:
+def test_no_keys_have_no_partitions() -> None:
     assert partitions_for_keys(pa.array([], pa.string()), 4).tolist() == []
     assert partitions_for_keys(pa.nulls(2, pa.string()), 4, keyless_partition=3).tolist() == [3, 3]
 
 
-def test_the_keyless_partition_has_to_exist() -> None:
+def test_the_keyless_partition_must_exist() -> None:
     with pytest.raises(ValueError, match="Partition 4 is not one of 4"):
         partitions_for_keys(pa.array(["a"]), 4, keyless_partition=4)
 
@@ -162,7 +162,7 @@ def test_splitting_needs_a_partition_for_each_row() -> None:
 
 
 @pytest.mark.parametrize("hashing", list(Hashing))
-def test_slices_of_keys_are_about_as_large_within_each_partition_too(hashing: Hashing) -> None:
+def test_slices_of_keys_have_similar_sizes_within_each_partition(hashing: Hashing) -> None:
     text = pa.array([f"key-{n}" for n in range(8000)])
     slices = key_slices(text.cast(pa.binary()), 4)
     partitions = partitions_for_keys(text, 8, hashing=hashing)
@@ -172,7 +172,7 @@ def test_slices_of_keys_are_about_as_large_within_each_partition_too(hashing: Ha
         assert counts.min() > 0.7 * counts.mean()
 
 
-def test_equal_keys_are_in_one_slice_and_those_that_are_null_in_the_first() -> None:
+def test_equal_keys_are_in_one_slice_and_null_keys_in_the_first() -> None:
     keys = pa.array([b"a", None, b"b", b"a", b"", None], pa.binary())
     slices = key_slices(keys, 1000)
     assert slices[0] == slices[3] != slices[2]

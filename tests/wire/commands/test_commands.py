@@ -1,4 +1,4 @@
-"""Messages: every one of them survives the way there and back, and what is broken is refused."""
+"""Messages: each decodes to itself, and malformed ones are refused."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def values_of(spec: dataclasses.Field[Any]) -> st.SearchStrategy[Any]:
 
 
 def messages(kind: type[WireMessage]) -> st.SearchStrategy[WireMessage]:
-    """Any message of a class, declared as it is: each field with all values of its kind."""
+    """Any message of a class: each field has arbitrary values of its declared kind."""
     return st.builds(kind, **{spec.name: values_of(spec) for spec in dataclasses.fields(kind)})
 
 
 @settings(max_examples=25, deadline=None)
 @pytest.mark.parametrize("kind", COMMANDS.values(), ids=lambda kind: kind.__name__)
 @given(data=st.data())
-def test_every_command_survives_the_way_there_and_back(kind, data):
+def test_every_command_is_decoded_to_itself(kind, data):
     command = data.draw(messages(kind))
     expected = Delivery(command, b"") if isinstance(command, commands.Deliver) else command
     assert list(FrameDecoder().feed(encode_frame(command))) == [expected]
@@ -55,7 +55,7 @@ def test_every_command_survives_the_way_there_and_back(kind, data):
 
 @settings(max_examples=50, deadline=None)
 @given(messages(commands.MessageMetadata))
-def test_metadata_survives_the_way_there_and_back(metadata):
+def test_metadata_are_decoded_to_themselves(metadata):
     assert commands.MessageMetadata.decode(metadata.encode()) == metadata
 
 
@@ -72,19 +72,19 @@ def test_a_command_without_a_required_field_is_refused_by_its_name(kind):
 
 
 def test_text_that_is_not_utf8_is_refused():
-    """The protobuf library hands it out as bytes, and says nothing."""
+    """The protobuf library returns it as bytes, without an error."""
     good = commands.ProducerSuccess(request_id=1, producer_name="abc")
     broken = good.encode().replace(b"abc", b"a\xffc")
     with pytest.raises(ProtocolError, match="UTF-8"):
         commands.ProducerSuccess.decode(broken)
 
 
-def test_fields_that_are_newer_than_this_code_do_no_harm():
+def test_unknown_fields_are_ignored():
     newer = commands.Success(request_id=1).encode() + b"\xa2\x06\x03new\x28\x07"
     assert commands.Success.decode(newer) == commands.Success(request_id=1)
 
 
-def test_enums_that_are_newer_than_this_code_are_kept_as_numbers():
+def test_unknown_enum_values_are_kept_as_numbers():
     error = commands.Error(request_id=1, error=999, message="")
     assert commands.Error.decode(error.encode()).error == 999
 
@@ -105,5 +105,5 @@ SECRET = b"hunter2"
     ],
     ids=lambda message: type(message).__name__,
 )
-def test_secrets_show_in_no_repr(message):
+def test_a_repr_does_not_show_secrets(message):
     assert "hunter2" not in repr(message) + str(message) + f"{[message]}"

@@ -1,4 +1,4 @@
-"""A column of message ids, against the codec of single commands."""
+"""A column of message ids, compared with the decoder of single ids."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ids = st.builds(
 
 
 @given(st.lists(ids, max_size=20))
-def test_ids_are_what_each_says_by_itself(given: list[MessageIdData]):
+def test_a_column_of_ids_is_decoded_like_each_id(given: list[MessageIdData]):
     found = decode_message_ids(pa.array([one.encode() for one in given], pa.binary()))
     assert list(
         zip(found.ledger, found.entry, found.partition, found.batch_index, strict=True)
@@ -47,14 +47,14 @@ def test_ids_are_what_each_says_by_itself(given: list[MessageIdData]):
     ],
 )
 @pytest.mark.parametrize("neighbours", [0, 2])
-def test_what_is_no_id_is_refused(bytes_: bytes | None, neighbours: int):
+def test_an_invalid_id_is_refused(bytes_: bytes | None, neighbours: int):
     good = [MessageIdData(ledger=1, entry=2).encode()] * neighbours
     with pytest.raises(ValueError, match="not a message id"):
         decode_message_ids(pa.array([*good, bytes_, *good], pa.binary()))
 
 
 @given(st.lists(st.binary(max_size=40), max_size=10))
-def test_any_bytes_are_ids_or_refused(given: list[bytes]):
+def test_arbitrary_bytes_are_ids_or_refused(given: list[bytes]):
     try:
         found = decode_message_ids(pa.array(given, pa.binary()))
     except ValueError:

@@ -1,4 +1,4 @@
-"""Keys of both kinds in one column."""
+"""Text and binary keys in one column."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ KEYS = st.none() | st.text(max_size=6).map(str.encode) | st.binary(max_size=6)
 
 
 @given(st.lists(st.tuples(KEYS, st.booleans()), max_size=30), st.booleans())
-def test_each_key_is_read_as_what_it_is(given_keys, by_key) -> None:
-    """Also where the text of one is what the bytes of another look like on the wire."""
+def test_text_and_binary_keys_are_read_as_such(given_keys, by_key) -> None:
+    """Also if the text of one key equals the base64 of another one's bytes."""
     keys: list[bytes | None] = []
     for key, _ in given_keys:
         keys += [key, b"a2V5"] if key is not None else [None, b"key"]
@@ -51,7 +51,7 @@ def is_text(key: bytes) -> bool:
     return True
 
 
-def test_what_can_not_be_a_key_is_refused_by_its_row() -> None:
+def test_an_invalid_key_is_refused_with_its_row() -> None:
     with pytest.raises(InputError, match="'key' has text that is not UTF-8 in row 1"):
         text_keys(pa.array([b"\xff", b"\xff"]), pa.array([True, False]))
     with pytest.raises(InputError, match="'__keyIsBinary' is null in row 1, which has a key"):

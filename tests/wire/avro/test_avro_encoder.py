@@ -1,4 +1,4 @@
-"""Columns are encoded byte for byte as ``fastavro`` writes the same rows, one by one."""
+"""Encoded columns have exactly the bytes that ``fastavro`` writes for the same rows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_rows_are_what_fastavro_writes(drawn):
 
 
 @given(columns(), st.integers(0, 5), st.integers(0, 5))
-def test_a_slice_of_a_column_is_encoded_as_its_rows_alone(drawn, skip, count):
+def test_a_slice_of_a_column_is_encoded_like_its_rows(drawn, skip, count):
     definition, column, rows = drawn
     wanted = [None if row is None else oracle(definition, row) for row in rows]
     assert encoded(definition, column.slice(skip, count)) == wanted[skip : skip + count]
@@ -42,7 +42,7 @@ def unscaled(bits: int) -> list[int]:
 
 
 @pytest.mark.parametrize("fixed", [False, True])
-def test_decimals_at_the_edges_of_bytes_are_as_long_as_fastavro_writes_them(fixed):
+def test_decimals_at_byte_boundaries_have_the_length_of_fastavro(fixed):
     numbers = [0, *(one for bits in range(1, 126) for one in unscaled(bits))]
     numbers = [one for one in numbers if abs(one) < 10**38]
     definition: dict[str, Any] = {
@@ -59,7 +59,7 @@ def test_decimals_at_the_edges_of_bytes_are_as_long_as_fastavro_writes_them(fixe
     assert encoded(definition, column) == [oracle(definition, row) for row in rows]
 
 
-def test_what_a_null_map_or_list_holds_in_its_extent_is_not_written():
+def test_hidden_items_of_null_maps_and_lists_are_not_written():
     items, ends = pa.array([1, 2, 3, 4], pa.int64()), pa.array([0, 2, 4], pa.int32())
     hidden = pa.ListArray.from_arrays(ends, items, mask=pa.array([True, False]))
     assert encoded({"type": "array", "items": "long"}, hidden) == [None, b"\x04\x06\x08\x00"]
@@ -101,7 +101,7 @@ def test_a_field_without_a_column_gets_its_default():
     defaults = {
         field["name"]: field["default"] for field in definition["fields"] if "default" in field
     }
-    defaults |= {"g": b"\xff", "h": b"\0\1"}  # fastavro wants these as bytes
+    defaults |= {"g": b"\xff", "h": b"\0\1"}  # fastavro requires bytes for these
     wanted = [oracle(definition, defaults | row) for row in rows]
     assert encoded(definition, column) == wanted
 
@@ -111,7 +111,7 @@ def test_a_field_without_a_column_gets_its_default():
     [("string", "PQ"), ("double", 0.1), ("long", 2**40), (["string", "null"], "qq"), ("int", -700)],
 )
 @pytest.mark.parametrize("place", [0, 1])
-def test_a_default_of_several_bytes_stands_whole_in_each_row(kind, default, place):
+def test_a_default_of_several_bytes_is_complete_in_each_row(kind, default, place):
     fields = [{"name": "id", "type": "long"}]
     fields.insert(place, {"name": "p", "type": kind, "default": default})
     definition = {"type": "record", "name": "row", "fields": fields}
@@ -121,7 +121,7 @@ def test_a_default_of_several_bytes_stands_whole_in_each_row(kind, default, plac
 
 
 @given(st.data(), st.integers(1, 6))
-def test_columns_that_are_left_out_are_their_defaults_in_every_row(data, count):
+def test_missing_columns_get_their_defaults_in_every_row(data, count):
     scalars = st.sampled_from(
         [("string", TEXT), ("long", st.integers(-(2**63), 2**63 - 1)), ("boolean", st.booleans())]
     )
@@ -153,11 +153,11 @@ def test_columns_that_are_left_out_are_their_defaults_in_every_row(data, count):
         (["null", "double"], pa.array([1], pa.int8()), b"\x02" + b"\0\0\0\0\0\0\xf0\x3f"),
     ],
 )
-def test_of_a_union_the_branch_of_the_columns_own_type_is_taken(union, column, wanted):
+def test_the_branch_of_the_columns_own_type_is_chosen_from_a_union(union, column, wanted):
     assert encoded(union, column) == [wanted]
 
 
-def test_a_null_struct_in_a_map_may_have_fields_that_are_never_null():
+def test_a_null_struct_in_a_map_may_have_non_nullable_fields():
     inner = pa.struct([pa.field("x", pa.binary(), nullable=False)])
     column = pa.array([[("k", None)], [("k", {"x": b"ab"})], None], pa.map_(pa.string(), inner))
     record = {"type": "record", "name": "In", "fields": [{"name": "x", "type": "bytes"}]}
@@ -167,13 +167,13 @@ def test_a_null_struct_in_a_map_may_have_fields_that_are_never_null():
     ]  # fmt: skip
 
 
-def test_milliseconds_are_rounded_towards_the_past():
+def test_milliseconds_are_rounded_down():
     column = pa.array([-1, 0, 1999], pa.timestamp("us", "UTC"))
     kind = parse_definition(json.dumps(logical("long", "timestamp-millis")))
     assert encode_avro(kind, column).to_pylist() == [b"\x01", b"\x00", b"\x02"]
 
 
-def test_a_type_of_its_own_fields_is_written_as_deep_as_the_columns_go():
+def test_a_recursive_type_is_written_to_the_depth_of_the_columns():
     definition = {
         "type": "record",
         "name": "Node",
@@ -188,13 +188,13 @@ def test_a_type_of_its_own_fields_is_written_as_deep_as_the_columns_go():
     assert encoded(definition, column) == [oracle(definition, row) for row in rows]
 
 
-def test_rows_of_more_bytes_than_fit_one_chunk_are_encoded_one_chunk_after_the_other(monkeypatch):
+def test_large_columns_are_encoded_in_chunks(monkeypatch):
     monkeypatch.setattr("eos.wire.avro._avro_encoder._CHUNK_BYTES", 100)
     rows = [f"{number:030d}" for number in range(50)]
     assert encoded("string", pa.array(rows)) == [oracle("string", row) for row in rows]
 
 
-def test_a_null_where_none_is_allowed_is_an_error_that_names_the_field():
+def test_a_null_that_is_not_allowed_is_an_error_that_names_the_field():
     definition = {
         "type": "record",
         "name": "row",
@@ -228,7 +228,7 @@ def test_a_null_where_none_is_allowed_is_an_error_that_names_the_field():
         ),
     ],
 )
-def test_a_value_that_the_type_does_not_have_is_an_error(definition, column, text):
+def test_a_value_outside_of_the_types_range_is_an_error(definition, column, text):
     with pytest.raises(InputError, match=text):
         encoded(definition, column)
 
@@ -286,7 +286,7 @@ def test_empty_records_take_no_bytes(sizes):
     assert encoded({"type": "record", "name": "r", "fields": []}, column) == [b""] * len(sizes)
 
 
-def test_numbers_are_no_moments_or_days_but_may_have_other_logical_types():
+def test_numbers_are_not_written_as_dates_or_timestamps_but_with_other_logical_types():
     column = pa.array(np.arange(3, dtype=np.int64))
     assert encoded(logical("long", "of-our-own"), column) == [b"\0", b"\2", b"\4"]
     for name in ("timestamp-millis", "local-timestamp-micros"):

@@ -1,4 +1,4 @@
-"""The reader of batches takes nothing that is malformed, and never anything but ProtocolError."""
+"""The batch reader rejects malformed payloads, and raises only ProtocolError."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ def test_a_null_value_is_not_an_empty_one() -> None:
     assert decode_batch(framed(SIZE_0 + b"\x48\x01"), 1) == [DecodedMessage(None)]
 
 
-def test_a_key_that_is_no_text_is_bytes() -> None:
+def test_a_key_that_is_not_text_is_read_as_bytes() -> None:
     assert decode_batch(framed(b"\x12\x01\xff" + SIZE_0), 1) == [DecodedMessage(b"", key=b"\xff")]
 
 
-def test_what_a_compaction_took_out_is_told() -> None:
+def test_a_message_removed_by_compaction_is_marked() -> None:
     (message,) = decode_batch(framed(SIZE_0 + b"\x20\x01"), 1)
     assert message.is_compacted_out
 
@@ -83,7 +83,7 @@ def test_random_bytes_end_in_messages_or_a_protocol_error(payload: bytes, count:
 
 @settings(max_examples=300)
 @given(st.integers(0), st.integers(0, 255))
-def test_a_damaged_batch_ends_in_messages_or_a_protocol_error(place: int, byte: int) -> None:
+def test_a_corrupt_batch_ends_in_messages_or_a_protocol_error(place: int, byte: int) -> None:
     maps = pa.array([[("a", "b")], None], pa.map_(pa.string(), pa.string()))
     rows = Rows(pa.array([b"one", b"two"]), pa.array([b"k", None]), pa.array([5, 6]), maps)
     (batch,) = encode_batches(rows)

@@ -1,4 +1,4 @@
-"""Rows become batches that hold the same rows, in order, within the limits."""
+"""Rows are encoded to batches with the same rows, in order, within the limits."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ PROPERTIES = st.none() | st.dictionaries(st.text(max_size=5), st.text(max_size=2
 
 @st.composite
 def columns(draw: st.DrawFn) -> Rows:
-    """Rows of any column types, with nulls, most often a slice out of the middle of longer ones."""
+    """Rows of any column types, with nulls, usually a slice from the middle of longer columns."""
     count = draw(st.integers(0, 30))
     start = draw(st.integers(0, count))
     stop = draw(st.integers(start, count))
@@ -91,7 +91,7 @@ def columns(draw: st.DrawFn) -> Rows:
 
 
 def as_messages(rows: Rows) -> list[DecodedMessage]:
-    """The same rows by way of Python objects."""
+    """The same rows, built from Python objects."""
     count = len(rows)
 
     def items(column: pa.Array | None) -> list[Any]:
@@ -130,7 +130,7 @@ def key_on_the_wire(key: str | bytes | None) -> bytes:
 
 @settings(max_examples=300, deadline=None)
 @given(columns(), st.integers(1, 2000), st.integers(1, 40))
-def test_what_is_encoded_decodes_to_the_same_rows_in_order(
+def test_encoded_rows_decode_to_the_same_rows_in_order(
     rows: Rows, max_bytes: int, max_messages: int
 ) -> None:
     batches = list(encode_batches(rows, max_bytes, max_messages))
@@ -163,7 +163,7 @@ def test_batches_are_as_full_as_the_limits_allow(
 
 @settings(max_examples=100, deadline=None)
 @given(columns())
-def test_a_message_never_exceeds_the_bound_of_its_size(rows: Rows) -> None:
+def test_a_message_does_not_exceed_its_size_bound(rows: Rows) -> None:
     assert (np.diff(rows.size_bounds()) >= message_sizes(rows)).all()
 
 
@@ -176,7 +176,9 @@ def test_the_bound_holds_for_many_long_properties_and_a_long_binary_key() -> Non
 
 
 @pytest.mark.parametrize("compression", [one for one in Compression if one])
-def test_a_compressed_batch_says_how_and_how_long_it_was(compression: Compression) -> None:
+def test_a_compressed_batch_has_its_uncompressed_size(
+    compression: Compression,
+) -> None:
     rows = Rows(pa.array([b"the same again"] * 1000))
     (plain,) = encode_batches(rows)
     (batch,) = encode_batches(rows, compression=compression)
@@ -192,7 +194,7 @@ def test_a_compressed_batch_says_how_and_how_long_it_was(compression: Compressio
 
 
 @pytest.mark.parametrize("compression", list(Compression))
-def test_what_compression_would_not_make_smaller_stays_as_it_is(compression: Compression) -> None:
+def test_incompressible_payloads_stay_uncompressed(compression: Compression) -> None:
     rows = Rows(pa.array([os.urandom(500)]))
     (batch,) = encode_batches(rows, compression=compression)
     assert batch.compression is Compression.NONE
@@ -200,7 +202,7 @@ def test_what_compression_would_not_make_smaller_stays_as_it_is(compression: Com
 
 
 def sticky_of(message: DecodedMessage) -> StickyKey:
-    """By the broker's rule: the ordering key, else the key."""
+    """The sticky key by the broker's rule: the ordering key, else the key."""
     if message.ordering_key is not None:
         return StickyKey(ordering_key=message.ordering_key)
     if message.key is None:
@@ -211,7 +213,7 @@ def sticky_of(message: DecodedMessage) -> StickyKey:
 
 @settings(max_examples=200, deadline=None)
 @given(columns(), st.integers(1, 2000), st.integers(1, 40), st.data())
-def test_with_edges_the_batches_are_those_of_each_part_alone(
+def test_with_edges_the_batches_are_those_of_each_part(
     rows: Rows, max_bytes: int, max_messages: int, data: st.DataObject
 ) -> None:
     inner = data.draw(st.sets(st.integers(1, max(1, len(rows) - 1))))
@@ -225,7 +227,7 @@ def test_with_edges_the_batches_are_those_of_each_part_alone(
     assert together == alone
 
 
-def test_many_small_batches_are_cut_out_of_one_join() -> None:
+def test_many_small_batches_share_one_join() -> None:
     rows = Rows(pa.array([b"%d" % n for n in range(1000)]))
     batches = list(encode_batches(rows, edges=range(0, 1000, 10)))
     assert len(batches) == 100
@@ -237,7 +239,7 @@ def test_many_small_batches_are_cut_out_of_one_join() -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(columns(), st.integers(1, 2000), st.integers(1, 40))
-def test_by_key_an_entry_holds_one_key_and_each_key_keeps_its_order(
+def test_by_key_a_batch_has_one_key_and_each_key_keeps_its_order(
     rows: Rows, max_bytes: int, max_messages: int
 ) -> None:
     found: dict[StickyKey, list[DecodedMessage]] = {}
@@ -252,7 +254,7 @@ def test_by_key_an_entry_holds_one_key_and_each_key_keeps_its_order(
     assert list(found.items()) == list(wanted.items())
 
 
-def test_by_key_batches_of_one_key_are_as_full_as_the_limits_allow_over_chunks() -> None:
+def test_by_key_batches_of_one_key_are_filled_across_chunks() -> None:
     count = 200_000
     keys = pa.array([f"k{n % 3}" for n in range(count)])
     rows = Rows(pa.array([b"v" * 50] * count), keys)
@@ -273,14 +275,14 @@ def test_no_rows_make_no_batch() -> None:
     assert list(encode_batches(Rows(no_offsets, no_offsets))) == []
 
 
-def test_a_column_of_nulls_only_is_like_no_column() -> None:
+def test_a_column_of_nulls_is_like_a_missing_column() -> None:
     value = pa.array([b"a", b"b"])
     plain = list(encode_batches(Rows(value)))
     nulls = Rows(value, pa.nulls(2, pa.string()), pa.nulls(2, pa.int64()), pa.nulls(2, MAP))
     assert list(encode_batches(nulls)) == plain
 
 
-def test_what_a_null_row_hides_in_the_buffers_is_not_written() -> None:
+def test_hidden_bytes_of_null_rows_are_not_written() -> None:
     valid = pa.array([True, False, True]).buffers()[1]
     offsets = pa.py_buffer(np.array([0, 1, 2, 3], np.int32))
     letters = pa.py_buffer(b"abc")
@@ -297,7 +299,7 @@ def test_what_a_null_row_hides_in_the_buffers_is_not_written() -> None:
     ]
 
 
-def test_rows_of_several_chunks_fill_batches_across_the_chunks_ends() -> None:
+def test_batches_are_filled_across_chunks() -> None:
     count = 300_000
     rng = np.random.default_rng(7)
     ends = np.concatenate([[0], np.cumsum(rng.integers(0, 200, count))]).astype(np.int32)
@@ -326,14 +328,14 @@ def joined_values(batch: EncodedBatch) -> bytes:
     return b"".join(message.value or b"" for message in messages)
 
 
-def test_a_message_larger_than_a_batch_stands_alone_whatever_its_size() -> None:
+def test_a_message_larger_than_a_batch_gets_its_own_batch() -> None:
     values = [b"a", b"x" * 20_000_000, b"b", b"y" * 70_000_000, b"c", b"d"]
     batches = list(encode_batches(Rows(pa.array(values)), 1000))
     assert [batch.num_messages for batch in batches] == [1, 1, 1, 1, 2]
     assert b"".join(joined_values(batch) for batch in batches) == b"".join(values)
 
 
-def test_a_batch_limit_beyond_what_arrow_can_join_is_cut_at_64_mib() -> None:
+def test_a_batch_limit_above_64_mib_is_reduced_to_it() -> None:
     values = pa.array([b"x" * 1_000_000]).take(pa.array(np.zeros(100, np.int64)))
     batches = list(encode_batches(Rows(values), 2**40))
     assert sum(batch.num_messages for batch in batches) == 100
@@ -348,7 +350,7 @@ def test_rows_that_begin_beyond_2_gib_of_their_buffer_are_encoded() -> None:
     assert decode([batch]) == [DecodedMessage(bytes(3)), DecodedMessage(bytes(2))]
 
 
-def test_the_payload_is_a_view_of_bytes_without_a_copy() -> None:
+def test_the_payload_is_a_view_without_a_copy() -> None:
     (batch,) = encode_batches(Rows(pa.array([b"\xff" * 10])))
     assert isinstance(batch.payload, memoryview)
     assert batch.payload.format == "B"
@@ -357,12 +359,12 @@ def test_the_payload_is_a_view_of_bytes_without_a_copy() -> None:
 
 
 @pytest.mark.parametrize(("max_bytes", "max_messages"), [(0, 1), (1, 0)])
-def test_a_limit_that_no_message_fits_is_an_error(max_bytes: int, max_messages: int) -> None:
+def test_a_limit_below_one_message_is_an_error(max_bytes: int, max_messages: int) -> None:
     with pytest.raises(ValueError, match="room"):
         list(encode_batches(Rows(pa.array([b"a"])), max_bytes, max_messages))
 
 
-# --- what the Java client writes -----------------------------------------------------------
+# --- golden vectors of the Java client -----------------------------------------------------
 
 
 def java_messages(vector: dict[str, Any]) -> list[Message]:
@@ -392,12 +394,12 @@ def vector(request: pytest.FixtureRequest) -> dict[str, Any]:
     return found
 
 
-def test_our_bytes_are_those_of_the_java_serialisation(vector: dict[str, Any]) -> None:
+def test_encoded_bytes_are_those_of_the_java_client(vector: dict[str, Any]) -> None:
     (batch,) = encode_batches(rows_from_messages(java_messages(vector)))
     assert batch.payload.hex() == vector["fields"]
 
 
-def test_the_java_clients_own_batches_decode_to_our_messages(vector: dict[str, Any]) -> None:
+def test_batches_of_the_java_client_decode_to_the_same_messages(vector: dict[str, Any]) -> None:
     rows = rows_from_messages(java_messages(vector))
     (batch,) = encode_batches(rows)
     ours = decode([batch])
@@ -412,7 +414,7 @@ def test_the_java_clients_own_batches_decode_to_our_messages(vector: dict[str, A
     [(b"the quick brown fox " * 5, True), (os.urandom(100), False), (b"ab", True)],
     ids=["text", "noise", "short"],
 )
-def test_auto_compresses_what_becomes_much_smaller(value: bytes, is_worth_it: bool) -> None:
+def test_auto_compresses_payloads_that_become_much_smaller(value: bytes, is_worth_it: bool) -> None:
     rows = Rows(pa.array([value] * 50 if is_worth_it else [os.urandom(100) for _ in range(50)]))
     (plain,), (batch,) = encode_batches(rows), encode_batches(rows, compression=AUTO)
     assert batch.compression is (Compression.LZ4 if is_worth_it else Compression.NONE)
@@ -425,7 +427,7 @@ def test_auto_compresses_what_becomes_much_smaller(value: bytes, is_worth_it: bo
     )
 
 
-def test_auto_looks_at_the_beginning_only_and_keeps_what_does_not_shrink() -> None:
+def test_auto_tests_only_the_first_bytes() -> None:
     noise, text = os.urandom(100_000), b"x" * 100_000
     (batch,) = encode_batches(Rows(pa.array([noise, text])), compression=AUTO)
     assert batch.compression is Compression.NONE
@@ -435,6 +437,6 @@ def test_auto_looks_at_the_beginning_only_and_keeps_what_does_not_shrink() -> No
 
 
 @pytest.mark.parametrize("value", [b"", b"ab"], ids=repr)
-def test_auto_leaves_tiny_entries_as_they_are(value: bytes) -> None:
+def test_auto_leaves_tiny_entries_uncompressed(value: bytes) -> None:
     (batch,) = encode_batches(Rows(pa.array([value])), compression=AUTO)
     assert batch.compression is Compression.NONE

@@ -1,4 +1,4 @@
-"""Data are read as ``fastavro`` reads them; a row that is malformed harms itself only."""
+"""Data are read like by ``fastavro``; a malformed row does not affect others."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from eos.wire.avro import AvroDecoder, encode_avro, parse_definition
 from eos.wire.row_failures import RowFailures
 from tests.wire.avro.kinds import KINDS, UTC, arrow_of, logical, oracle
 
-# What fastavro lets pass: see eos/wire/avro/_avro_decoder.py; it counts branches and symbols from the
-# end when their number is negative.
+# Data that fastavro accepts: see eos/wire/avro/_avro_decoder.py. With a negative number it counts
+# branches and symbols from the end.
 STRICTER = (
     "longer than its schema says", "neither true nor false", "more than 32 bits",
     "more than 64 bits", "not one of its enum's symbols", "its union does not have",
@@ -36,7 +36,7 @@ def decoder(writer: Any, reader: Any = None) -> AvroDecoder:
 def decoded(
     writer: Any, data: list[bytes | None], reader: Any = None, *, few_rows: int = 48
 ) -> tuple[list[Any], RowFailures]:
-    """``few_rows``: up to how many the lists' items are looked for one by one."""
+    """``few_rows``: the most rows whose list items are searched row by row."""
     with mock.patch("eos.wire.avro._skip_batch._FEW_ROWS", few_rows):
         column, failures = decoder(writer, reader).decode(pa.array(data, pa.binary()))
     column.validate(full=True)
@@ -58,7 +58,7 @@ def takes_no_bytes(definition: Any) -> bool:
 
 
 @given(st.data(), st.sampled_from([0, 48]))
-def test_rows_are_read_as_they_were_written(data, few_rows):
+def test_rows_written_by_fastavro_are_read(data, few_rows):
     kind = data.draw(KINDS)
     assume(not takes_no_bytes(kind.definition))
     is_union = isinstance(kind.definition, list)
@@ -83,14 +83,14 @@ def test_written_values_are_read_back(data):
 
 
 def plain(definition: Any) -> Any:
-    """Without logical types."""
+    """The definition without logical types."""
     if isinstance(definition, dict):
         return {key: plain(one) for key, one in definition.items() if key != "logicalType"}
     return [plain(one) for one in definition] if isinstance(definition, list) else definition
 
 
 def without_pairs(value: Any) -> Any:
-    """Lists of pairs are maps, as fastavro has them."""
+    """The value with dicts, fastavro's maps, instead of lists of pairs."""
     if isinstance(value, dict):
         return {key: without_pairs(one) for key, one in value.items()}
     if isinstance(value, list) and value and isinstance(value[0], tuple):
@@ -99,7 +99,7 @@ def without_pairs(value: Any) -> Any:
 
 
 def blank(value: Any) -> Any:
-    """Empty maps and lists look the same in a column's rows; NaN is not equal to itself."""
+    """In a column's rows empty maps and lists are equal, and NaN differs from itself."""
     if value != value:
         return "NaN"
     if isinstance(value, dict):
@@ -123,7 +123,7 @@ def damaged(draw: st.DrawFn, data: bytes) -> bytes:
 
 
 @given(st.data(), st.sampled_from([0, 48]))
-def test_a_damaged_row_fails_where_fastavro_fails_and_harms_no_other(data, few_rows):
+def test_a_corrupt_row_fails_like_in_fastavro_and_does_not_affect_others(data, few_rows):
     kind = data.draw(KINDS)
     definition = plain(kind.definition)
     assume(not takes_no_bytes(definition))
@@ -142,7 +142,7 @@ def test_a_damaged_row_fails_where_fastavro_fails_and_harms_no_other(data, few_r
 
 
 def branch_name(definition: Any) -> str:
-    """What a union has only once."""
+    """The name that a union may have only once."""
     if isinstance(definition, str):
         return definition
     is_decimal = definition.get("logicalType") == "decimal"
@@ -193,7 +193,7 @@ PROMOTED = {
 
 
 @given(st.data())
-def test_another_schema_reads_what_it_can_as_fastavro_does(data):
+def test_another_readers_schema_gives_the_rows_of_fastavro(data):
     names = data.draw(st.lists(st.sampled_from(list(SCALARS)), max_size=6))
     written = [{"name": f"f{number}", "type": name} for number, name in enumerate(names)]
     fields: list[dict[str, Any]] = []
@@ -255,7 +255,7 @@ INNER = {"type": "record", "name": "in", "fields": [has("a", "int"), has("b", "s
         ({"type": "array", "items": "int"}, [1, 2], {"type": "array", "items": "long"}, [1, 2]),
         ({"type": "map", "values": "int"}, {"k": 1}, {"type": "map", "values": ["null", "double"]},
          [("k", 1.0)]),
-        # Names of records do not matter.
+        # Names of records are ignored.
         (INNER, {"a": 1, "b": "x"}, {**INNER, "name": "other"}, {"a": 1, "b": "x"}),
         (record(), {}, record(has("a", {"type": "array", "items": "int"}, default=[1, 2])),
          {"a": [1, 2]}),
@@ -263,7 +263,7 @@ INNER = {"type": "record", "name": "in", "fields": [has("a", "int"), has("b", "s
          {"a": {"a": 1, "b": "x"}}),
         (logical("long", "timestamp-millis"), datetime.datetime(2020, 1, 1, tzinfo=UTC),
          logical("long", "timestamp-micros"), datetime.datetime(2020, 1, 1, tzinfo=UTC)),
-        # A bare number is what somebody asks for.
+        # The reader requests the plain number.
         (logical("int", "date"), datetime.date(1970, 1, 5), "long", 4),
         (logical("bytes", "decimal", precision=4, scale=2), decimal.Decimal("1.25"),
          logical("bytes", "decimal", precision=9, scale=2), decimal.Decimal("1.25")),
@@ -271,7 +271,7 @@ INNER = {"type": "record", "name": "in", "fields": [has("a", "int"), has("b", "s
          "2d5ba9c5-57e4-4d92-bd24-9b15d3a3a1ab"),
     ],
 )  # fmt: skip
-def test_the_readers_schema_says_what_is_read(writer, value, reader, wanted):
+def test_the_readers_schema_determines_the_value(writer, value, reader, wanted):
     found, failures = decoded(writer, [oracle(writer, value)], reader)
     assert (found, failures.reasons) == ([wanted], [])
 
@@ -294,27 +294,25 @@ def test_the_readers_schema_says_what_is_read(writer, value, reader, wanted):
         ({"type": "array", "items": "null"}, {"type": "array", "items": "null"}, "no bytes"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_read_is_refused_by_the_fields_name(writer, reader, named):
+def test_incompatible_schemas_are_refused_by_the_fields_name(writer, reader, named):
     with pytest.raises(IncompatibleSchema, match=named):
         decoder(writer, reader)
 
 
-def test_a_default_that_is_none_is_refused():
+def test_an_invalid_default_is_refused():
     with pytest.raises(ConfigurationError, match="'a'"):
         decoder(record(), record(has("a", "int", default="x")))
 
 
-def test_a_row_whose_branch_nobody_reads_fails_alone():
+def test_a_row_with_a_branch_that_the_reader_lacks_fails_alone():
     rows = [oracle(["null", "int", "string"], one) for one in (1, "x", None, 2)]
     found, failures = decoded(["null", "int", "string"], rows, "int")
     assert found == [1, None, None, 2]
     assert failures.rows.tolist() == [1, 2]
-    assert set(failures.reasons) == {
-        "The value has a type that is not in the reader's schema."
-    }
+    assert set(failures.reasons) == {"The value has a type that is not in the reader's schema."}
 
 
-def test_a_writers_type_that_holds_itself_is_skipped_as_deep_as_a_hundred():
+def test_a_recursive_type_of_the_writer_is_skipped_to_a_depth_of_100():
     writer = record(
         has("next", ["null", "r"]), has("many", {"type": "array", "items": "r"}), has("id", "int")
     )
@@ -345,7 +343,7 @@ def test_one_long_list_among_many_short_ones(few_rows):
 
 
 @pytest.mark.parametrize("few_rows", [0, 48])
-def test_lists_may_lie_in_several_blocks_with_their_size_or_without(few_rows):
+def test_lists_may_have_several_blocks_with_or_without_sizes(few_rows):
     one_by_one = b"\x02\x04ab" + b"\x01\x04\x02c" + b"\x00"
     for items in ("string", "bytes"):
         found, failures = decoded(
@@ -365,7 +363,7 @@ def test_lists_may_lie_in_several_blocks_with_their_size_or_without(few_rows):
     "count", [b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01", b"\xff" * 9 + b"\x01", b"\x80" * 11]
 )
 @pytest.mark.parametrize("items", ["double", "string", INNER])
-def test_a_count_beyond_all_bounds_costs_nothing(items, count, few_rows):
+def test_an_absurd_item_count_is_rejected_without_cost(items, count, few_rows):
     definition = record(has("l", {"type": "array", "items": items}))
     found, failures = decoded(definition, [count, b"\x00", count + b"\x02" * 50], few_rows=few_rows)
     assert found == [None, {"l": []}, None]
@@ -380,7 +378,7 @@ def test_a_row_never_reads_the_bytes_of_the_next_one(size):
     assert set(failures.reasons) == {"The value is truncated."}
 
 
-def test_a_number_does_not_go_on_in_the_next_row():
+def test_a_number_does_not_continue_in_the_next_row():
     long = oracle("long", 2**40)
     found, failures = decoded("long", [long[:3], long, long[:-1], b"", long])
     assert found == [None, 2**40, None, None, 2**40]
@@ -389,7 +387,7 @@ def test_a_number_does_not_go_on_in_the_next_row():
 
 
 @pytest.mark.parametrize("size", [None, 3, 16, 20])
-def test_decimals_of_all_lengths_and_what_has_too_many_digits(size):
+def test_decimals_of_all_lengths_are_read_and_too_many_digits_fail(size):
     definition = logical("bytes", "decimal", precision=4, scale=2)
     if size:
         definition |= {"type": "fixed", "name": "f", "size": size}
@@ -429,8 +427,8 @@ def test_many_chunks_are_one_column():
 
 
 @pytest.mark.parametrize("leaf", ["int", "string"])
-def test_a_writers_types_that_stand_in_many_branches_are_resolved_once(leaf):
-    """Else each level would double the work: the writer's schema may be anybody's."""
+def test_types_in_many_branches_of_the_writer_are_resolved_once(leaf):
+    """Otherwise each level would double the work, and any producer can register a schema."""
     writer: Any = leaf
     reader: Any = "long"
     for level in range(40):

@@ -1,4 +1,4 @@
-"""Batches laid side by side, read in bulk and message by message."""
+"""Entries in one buffer, to be read in bulk and message by message."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def with_numbers(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
-class Laid:
-    """Entries side by side in one buffer, with other bytes between them."""
+class EntryBuffer:
+    """Entries in one buffer, with other bytes between them."""
 
     def __init__(self) -> None:
         self.data = bytearray(b"\0\0\0")
@@ -108,21 +108,21 @@ def row(message: DecodedMessage) -> dict[str, Any]:
 
 
 def own(read: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The columns of ``row``."""
+    """The rows, with the columns of ``row`` only."""
     names = row(DecodedMessage(b""))
     return [{name: line[name] for name in names} for line in read]
 
 
-def plain(laid: Laid) -> list[dict[str, Any]]:
-    """The same, message by message."""
-    return [row(message) for message in decoded(laid)]
+def plain(entries: EntryBuffer) -> list[dict[str, Any]]:
+    """The rows of ``entries``, read message by message."""
+    return [row(message) for message in decoded(entries)]
 
 
-def decoded(laid: Laid) -> list[DecodedMessage]:
+def decoded(entries: EntryBuffer) -> list[DecodedMessage]:
     return [
         message
-        for entry in laid.entries
+        for entry in entries.entries
         for message in decode_batch(
-            bytes(laid.data[entry.start : entry.end]), entry.metadata.num_messages_in_batch
+            bytes(entries.data[entry.start : entry.end]), entry.metadata.num_messages_in_batch
         )
     ]

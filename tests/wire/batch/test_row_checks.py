@@ -1,4 +1,4 @@
-"""Rows that can't be written are named before anything is sent."""
+"""Rows that can't be written are refused before anything is sent."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VALUES = pa.array([b"a", b"b", b"c"])
 
 
 def map_with(items: list[str | None], valid: list[bool]) -> pa.MapArray:
-    """Three rows of one entry each; a row that is not valid keeps its entry in the buffers."""
+    """Three rows of one entry each; an invalid row keeps its entry in the buffers."""
     maps = pa.MapArray.from_arrays(pa.array([0, 3], pa.int32()), pa.array(["a"] * 3), items)
     offsets = pa.py_buffer(np.arange(4, dtype=np.int32))
     validity = pa.py_buffer(np.packbits(valid, bitorder="little"))
@@ -26,7 +26,7 @@ def map_with(items: list[str | None], valid: list[bool]) -> pa.MapArray:
 
 
 @pytest.mark.parametrize("write", [lambda rows: check_rows(rows, LIMIT), encode_batches])
-def test_a_null_value_is_named_by_its_row_and_never_encoded(write: Any) -> None:
+def test_a_null_value_is_refused_with_its_row(write: Any) -> None:
     rows = Rows(pa.array([b"hidden", b"a", None, b"b"])).slice(1, 4)
     with pytest.raises(InputError, match="'value' is null in row 1"):
         list(write(rows) or ())
@@ -42,7 +42,7 @@ def test_a_tombstone_needs_a_key(write: Any) -> None:
         list(write(Rows(values, tombstones=True)) or ())
 
 
-def test_good_rows_pass() -> None:
+def test_valid_rows_pass() -> None:
     properties = pa.array([[("a", "b")], None, []], MAP)
     check_rows(Rows(VALUES, pa.array(["k", None, ""]), pa.array([0, None, 5]), properties), LIMIT)
     check_rows(Rows(pa.array([], pa.binary()), pa.array([], pa.string())), LIMIT)
@@ -63,7 +63,7 @@ def test_a_null_in_properties_is_named_by_its_row() -> None:
     check_rows(rows.slice(0, 2), LIMIT)
 
 
-def test_a_null_in_the_extent_of_a_null_map_does_not_matter() -> None:
+def test_a_null_inside_of_a_null_map_is_ignored() -> None:
     maps = map_with(["1", "2", None], [True, True, False])
     assert len(maps.items) == 3
     check_rows(Rows(VALUES, properties=maps), LIMIT)
@@ -116,12 +116,12 @@ def test_columns_of_the_wrong_type_or_length_are_refused(
 
 
 @pytest.mark.parametrize("bad", [0, 1, 499, 998, 999])
-def test_the_first_of_several_broken_texts_is_named_in_a_slice_too(bad: int) -> None:
+def test_the_first_of_several_invalid_texts_is_named_also_in_a_slice(bad: int) -> None:
     texts = [b"\xff" if row >= bad and row % 2 == bad % 2 else b"ok" for row in range(1000)]
     keys = pa.array([b"\xff", *texts]).view(pa.string()).slice(1)
     with pytest.raises(InputError, match=rf"in row {bad}\."):
         check_rows(Rows(pa.array([b"x"] * 1000), keys), LIMIT)
-    # Maps of 2 and 0 entries by turns: entry n is in the even row at n or before.
+    # Alternating maps of 2 and 0 entries: entry n is in the even row at n or before.
     ends = [2 * ((row + 1) // 2) for row in range(1001)]
     maps = pa.MapArray.from_arrays(pa.array(ends, pa.int32()), keys, keys)
     with pytest.raises(InputError, match=rf"'properties'.* in row {bad // 2 * 2}\."):
@@ -147,7 +147,7 @@ def test_objects_of_the_wrong_type_are_refused_and_not_shown(messages: list[Mess
     assert "secret" not in str(caught.value)
 
 
-def test_text_as_a_value_is_refused_with_what_to_do() -> None:
+def test_text_as_a_value_is_refused_with_a_hint() -> None:
     with pytest.raises(InputError, match=r"must be bytes, not str\. Encode it"):
         rows_from_messages([Message("text")])  # type: ignore[arg-type]
     rows = rows_from_messages([Message(bytearray(b"a")), Message(memoryview(b"b"))])
