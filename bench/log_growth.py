@@ -28,7 +28,7 @@ from rich.table import Table
 
 from bench.environment import Spread, percentile, timed_s
 from bench.publish import OUT, OutFolder, publish
-from eos.commit_log import CommitLog, sinks
+from eos.commit_log import CommitLog, list_sinks
 from eos.commit_log.schema import to_table
 from eos.ids import MessageId, TxnId
 from eos.protocol import LogRecord, State
@@ -225,8 +225,8 @@ def list_many(root: Path, count: int) -> dict[str, Any]:
     first.append(new_claim("sink-0"))
     for number in range(1, count):
         shutil.copytree(root / "sink-0", root / f"sink-{number}")
-    seconds = [timed_s(lambda: sinks(root)) for _ in range(5)]
-    assert len(sinks(root)) == count
+    seconds = [timed_s(lambda: list_sinks(root)) for _ in range(5)]
+    assert len(list_sinks(root)) == count
     return {"sinks": count, "list_ms": round(statistics.median(seconds) * 1000, 1)}
 
 

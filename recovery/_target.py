@@ -21,7 +21,7 @@ from eos.cli.access_options import ACCESS
 from eos.cli.cluster import Cluster, cluster_of
 from eos.cli.commands import reporting, with_options
 from eos.cli.reports import Report
-from eos.commit_log import CommitLog, emptied, sinks
+from eos.commit_log import CommitLog, list_emptied, list_sinks
 from eos.errors import ConfigurationError, EosError
 from eos.participant import Access
 from eos.pulsar.part import pulsar_part
@@ -78,8 +78,8 @@ class Target(Cluster):
             CommitLogError: the folder of that name is not a commit log.
         """
         known = sorted(
-            sinks(self.root, storage_options=self.storage_options)
-            + emptied(self.root, storage_options=self.storage_options)
+            list_sinks(self.root, storage_options=self.storage_options)
+            + list_emptied(self.root, storage_options=self.storage_options)
         )
         if only is not None and only not in known:
             with contextlib.suppress(ConfigurationError):  # no such folder: a misspelt name
@@ -115,7 +115,7 @@ class Target(Cluster):
         if self.service_url or not self.commit_log or not self.auth.exposes:
             return super().addresses()  # a wrong admin URL could not expose anything
         found: list[Address] = []
-        for name in sinks(self.root, storage_options=self.storage_options):
+        for name in list_sinks(self.root, storage_options=self.storage_options):
             with contextlib.suppress(EosError):  # the verb itself reports a broken log
                 last = self.log(name).history.last
                 found += parse_service_url(pulsar_part(last).service_url) if last else ()

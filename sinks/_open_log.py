@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from eos.commit_log import CommitLog, has_log, sinks
+from eos.commit_log import CommitLog, has_log, list_sinks
 from eos.committer import wrote_in_run
 from eos.errors import EosError
 from eos.events import StateChanged, log_state
@@ -50,7 +50,7 @@ def open_log(
         options.sink_id,
         storage_options=options.storage_options,
         keep_epochs=options.keep_epochs,
-        keeps_house_beside=True,
+        compact_in_background=True,
         on_append=on_append,
     )
     if not is_new and query_id not in log.history.streaming_queries:
@@ -81,7 +81,7 @@ def _check_not_renamed(
     if not is_streaming(query_id):
         return
     root, storage = options.commit_log, options.storage_options
-    others = [name for name in sinks(root, storage_options=storage) if name != options.sink_id]
+    others = [name for name in list_sinks(root, storage_options=storage) if name != options.sink_id]
     for other in parallel_map(partial(_log_with, options, query_id), others):
         if other is None or wrote_in_run(other.uri, other.sink_id, query_id, run_id):
             continue

@@ -1,11 +1,11 @@
 """The commit log: one small Delta table per sink, written by one driver at a time."""
 
+from eos.commit_log._commit_log import COMPACTION_INTERVAL, Clock, CommitLog
 from eos.commit_log._compaction import KEEP_EPOCHS, CompactionReport
-from eos.commit_log._log import COMPACTION_INTERVAL, Clock, CommitLog
-from eos.commit_log._repair import Mendable, examine, mend
+from eos.commit_log._repair import RepairableDamage, examine, repair_log
+from eos.commit_log._sink_folders import has_log, list_emptied, list_sinks
 from eos.commit_log._storage_check import StorageProbe, probe_storage
 from eos.commit_log.schema import SCHEMA, to_row
-from eos.commit_log.sinks import emptied, has_log, sinks
 from eos.forking import stay_in_process
 
 stay_in_process(CommitLog)
@@ -17,13 +17,13 @@ __all__ = [
     "Clock",
     "CommitLog",
     "CompactionReport",
-    "Mendable",
+    "RepairableDamage",
     "StorageProbe",
-    "emptied",
     "examine",
     "has_log",
-    "mend",
+    "list_emptied",
+    "list_sinks",
     "probe_storage",
-    "sinks",
+    "repair_log",
     "to_row",
 ]

@@ -1,4 +1,4 @@
-"""What a failed append means: nothing was written, somebody else was first, or it is not known."""
+"""Errors of a failed append: nothing was written, another append was first, or it is unknown."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from eos.protocol import LogRecord
 
 
 def not_written(location: Location, record: LogRecord, cause: Exception | None) -> EosError:
-    """The error for a record that was looked for after a failed append and is not there.
+    """Return the error for a record that is not in the log after a failed append.
 
-    ``CommitLogError`` for a local folder, which a person has to look at; ``Retriable`` for an
-    object store and for commits that only met other commits too often.
+    ``CommitLogError`` for a local folder, which a person must check; ``Retriable`` for an object
+    store, and if the commit only conflicted with other commits too often.
     """
     text = location.clean(cause) if cause else "it took too long"
     is_refused = cause is not None and is_refusal(cause)
     is_race = cause is not None and is_lost_race(cause)
-    may_pass = is_race or (location.folder is None and not is_refused)
+    is_temporary = is_race or (location.folder is None and not is_refused)
     advice = (
         CHANGED_HINT
         if is_refused
         else "Check that the store can be reached, and try again."
-        if may_pass
+        if is_temporary
         else "Check the folder's free space, quota and permissions."
     )
-    return (Retriable if may_pass else CommitLogError)(
-        f"commit log {location.uri}: the {record.state.value} record (seq {record.seq}) "
+    return (Retriable if is_temporary else CommitLogError)(
+        f"Commit log {location.uri}: the {record.state.value} record (seq {record.seq}) "
         f"was not written: {text}.",
         hint=f"The log is as it was. {advice}",
         sink_id=record.sink_id,
@@ -36,14 +36,14 @@ def not_written(location: Location, record: LogRecord, cause: Exception | None) 
     )
 
 
-def overtaken(location: Location, record: LogRecord, last: LogRecord) -> Retriable:
-    """The error for a record whose place another one of the same run has taken: a late one of this
-    process, or one of another process."""
+def taken_by_own_run(location: Location, record: LogRecord, last: LogRecord) -> Retriable:
+    """Return the error for a record whose ``seq`` another record of the same run has: a late append
+    of this process, or one of another process."""
     return Retriable(
-        f"commit log {location.uri}: the {record.state.value} record was not written: another "
+        f"Commit log {location.uri}: the {record.state.value} record was not written: another "
         f"append of this run took its place (seq {record.seq}; the log ends with "
         f"{last.state.value} at seq {last.seq}).",
-        hint="Decide again by what the log says now.",
+        hint="Refresh the log, and decide again.",
         sink_id=record.sink_id,
         query_id=record.query_id,
         epoch=record.epoch,
@@ -51,11 +51,11 @@ def overtaken(location: Location, record: LogRecord, last: LogRecord) -> Retriab
     )
 
 
-def unsettled(location: Location, record: LogRecord, error: Exception) -> CommitLogError:
-    """The error for a record of which it is not known whether it will stay."""
+def outcome_unknown(location: Location, record: LogRecord, error: Exception) -> CommitLogError:
+    """Return the error for a record of which it is unknown whether it will stay."""
     return CommitLogError(
-        f"commit log {location.uri}: it is not known whether the {record.state.value} record at "
+        f"Commit log {location.uri}: it is not known whether the {record.state.value} record at "
         f"seq {record.seq} was written for good: {location.clean(error)}.",
-        hint="Try again: the next call reads the log first, and goes on from what it says.",
+        hint="Try again: the next call reads the log first, and continues from there.",
         sink_id=record.sink_id,
     )

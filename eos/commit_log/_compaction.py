@@ -1,18 +1,18 @@
-"""Keeping a log small: retention, one file of many, checkpoints. Never in the way of an append.
+"""Keeps a log small: drops old records, joins files, writes checkpoints. Never delays an append.
 
-It works on a handle of its own, and writes all records anew in one commit, whatever the occasion.
-That commit carries the number of the round under an identifier of its own: it conflicts with
-nobody's append, and of two compactions that have read the same round one succeeds. (To
-Delta's own ``optimize`` another one's commit is no conflict: two of them leave every row twice.)
+It works on its own handle, and always rewrites all records in one commit. That commit carries the
+number of the round under its own transaction identifier. So it never conflicts with an append, and
+of two compactions that have read the same round only one succeeds. (For Delta's own ``optimize``
+another commit of its kind is not a conflict: two of them duplicate every row.)
 
-A process may be stopped for days between any two lines. Therefore
+A process may be stopped for days between any two lines. Therefore:
 
-- nothing is committed on what was read long ago: the commits that it would conflict with may have
-  been cleaned away meanwhile;
-- after the commit the table is read again by a fresh handle, and only what that one sees counts;
-- a file is deleted only when a handle that was opened *after* the file was listed does not need it;
-- and only behind a commit of this round's that came after the listing: a round that sleeps with
-  its file written conflicts with it when it wakes.
+- nothing is committed on the basis of an old read: the commits that it would conflict with may have
+  been cleaned up since;
+- after the commit a fresh handle reads the table again, and only its view counts;
+- a file is deleted only if a handle that was opened *after* the file was listed does not need it;
+- and only after a commit of this round that came after the listing: a sleeping round with a written
+  file then conflicts with it when it wakes up.
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ from deltalake.exceptions import CommitFailedError
 
 from eos import _disk as disk
 from eos.commit_log import _own_commit as own_commit
-from eos.commit_log._reading import read_again, read_history
-from eos.commit_log._stopwatch import Stopwatch
-from eos.commit_log._table import LogTable
+from eos.commit_log._log_reader import read_again, read_history
+from eos.commit_log._log_table import LogTable
 from eos.commit_log.corruption import (
     CHANGED_HINT,
     LostRace,
@@ -40,27 +39,27 @@ from eos.commit_log.corruption import (
     panics_as_errors,
     writers,
 )
-from eos.commit_log.delta_table import NO_HOOKS
+from eos.commit_log.delta_table import NO_HOOKS, Stopwatch
 from eos.commit_log.location import LOG_FOLDER, Location
 from eos.commit_log.schema import to_table
 from eos.errors import CommitLogError, Retriable
 from eos.protocol import LogRecord, ThinnedLog, thin
 
 KEEP_EPOCHS = 100
-"""How many of the newest finished epochs a log keeps in full, unless it is told otherwise."""
+"""Default number of the newest finished epochs that a log keeps in full."""
 
 _DOUBTFUL_S: Final = 60.0
-"""Half the time after which another compaction cleans commits away."""
+"""Half the time after which another compaction cleans up commits."""
 
 _DATA: Final = ".parquet"
 
 _TRIES: Final = 200
-"""Of the commit, beside a driver whose appends take a few ms each: Delta's 15 are too few."""
+"""Tries of the commit, against a driver whose appends take a few ms: Delta's 15 are too few."""
 
 
 @dataclass(frozen=True)
 class CompactionReport:
-    """What one round of compaction did. ``rows`` are records, ``files`` those that a read opens,
+    """Result of one round of compaction. ``rows`` are records, ``files`` those that a read opens,
     ``bytes`` their sizes."""
 
     rows_before: int
@@ -78,35 +77,36 @@ def compact(
     keep_epochs: int = KEEP_EPOCHS,
     run_id: str | None = None,
 ) -> CompactionReport:
-    """Drop what nothing depends on, join small files, delete long replaced ones, checkpoint.
+    """Drop records that nothing depends on, join small files, delete old replaced ones, checkpoint.
 
     Args:
-        keep_epochs: how many of the newest finished epochs stay in full.
-        run_id: compact only while this run holds the newest claim; None: whoever holds it.
+        keep_epochs: number of the newest finished epochs that stay in full.
+        run_id: compact only while this run holds the newest claim; None: for any run.
 
     Raises:
-        CommitLogError: the log is broken, or gone; nothing was deleted.
-        Retriable: another compaction was at work, another run has claimed the sink, or it took
+        CommitLogError: the log is broken, or missing; nothing was deleted.
+        Retriable: another compaction was running, another run has claimed the sink, or it took
             too long; nothing was deleted.
-        Exception: something failed; the table is as good as before.
+        Exception: it failed; the table is as good as before.
     """
     since_read = Stopwatch()
     table = _open(location, sink_id)
     history, records = read_history(table)
     claim = history.last_claim
     if run_id is not None and (claim is None or claim.run_id != run_id):
-        raise _not_now(table, "another run has claimed the sink")
+        raise _retry_later(table, "another run has claimed the sink")
     files, start = table.files, table.delta.version()
     thinning = thin(records, keep_epochs=keep_epochs, horizon=table.horizon)
     with panics_as_errors():
-        # By the folder's listing: checkpoints forget the files that were replaced long ago.
+        # From the folder's listing: checkpoints no longer name files that were replaced long ago.
         old = table.delta.vacuum(dry_run=True, full=True)
-        # Among these may be the file of a round that sleeps before its commit: ours comes first.
+        # One of these may belong to a round that sleeps before its commit: this round must commit
+        # first.
         has_old_data = any(name.endswith(_DATA) for name in old)
         if thinning is not None or len(files) > 1 or table.doubled:
             fresh, left = _rewrite(table, records, thinning, since_read)
         elif has_old_data:
-            fresh, left = _pass(table, records, since_read)
+            fresh, left = _commit_empty_round(table, records, since_read)
         else:
             fresh, left = table, records
         fresh = _clean_up(fresh, start, old)
@@ -121,7 +121,7 @@ def compact(
 
 
 def _open(location: Location, sink_id: str) -> LogTable:
-    table = LogTable.maybe_open(location, sink_id)
+    table = LogTable.open_if_exists(location, sink_id)
     if table is None:
         raise CommitLogError(f"Commit log {location.uri} no longer exists.", sink_id=sink_id)
     return table
@@ -130,10 +130,9 @@ def _open(location: Location, sink_id: str) -> LogTable:
 def _rewrite(
     table: LogTable, records: list[LogRecord], thinning: ThinnedLog | None, since_read: Stopwatch
 ) -> tuple[LogTable, list[LogRecord]]:
-    """One file with what stays in the place of all files that the handle sees.
+    """Replace all files that the handle sees by one file with the remaining records.
 
-    Appends that came meanwhile are in files of their own, and stay. Returns a fresh handle, and
-    what it reads.
+    Concurrent appends are in other files, and stay. Returns a fresh handle and its records.
     """
     staying = list(thinning.records) if thinning else records
     kept = (thinning.horizon, thinning.kept) if thinning else (table.horizon, table.kept)
@@ -156,25 +155,25 @@ def _rewrite(
 def _rewrite_alone(
     table: LogTable, staying: Sequence[LogRecord], numbers: Mapping[str, int]
 ) -> bool:
-    """Commit the round by our own hand, behind nothing but appends: to Delta, what ``optimize`` has
-    made of our files meanwhile is no conflict, and all rows would be there twice, the dropped ones
-    too (measured). False: Delta has to do it.
+    """Commit the round directly, following only appends. Delta does not treat a concurrent
+    ``optimize`` of the files as a conflict: all rows would be there twice, also the dropped ones
+    (measured). False: Delta has to commit it.
 
     Raises:
-        LostRace: something else than appends came before it.
+        LostRace: a commit other than an append came before it.
     """
     folder = table.location.folder
     is_fixed = table.delta.metadata().configuration.get("delta.appendOnly") == "true"
     if folder is None or is_fixed or not table.is_plain or table.schema_mode() is not None:
         return False
 
-    def may_pass(version: int) -> bool:
+    def may_precede(version: int) -> bool:
         try:
             actions = commit_actions(table.location, version)
         except ValueError as error:
             raise LostRace(str(error)) from None
         if actions is None:
-            return False  # it can't have a name here
+            return False  # the name can't be given here
         if writers(actions).intersection(table.compaction_ids):
             raise LostRace("another process compacts it")
         if table.app_id not in writers(actions):
@@ -187,14 +186,14 @@ def _rewrite_alone(
         to_table(*staying),
         replaced=table.files,
         txns=numbers,
-        may_pass=may_pass,
+        may_precede=may_precede,
     )
 
 
-def _pass(
+def _commit_empty_round(
     table: LogTable, records: list[LogRecord], since_read: Stopwatch
 ) -> tuple[LogTable, list[LogRecord]]:
-    """A round that writes nothing anew: whoever sleeps in the same round conflicts with it."""
+    """A round that rewrites nothing, but conflicts with a process that sleeps in the same round."""
 
     def write(numbers: Mapping[str, int]) -> None:
         table.delta.create_write_transaction(
@@ -216,35 +215,35 @@ def _commit(
     since_read: Stopwatch,
     write: Callable[[Mapping[str, int]], None],
 ) -> tuple[LogTable, list[LogRecord]]:
-    """The commit of the next round: by it ``staying`` is what is left of ``records``. Returns a
-    fresh handle, and what it reads."""
+    """Commit the next round, which leaves ``staying`` of ``records``. Returns a fresh handle and
+    its records."""
     round_ = table.rounds + 1
     numbers = dict(zip(table.compaction_ids, (round_, *kept), strict=True))
     _check_time(table, since_read)
     try:
         write(numbers)
     except LostRace as error:
-        raise _not_now(table, str(error)) from None
+        raise _retry_later(table, str(error)) from None
     except Exception as error:
         fresh, _, _ = read_again(table, records[-1] if records else None)
         if is_refusal(error):
             raise CommitLogError(
-                f"commit log {table.location.uri}: no compaction: {table.location.clean(error)}.",
-                hint=f"The log holds what it held, and grows. {CHANGED_HINT}",
+                f"Commit log {table.location.uri}: no compaction: {table.location.clean(error)}.",
+                hint=f"The log is complete, but grows. {CHANGED_HINT}",
                 sink_id=table.sink_id,
             ) from None
-        # A commit that it met may be cleaned away already: Delta has other words for that.
+        # If a conflicting commit has been cleaned up since, Delta raises another error.
         if isinstance(error, CommitFailedError) or fresh.rounds >= round_:
             text = table.location.clean(error).rstrip(".")
-            raise _not_now(table, f"another process compacts it: {text}") from None
+            raise _retry_later(table, f"another process compacts it: {text}") from None
         raise
     _check_time(table, since_read)
     # Before anything is deleted: the replaced files still hold every record.
     fresh, _, left = read_again(table, records[-1] if records else None)
     if fresh.rounds != round_:
-        raise _not_now(table, "another process compacts it")
+        raise _retry_later(table, "another process compacts it")
     if [record.seq for record in left[: len(staying)]] != [record.seq for record in staying]:
-        raise fresh.broken("compaction has not left what it should have")
+        raise fresh.broken("compaction has left other records than it should have")
     return fresh, left
 
 
@@ -257,24 +256,23 @@ def _properties(numbers: Mapping[str, int]) -> CommitProperties:
 
 def _check_time(table: LogTable, since_read: Stopwatch) -> None:
     if since_read.elapsed_s >= _DOUBTFUL_S:
-        raise _not_now(table, f"it was read {since_read.elapsed_s:.0f} s ago")
+        raise _retry_later(table, f"it was read {since_read.elapsed_s:.0f} s ago")
 
 
-def _not_now(table: LogTable, why: str) -> Retriable:
+def _retry_later(table: LogTable, why: str) -> Retriable:
     return Retriable(
-        f"commit log {table.location.uri}: no compaction now: {why}.",
-        hint="The log holds what it held. Try again.",
+        f"Commit log {table.location.uri}: no compaction now: {why}.",
+        hint="The log is complete. Try again.",
         sink_id=table.sink_id,
     )
 
 
 def _clean_up(table: LogTable, start: int, old: Sequence[str]) -> LogTable:
-    """Make what was committed since version ``start`` durable, delete those of the ``old`` files
-    that nobody needs, write a checkpoint, and forget the commits long before it. Returns a fresh
-    handle."""
+    """Make the commits since version ``start`` durable, delete unneeded files among ``old``, write
+    a checkpoint, and clean up commits long before it. Returns a fresh handle."""
     fresh = _sync(table, start)
     for name in set(old) - set(fresh.files):
-        is_data = name.endswith(_DATA) and not _may_be_appended(fresh, name)
+        is_data = name.endswith(_DATA) and not _belongs_to_append(fresh, name)
         if is_data or name.endswith(own_commit.STAGED):
             fresh.location.delete(name)
     fresh.write_checkpoint()
@@ -282,8 +280,8 @@ def _clean_up(table: LogTable, start: int, old: Sequence[str]) -> LogTable:
     return fresh
 
 
-def _may_be_appended(table: LogTable, name: str) -> bool:
-    """Whether the file belongs to an append that was stopped on its way, and may yet go on."""
+def _belongs_to_append(table: LogTable, name: str) -> bool:
+    """Whether the file belongs to an append that was stopped midway and may still continue."""
     content = table.location.read(name)
     try:
         column = pq.ParquetFile(io.BytesIO(content or b"")).read(["seq"], use_threads=False)["seq"]
@@ -293,7 +291,7 @@ def _may_be_appended(table: LogTable, name: str) -> bool:
 
 
 def _sync(table: LogTable, start: int) -> LogTable:
-    """Flush what is there since version ``start``. Returns a handle that sees no less, and whose
+    """Flush all files since version ``start``. Returns a handle that is at least as new and whose
     data files are flushed."""
     logs = [name for name in table.location.names(LOG_FOLDER) if name >= f"{start:020}"]
     fresh = _open(table.location, table.sink_id)

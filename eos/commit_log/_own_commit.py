@@ -1,13 +1,13 @@
-"""Delta commits by our own hand: on a file system, on top of a known version.
+"""Commits to a Delta table on a file system directly, on top of a known version.
 
 ``write_deltalake`` plans a query, lists the log's folder, and reads its own commit again: 6 ms of a
-core for a row, 9 when a thousand commits lie there (measured). Here a data file and a commit are
-written, and the commit gets its name by a hard link, which fails when the name is taken: the way in
-which Delta's own library does it. Nothing else is looked at, so it is for who knows that the table
-stands at ``version - 1``, and the commit says what Delta's would say.
+core for a row, 9 with a thousand commits in the folder (measured). Here a data file and a commit
+file are written, and the commit gets its name by a hard link, which fails if the name is taken.
+Delta's own library does it in the same way. Nothing else is read, so the caller must know that the
+table is at ``version - 1``. The commit has the same content as Delta's.
 
-A name is given to what is on the disk already: where it came first, a power failure between the two
-left a commit with nothing in it, and a log that nobody could open (seen on ext4).
+A file gets its name only when its content is on the disk: in the other order, a power failure in
+between left an empty commit, and a log that could not be opened (seen on ext4).
 """
 
 from __future__ import annotations
@@ -31,12 +31,11 @@ from eos.commit_log.corruption import commit_name
 from eos.commit_log.location import LOG_FOLDER
 
 STAGED: Final = ".staged"
-"""How a file ends that has no name of its own yet. What killed processes leave of them goes with a
-compaction."""
+"""Suffix of a file without its final name. Compaction deletes those that killed processes left."""
 
 
 class NotWritten(Exception):
-    """Nothing was committed; says why."""
+    """Nothing was committed; the text says why."""
 
 
 def commit(folder: Path, version: int, row: pa.Table, *, app_id: str, seq: int) -> bool:
@@ -46,14 +45,16 @@ def commit(folder: Path, version: int, row: pa.Table, *, app_id: str, seq: int) 
         app_id, seq: the transaction identifier that the commit carries.
 
     Returns:
-        False: the version's name is taken, or can't be given. Where a reply may be lost (NFS) it
-        can be our own commit that has it: look.
+        False: the version's name is taken, or can't be given. If a reply may be lost (NFS), this
+        very commit may have it: read the table.
 
     Raises:
-        NotWritten: a file could not be written for good; nothing was committed.
-        NotDurable: it is committed, and the disk does not confirm that it will stay.
+        NotWritten: a file could not be written durably; nothing was committed.
+        NotDurable: it is committed, but the disk does not confirm that it will stay.
     """
-    return rewrite(folder, version, row, replaced={}, txns={app_id: seq}, may_pass=lambda _: False)
+    return rewrite(
+        folder, version, row, replaced={}, txns={app_id: seq}, may_precede=lambda _: False
+    )
 
 
 def rewrite(
@@ -63,19 +64,19 @@ def rewrite(
     *,
     replaced: Mapping[str, int],
     txns: Mapping[str, int],
-    may_pass: Callable[[int], bool],
+    may_precede: Callable[[int], bool],
 ) -> bool:
-    """Commit ``rows`` in the place of the files ``replaced`` (with their sizes in bytes), durably,
-    as ``version`` or the first one behind it that is free.
+    """Replace the files ``replaced`` (with their sizes in bytes) by ``rows``, durably, as
+    ``version`` or the first free version after it.
 
     Args:
         txns: the transaction identifiers that the commit carries.
-        may_pass: whether the commit that has the name of a version may stand before this one.
+        may_precede: whether the commit that has the name of a version may precede this one.
 
     Returns, raises: as ``commit``.
     """
     data = _parquet(rows)
-    # Without its commit it belongs to nobody, and goes with the next compaction.
+    # Without its commit the file is unused, and the next compaction deletes it.
     path = f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
     try:
         with _staged(folder, data) as file:
@@ -83,20 +84,20 @@ def rewrite(
         disk.sync(folder, [])
         actions = [*_actions(path, len(data), rows, replaced), *map(_txn, txns.items())]
         with _staged(folder, "".join(map(_line, actions)).encode()) as file:
-            while not _named(file, folder / commit_name(version)):
-                if not may_pass(version):
+            while not _link(file, folder / commit_name(version)):
+                if not may_precede(version):
                     return False
                 version += 1
     except FileNotFoundError:
-        return False  # this process has slept, and compaction took its files for a dead one's
+        return False  # this process has slept, and compaction deleted its files as left over
     except (OSError, disk.NotDurable) as error:
         raise NotWritten(str(error)) from error
     disk.sync(folder / LOG_FOLDER, [])
     return True
 
 
-def _named(file: Path, name: Path) -> bool:
-    """Give ``file`` its ``name``; False: it is taken, or can't be given."""
+def _link(file: Path, name: Path) -> bool:
+    """Give ``file`` its ``name``; False if the name is taken, or can't be given."""
     try:
         os.link(file, name)
     except OSError:
@@ -106,7 +107,7 @@ def _named(file: Path, name: Path) -> bool:
 
 @contextmanager
 def _staged(folder: Path, content: bytes) -> Iterator[Path]:
-    """A file that is whole, and on the disk, before it has a name that means anything."""
+    """A complete file, flushed to the disk, before it gets its final name."""
     file = folder / f"{uuid.uuid4()}{STAGED}"
     try:
         file.write_bytes(content)
@@ -118,7 +119,7 @@ def _staged(folder: Path, content: bytes) -> Iterator[Path]:
 
 def _parquet(rows: pa.Table) -> bytes:
     file = io.BytesIO()
-    # A row needs no dictionaries, and the table's statistics are those of its commits.
+    # One row needs no dictionaries, and the table's statistics are in its commits.
     several = rows.num_rows > 1
     pq.write_table(rows, file, use_dictionary=several, write_statistics=False, store_schema=False)
     return file.getvalue()

@@ -1,4 +1,4 @@
-"""Where one handle stands in its log: what it has seen, what it wrote, and who came after it."""
+"""A handle's position in its log: its known records, its own writes, and whether it is fenced."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Final
 from eos._disk import NotDurable
 from eos.commit_log import _append_errors as append_errors
 from eos.commit_log import corruption
-from eos.commit_log._reading import at, read_again, read_history
-from eos.commit_log._stopwatch import Stopwatch
-from eos.commit_log._table import LogTable
+from eos.commit_log._log_reader import at, read_again, read_history
+from eos.commit_log._log_table import LogTable
+from eos.commit_log.delta_table import Stopwatch
 from eos.errors import CommitLogError, Fenced
 from eos.protocol import LogRecord, State
 
@@ -17,29 +17,29 @@ _TRIES: Final = 3
 _DOUBTFUL_APPEND_S: Final = 20.0
 
 
-class Head:
-    """The head of a log, as its owner knows it. For one thread at a time.
+class LogPosition:
+    """The end of a log, as its owner knows it. Not thread-safe.
 
-    May be left by any exception between any two lines (Ctrl-C): it notes beforehand that the
-    table may hold more than it knows, and reads it again before it goes on.
+    May be left by any exception between any two lines (Ctrl-C): it first notes that the table may
+    hold more than it knows, and later reads the table again before it continues.
 
     Args:
         table: a handle on the table, which is read here.
-        is_writable: whether records will be written, so that what is read has to be durable.
+        is_writable: whether records will be written, so that the read ones must be durable.
     """
 
     def __init__(self, table: LogTable, *, is_writable: bool) -> None:
         self.table = table
         self.history, _ = read_history(table)
-        """What the table said when it was last looked at."""
+        """The state at the last read of the table."""
         if is_writable:
-            _make_durable(table)  # whoever appended last may have been killed before
+            _make_durable(table)  # the last writer may have been killed before it was
         self.files = len(table.files)
-        """How many data files a read opens."""
+        """Number of data files that a read opens."""
         self._is_writable = is_writable
         self._own_runs: set[str] = set()
         self._fenced: str | None = None
-        self._is_behind = False
+        self._is_stale = False
 
     @property
     def is_fenced(self) -> bool:
@@ -47,7 +47,7 @@ class Head:
         return self._fenced is not None
 
     def check_not_fenced(self) -> None:
-        """Nothing.
+        """Check that no other driver has appended.
 
         Raises:
             Fenced: another driver has appended.
@@ -56,21 +56,21 @@ class Head:
             raise Fenced(self._fenced, sink_id=self.table.sink_id)
 
     def adopt(self, run_id: str) -> None:
-        """``run_id`` holds the claim, and this is one of its processes: who comes behind it from
-        another run is a stranger."""
+        """``run_id`` holds the claim, and this is one of its processes: later appends of another
+        run fence it."""
         self._own_runs.add(run_id)
 
-    def settle(self) -> None:
-        """Catch up, if something was broken off.
+    def resync(self) -> None:
+        """Catch up if an append was interrupted.
 
         Raises:
             CommitLogError: as ``catch_up``.
         """
-        if self._is_behind:
+        if self._is_stale:
             self.catch_up()
 
-    def take(self, record: LogRecord) -> LogRecord:
-        """Write ``record``, which must come next, and take it into the history.
+    def write(self, record: LogRecord) -> LogRecord:
+        """Write ``record``, which must come next, and add it to the history.
 
         Raises:
             Fenced, CommitLogError, Retriable: as ``CommitLog.append``.
@@ -81,48 +81,48 @@ class Head:
         written = self._write(record)
         if self.history.last_seq < written.seq:
             self.history.append(written)
-        self._is_behind = False
+        self._is_stale = False
         self.files += 1
         return written
 
     def catch_up(self) -> list[LogRecord]:
-        """A fresh handle, everything read, and compared with what was known before.
+        """Open a fresh handle, read everything, and compare it with the known state.
 
         Raises:
-            CommitLogError: the log is gone, replaced, rolled back or broken, or can't be read.
+            CommitLogError: the log is missing, replaced, rolled back or broken, or can't be read.
         """
-        self._is_behind = True
+        self._is_stale = True
         known = self.history.last
         table, history, records = read_again(self.table, known)
         table.durable = self.table.durable
         if self._is_writable:
-            _make_durable(table)  # an append that was broken off may not be
+            _make_durable(table)  # an interrupted append may not be durable
         seen = known.seq if known else 0
         for record in records:
             if record.seq > seen and self._own_runs and record.run_id not in self._own_runs:
                 self._fence(record)
         self.table, self.history, self.files = table, history, len(table.files)
-        self._is_behind = False
+        self._is_stale = False
         return records
 
     def _write(self, record: LogRecord) -> LogRecord:
-        """Commit ``record``; after any error, only what the table then holds counts."""
+        """Commit ``record``; after an error, only the table's content then counts."""
         for _ in range(_TRIES):
             since_begin = Stopwatch()
             cause: Exception | None = None
-            self._is_behind = True  # until somebody has taken it into the history
+            self._is_stale = True  # until it is in the history
             try:
                 self.table.append(record)
             except NotDurable as error:
-                # Written, but who knows for how long; a second try would only hide that.
-                raise append_errors.unsettled(self.table.location, record, error) from error
+                # Written, but maybe not for long; a second try would only hide that.
+                raise append_errors.outcome_unknown(self.table.location, record, error) from error
             except Exception as error:
                 cause = error
-            # A process may be stopped for days in mid-append. Delta files of that age are cleaned
-            # away, and with them what a stale commit would conflict with: trust no old success.
+            # A process may be stopped for days during an append. By then Delta files of that age,
+            # with which a stale commit would conflict, are cleaned up: an old success is not proof.
             if cause is None and since_begin.elapsed_s < _DOUBTFUL_APPEND_S:
                 return record
-            found = self._look_for(record)
+            found = self._find_at(record)
             if found is not None:
                 return found
             if cause is None or not corruption.is_lost_race(cause):
@@ -131,30 +131,30 @@ class Head:
         shown = where.cause(cause) if cause else None
         raise append_errors.not_written(where, record, cause) from shown
 
-    def _look_for(self, record: LogRecord) -> LogRecord | None:
-        """Look what stands at the record's place: itself, nothing (None), or another's."""
+    def _find_at(self, record: LogRecord) -> LogRecord | None:
+        """Find the record at the same ``seq``: itself, none (None), or another one."""
         try:
             records = self.catch_up()
             position = self.table.position
         except CommitLogError:
             raise
         except Exception as error:
-            raise append_errors.unsettled(self.table.location, record, error) from None
+            raise append_errors.outcome_unknown(self.table.location, record, error) from None
         if position < record.seq:
             return None
-        # Dropped since: then others have gone on for long, and it is theirs.
+        # Dropped since: then other runs have appended for long, and it is theirs.
         found = at(records, record.seq)
         if position == record.seq and found is not None and found.equals_except_time(record):
             return found
         last = records[-1]
         if last.run_id in self._own_runs and self._fenced is None:
-            raise append_errors.overtaken(self.table.location, record, last) from None
+            raise append_errors.taken_by_own_run(self.table.location, record, last) from None
         raise self._fence(last) from None
 
     def _fence(self, record: LogRecord) -> Fenced:
         if self._fenced is None:
             self._fenced = (
-                f"run {record.run_id} has appended {record.state.value} at seq {record.seq} "
+                f"Run {record.run_id} has appended {record.state.value} at seq {record.seq} "
                 f"({record.written_at})."
             )
         return Fenced(self._fenced, sink_id=self.table.sink_id)
@@ -165,7 +165,7 @@ def _make_durable(table: LogTable) -> None:
         table.make_all_durable()
     except (NotDurable, ValueError) as error:
         raise CommitLogError(
-            f"commit log {table.location.uri}: its newest record is not safely on the disk: "
+            f"Commit log {table.location.uri}: its newest record is not safely on the disk: "
             f"{error}.",
             sink_id=table.sink_id,
         ) from error

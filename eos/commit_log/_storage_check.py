@@ -1,8 +1,8 @@
-"""Can two drivers be kept apart on this storage? Tried out, not looked up.
+"""Tests whether two drivers can be kept apart on a storage.
 
-The fence of a commit log is a conditional create: of two drivers that want to write the same commit
-exactly one may succeed. A file system gives that, and so does an S3 API with conditional put; a
-server that ignores the header ``If-None-Match`` lets both succeed, in silence.
+The fence of a commit log is a conditional create: of two drivers that want to write the same
+commit, exactly one may succeed. A file system guarantees that, and so does an S3 API with
+conditional put. A server that ignores the header ``If-None-Match`` silently lets both succeed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SCHEMA: Final = pa.schema([pa.field("n", pa.int64())])
 
 @dataclass(frozen=True)
 class StorageProbe:
-    """What was found. ``detail`` says it in words; ``is_exclusive`` is False when not tried."""
+    """Result of the test. ``detail`` describes it; ``is_exclusive`` is False if not tested."""
 
     is_writable: bool
     is_exclusive: bool
@@ -45,8 +45,8 @@ class StorageProbe:
 def probe_storage(
     root: str | Path, *, storage_options: Mapping[str, str] | None = None
 ) -> StorageProbe:
-    """Let several writers create the same commit of a small table below ``root``, at the same
-    moment and several times over, and remove the table again.
+    """Let several writers create the same commit of a small table below ``root`` concurrently, a
+    few times, and remove the table again.
 
     Raises:
         ConfigurationError: a bad URL.
@@ -57,16 +57,16 @@ def probe_storage(
 
 
 def require_exclusive(location: Location) -> None:
-    """Before a log is created at ``location``: nothing, when its storage keeps two drivers apart.
+    """Check before a log is created at ``location`` that its storage keeps two drivers apart.
 
-    A local file system does; it is not tried.
+    A local file system does; it is not tested.
 
     Raises:
         ConfigurationError: it does not, or can't be written to.
     """
     if location.folder is not None:
         return
-    probe = _probe(location.beside(f".eos-probe-{uuid.uuid4().hex[:12]}"))
+    probe = _probe(location.sibling(f".eos-probe-{uuid.uuid4().hex[:12]}"))
     if not probe.is_exclusive:
         raise ConfigurationError(
             f"commit_log {location.uri}: {probe.detail}.",
@@ -82,7 +82,7 @@ def _probe(location: Location) -> StorageProbe:
                 location.uri, schema=_SCHEMA, storage_options=location.storage_options
             )
         for number in range(1, _ROUNDS + 1):
-            # All at once: a writer that comes later sees the commit before it tries its own.
+            # Concurrently: a later writer would see the commit before it tries its own.
             commit = partial(_commit, location, number, Barrier(_RIVALS))
             with ThreadPoolExecutor(_RIVALS) as pool:
                 won = sum(pool.map(commit, range(_RIVALS)))
@@ -123,4 +123,4 @@ def _remove(location: Location) -> None:
     try:
         location.remove()
     except Exception as error:
-        _log.warning("the probe %s was not removed: %s", location.uri, location.clean(error))
+        _log.warning("The test table %s was not removed: %s", location.uri, location.clean(error))

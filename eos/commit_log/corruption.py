@@ -1,4 +1,4 @@
-"""A log that can't be relied on: finding the file to blame, and saying so.
+"""Errors of an unreliable log: finds and names the broken file.
 
 Slow and thorough: it runs only after a read has failed.
 """
@@ -22,53 +22,53 @@ from eos.errors import CommitLogError, CommitLogUnreadable
 
 BROKEN_HINT: Final = (
     "Nothing was committed or aborted because of this. Do not edit or delete the log: restore "
-    "it from a copy that holds everything up to the last driver's stop, then start again. Is there "
-    "none? Move what is left away, and start once with the newest checkpoint and "
+    "it from a copy that holds everything up to the last driver's stop, then start again. Without "
+    "such a copy, move the rest away, and start once with the newest checkpoint and "
     'on_new_query="continue": only the epoch that Spark runs again may then be there twice. Batch '
     "keys are forgotten with their log."
 )
 
 NO_LOG: Final = "data without a Delta log"
 _EMPTY_HINT: Final = (
-    "Somebody has emptied it, or a first start was cut short. Restore it from a copy that holds "
+    "It was emptied, or a first start was interrupted. Restore it from a copy that holds "
     "everything up to the last driver's stop. If the sink has never written, start its driver: it "
-    "makes the log, and refuses where it finds that the sink has written."
+    "creates the log, unless it finds that the sink has written."
 )
 
 CHANGED_HINT: Final = (
-    "Somebody has changed the properties, features, constraints or columns of the log's table: "
+    "The properties, features, constraints or columns of the log's table were changed: "
     "take the change back, by the tool that made it."
 )
 
 _REFUSALS: Final = (
     "Unsupported table features", "append-only", "Cannot cast schema", "failed validation check",
 )  # fmt: skip
-"""In Delta's own words (deltalake 1.6)."""
+"""As in Delta's messages (deltalake 1.6)."""
 
 _UNWRITTEN_HINT: Final = (
-    "A power failure leaves this, before anybody is told of the commit: `eos recovery log repair "
-    "{}` mends it."
+    "A power failure leaves this, before the commit is confirmed: `eos recovery log repair "
+    "{}` repairs it."
 )
 
 POINTER: Final = f"{LOG_FOLDER}/_last_checkpoint"
-"""Where Delta notes its last checkpoint, to find it faster."""
+"""Where Delta stores its last checkpoint's version, to find it faster."""
 
 _COMMIT: Final = re.compile(r"([0-9]{20})\.json")
 _CHECKPOINT: Final = re.compile(r"([0-9]{20})\.checkpoint.*\.parquet")
 
 
 def commit_name(version: int) -> str:
-    """The file of one Delta commit, relative to the table's folder."""
+    """Return the file of one Delta commit, relative to the table's folder."""
     return f"{LOG_FOLDER}/{version:020}.json"
 
 
 def checkpoint_name(version: int) -> str:
-    """The file of one Delta checkpoint, relative to the table's folder."""
+    """Return the file of one Delta checkpoint, relative to the table's folder."""
     return f"{LOG_FOLDER}/{version:020}.checkpoint.parquet"
 
 
 def commit_actions(location: Location, version: int) -> dict[str, list[Any]] | None:
-    """The actions of one commit by their kind; None when its file is not there.
+    """Return the actions of one commit by their kind; None if its file does not exist.
 
     Raises:
         ValueError: the file is empty or broken; the message names it.
@@ -89,15 +89,15 @@ def commit_actions(location: Location, version: int) -> dict[str, list[Any]] | N
 
 
 def writers(actions: Mapping[str, Sequence[Any]]) -> set[str]:
-    """The transaction identifiers that a commit carries."""
+    """Return the transaction identifiers that a commit carries."""
     return {txn["appId"] for txn in actions.get("txn", ())}
 
 
 def newest_append(
     location: Location, newest: int, app_id: str, passed: Collection[str]
 ) -> tuple[int, dict[str, list[Any]]] | None:
-    """Version and actions of the newest commit of ``app_id``, passing by those of ``passed``; None
-    when there is none, or it is older than the last checkpoint (which holds it).
+    """Return version and actions of the newest commit of ``app_id``, skipping those of ``passed``.
+    None if there is none, or it is older than the last checkpoint (which includes it).
 
     Raises:
         ValueError: a commit on the way is broken.
@@ -117,13 +117,13 @@ def newest_append(
 
 
 def active_files(table: DeltaTable) -> list[tuple[str, int]]:
-    """Path, relative to the folder, and bytes of each data file that the table consists of."""
+    """List path, relative to the folder, and bytes of each data file of the table."""
     actions = pa.table(table.get_add_actions()).to_pylist()
     return [(action["path"], action["size_bytes"]) for action in actions]
 
 
 def file_of(table: DeltaTable, seq: int) -> str | None:
-    """The data file that holds ``seq``, by the statistics in the Delta log."""
+    """Return the data file that holds ``seq``, by the statistics in the Delta log."""
     for action in pa.table(table.get_add_actions(flatten=True)).to_pylist():
         low, high = action.get("min.seq"), action.get("max.seq")
         if low is not None and high is not None and low <= seq <= high:
@@ -134,11 +134,11 @@ def file_of(table: DeltaTable, seq: int) -> str | None:
 def find(
     location: Location, table: DeltaTable | None, *, without: Collection[str | None] = ()
 ) -> str | None:
-    """What is broken, with the file's name; None when every file can be read.
+    """Describe the broken file; None if every file can be read.
 
     Args:
-        table: the table, when its Delta log could be opened: then its data files are read too.
-        without: files of the Delta log that are not looked at, as if they were not there.
+        table: the table, if its Delta log could be opened: then its data files are read too.
+        without: files of the Delta log to ignore.
     """
     for finding in _broken_commits(location, without):
         return finding
@@ -166,7 +166,7 @@ def _broken_commits(location: Location, without: Collection[str | None]) -> Iter
         except ValueError as error:
             yield str(error)
     if not versions and newest < 0:
-        yield location.what_is_there() or f"{LOG_FOLDER} holds no commit"
+        yield location.describe_non_table() or f"{LOG_FOLDER} holds no commit"
 
 
 def _unreadable_parquet(location: Location, path: str, size: int | None = None) -> Iterator[str]:
@@ -183,7 +183,7 @@ def _unreadable_parquet(location: Location, path: str, size: int | None = None) 
 
 
 def last_checkpoint(location: Location) -> int:
-    """The version of the checkpoint that the pointer names; -1: none, or the pointer is broken."""
+    """Version of the checkpoint that the pointer names; -1 if it is missing or broken."""
     try:
         return int(json.loads(location.read(POINTER) or b"")["version"])
     except (ValueError, KeyError, TypeError):
@@ -191,37 +191,36 @@ def last_checkpoint(location: Location) -> int:
 
 
 def lost_checkpoint(location: Location) -> str | None:
-    """The checkpoint that the pointer names, when it is not there; or the newest one, when it can't
-    be read: Delta opens nothing then.
+    """Return a checkpoint that the pointer names but that is missing, or the newest checkpoint if
+    it is unreadable: in both cases Delta can't open the table.
 
-    A power failure leaves this. The commits are whole all the same, unless ``find`` finds
-    something without it.
+    A power failure leaves this. The commits are still intact, unless ``find`` finds damage when it
+    ignores this file.
     """
-    version = last_checkpoint(location)  # first: what it names was there before it
+    version = last_checkpoint(location)  # first: the file that it names existed before it
     names = location.names(LOG_FOLDER)
     newest = max(_versions(names, _COMMIT), default=-1)
     if version >= 0 and version not in _versions(names, _CHECKPOINT):
-        # Where the commits end before, more than the checkpoint is gone.
+        # If the commits end earlier, more than the checkpoint is missing.
         return checkpoint_name(version) if newest >= version else None
     name = checkpoint_name(max(_versions(names, _CHECKPOINT), default=-1))
     if name.removeprefix(f"{LOG_FOLDER}/") not in names:
-        return None  # none at all, or in several files
+        return None  # no checkpoint, or one in several files
     without = name, *unwritten_commits(location)
     is_lost = not is_readable(location, name) and find(location, None, without=without) is None
     return name if is_lost else None
 
 
 def is_readable(location: Location, name: str) -> bool:
-    """Whether a Parquet file is there, and whole."""
+    """Whether a Parquet file exists and is intact."""
     return not any(_unreadable_parquet(location, name))
 
 
 def unwritten_commits(location: Location) -> list[str]:
-    """The files of commits behind the last checkpoint with nothing in them, when the newest one is
-    such a file.
+    """List the empty commit files after the last checkpoint, if the newest commit is one of them.
 
-    A power failure leaves this where ``deltalake`` has committed, which flushes nothing. Whoever
-    appends is told only when the file is on the disk: nobody has been told of these.
+    A power failure leaves this after a commit by ``deltalake``, which flushes nothing. An append
+    succeeds only when its file is on the disk, so these commits were never confirmed.
     """
     names = location.names(LOG_FOLDER)
     since = max(_versions(names, _CHECKPOINT), default=-1)
@@ -231,7 +230,7 @@ def unwritten_commits(location: Location) -> list[str]:
 
 
 def is_unwritten(location: Location, version: int) -> bool:
-    """Whether a commit's file is there, and nothing in it."""
+    """Whether a commit's file exists and is empty."""
     content = location.read(commit_name(version))
     return content is not None and not content.strip(b"\0")
 
@@ -240,53 +239,53 @@ def _versions(names: Iterable[str], kind: re.Pattern[str]) -> list[int]:
     return [int(match[1]) for name in names if (match := kind.fullmatch(name))]
 
 
-def has_remains(location: Location, sink_id: str) -> bool:
-    """Whether files are there that only a table has.
+def has_table_files(location: Location, sink_id: str) -> bool:
+    """Whether there are files that only a table has.
 
     Raises:
-        CommitLogError: that can't be seen.
+        CommitLogError: the folder can't be listed.
     """
     try:
-        return is_remains([*location.names(), *location.names(LOG_FOLDER)])
+        return includes_table_files([*location.names(), *location.names(LOG_FOLDER)])
     except OSError as error:
         raise unreadable(location, sink_id, error, None) from None
 
 
-def is_remains(names: Iterable[str]) -> bool:
-    """Whether one of the names is one that only a table's files have."""
+def includes_table_files(names: Iterable[str]) -> bool:
+    """Whether one of these names can only belong to a table."""
     return any(name.endswith((".parquet", ".json")) for name in names)
 
 
 def empty(location: Location, sink_id: str) -> CommitLogError | None:
-    """The error for a place where a log should be and where nothing of one is left; None: the place
-    itself is missing, or holds something else.
+    """Return the error for a log's folder that is empty. None if the folder does not exist, or
+    holds other files.
 
     Raises:
-        CommitLogError: it can't be seen.
+        CommitLogError: it can't be listed.
     """
     try:
-        what = location.what_is_there()
+        what = location.describe_non_table()
     except OSError as error:
         raise unreadable(location, sink_id, error, None) from None
     if what is None:
         return None
     return CommitLogError(
-        f"commit log {location.uri} is broken: {what}.", hint=_EMPTY_HINT, sink_id=sink_id
+        f"Commit log {location.uri} is broken: {what}.", hint=_EMPTY_HINT, sink_id=sink_id
     )
 
 
 def broken(location: Location, sink_id: str, what: str, table: DeltaTable | None) -> CommitLogError:
-    """The error for a log that can't be relied on, with the file that is to blame."""
+    """Return the error for an unreliable log, with the broken file."""
     finding, obstacle = _search(location, table)
     about = finding or obstacle
     blame = f" ({about})" if about and about not in what else ""
     unwritten = [] if obstacle else unwritten_commits(location)
-    is_mendable = commit_name(0) in unwritten or (
+    is_repairable = commit_name(0) in unwritten or (
         bool(unwritten) and find(location, table, without=unwritten) is None
     )
     return CommitLogError(
-        f"commit log {location.uri} is broken: {what}{blame}.",
-        hint=_UNWRITTEN_HINT.format(sink_id) if is_mendable else BROKEN_HINT,
+        f"Commit log {location.uri} is broken: {what}{blame}.",
+        hint=_UNWRITTEN_HINT.format(sink_id) if is_repairable else BROKEN_HINT,
         sink_id=sink_id,
     )
 
@@ -294,7 +293,7 @@ def broken(location: Location, sink_id: str, what: str, table: DeltaTable | None
 def unreadable(
     location: Location, sink_id: str, error: Exception, table: DeltaTable | None
 ) -> CommitLogError:
-    """For an error of the store: only a file that is found broken makes the log a broken one."""
+    """Return the error for a failed read: the log is broken only if a broken file is found."""
     finding, obstacle = _search(location, table)
     text = location.clean(error)
     lost = None if obstacle else lost_checkpoint(location)
@@ -302,39 +301,39 @@ def unreadable(
         return broken(location, sink_id, finding, table)
     if lost:
         return CommitLogError(
-            f"commit log {location.uri} can't be read: {text} ({lost} is missing or broken).",
-            hint=f"Every commit is there: `eos recovery log repair {sink_id}` mends it.",
+            f"Commit log {location.uri} can't be read: {text} ({lost} is missing or broken).",
+            hint=f"Every commit is there: `eos recovery log repair {sink_id}` repairs it.",
             sink_id=sink_id,
         )
     about = f" ({obstacle})" if obstacle and obstacle not in text else ""
     is_denied = "ermission denied" in f"{text}{about}"
     return CommitLogUnreadable(
-        f"commit log {location.uri} can't be read: {text}{about}.",
-        hint=(is_denied and location.whose())
+        f"Commit log {location.uri} can't be read: {text}{about}.",
+        hint=(is_denied and location.describe_owner())
         or "Check that the folder or bucket can be reached and read by this user.",
         sink_id=sink_id,
     )
 
 
 class LostRace(Exception):
-    """The table does not stand where an append believed, or others have written to it."""
+    """The table is not at the version that an append expected, or was changed by other writers."""
 
 
 def is_lost_race(error: Exception) -> bool:
-    """Whether trying again may help. Delta has one class for this and for refusals; and what a
-    clean-up has deleted between listing and reading is "not found"."""
+    """Whether a retry may help. Delta has one class for this and for refusals; and files that a
+    clean-up has deleted between listing and reading are "not found"."""
     is_gone = isinstance(error, DeltaError | CommitLogError) and "not found" in str(error).lower()
     return is_gone or (isinstance(error, CommitFailedError | LostRace) and not is_refusal(error))
 
 
 def is_refusal(error: Exception) -> bool:
-    """Whether Delta refuses what the table, as somebody has changed it, does not take."""
+    """Whether Delta refuses the write because the table was changed."""
     text = str(error)
     return isinstance(error, DeltaError) and any(sign in text for sign in _REFUSALS)
 
 
 def _search(location: Location, table: DeltaTable | None) -> tuple[str | None, str | None]:
-    """What is broken, if anything; and what kept us from looking, if anything."""
+    """Describe the broken file, if any, and the error of the search, if any."""
     try:
         with panics_as_errors():
             return find(location, table), None
@@ -344,7 +343,7 @@ def _search(location: Location, table: DeltaTable | None) -> tuple[str | None, s
 
 @contextmanager
 def panics_as_errors() -> Iterator[None]:
-    """A panic of the Rust library is no ``Exception``, but no reason to stop the process."""
+    """Turn a panic of the Rust library, which is no ``Exception``, into a ``RuntimeError``."""
     try:
         yield
     except BaseException as error:

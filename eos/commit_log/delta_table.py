@@ -1,16 +1,17 @@
-"""The Delta table itself: how one is made and opened, and what its commits leave alone.
+"""Creates and opens the Delta table of a log; measures the age of a view of it.
 
 Two facts of ``deltalake`` 1.6 shape the code:
 
-- ``DeltaTable.create`` retries its commit, so of several creators at once two may succeed, and the
-  second replaces the table's id. Without retries exactly one does.
-- Statistics of a decimal stop at 2^63 - 1, and a query that trusts them would miss rows: the table
+- ``DeltaTable.create`` retries its commit, so two concurrent creators may both succeed, and the
+  second replaces the table's id. Without retries only one does.
+- Statistics of a decimal stop at 2^63 - 1, and a query that uses them would miss rows: the table
   keeps statistics for ``seq`` only.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from typing import Final
 
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
@@ -24,16 +25,16 @@ from eos.errors import UsedAfterFork
 
 _CONFIGURATION: Final[dict[str, str | None]] = {
     "delta.dataSkippingStatsColumns": "seq",
-    # Kept for readers that opened the table before: ten minutes are long for so small a table.
-    # Until then each replaced file costs its place and a line in every checkpoint: with an hour, a
-    # stream of 23 epochs a minute had 4,545 files of 68 MB (measured).
+    # For readers with an older view; ten minutes are long for so small a table. Until then each
+    # replaced file takes space and a line in every checkpoint: with an hour, a stream of 23 epochs
+    # a minute had 4,545 files of 68 MB (measured).
     "delta.deletedFileRetentionDuration": "interval 10 minutes",
     # Commits older than the last checkpoint. Each append lists their folder (`make bench-log` shows
-    # what that costs), so few of them are kept: several times _DOUBTFUL_APPEND_S of the log.
+    # the cost), so few of them are kept: several times _DOUBTFUL_APPEND_S of the log.
     "delta.logRetentionDuration": "interval 2 minutes",
 }
 NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-"""Checkpoints and clean-up are compaction's: no append that took effect may fail over them."""
+"""Checkpoints and clean-up belong to compaction: their failure must not fail an append."""
 
 
 _user: int | None = None
@@ -55,16 +56,16 @@ def check_not_forked() -> None:
 
 
 def open_table(location: Location) -> DeltaTable:
-    """A handle on what is there.
+    """Open a handle on the table.
 
     Raises:
-        TableNotFoundError: nothing is there that Delta would read.
+        TableNotFoundError: Delta finds no table there.
     """
     return DeltaTable(location.uri, storage_options=location.storage_options)
 
 
 def create_table(location: Location) -> None:
-    """Make an empty log, durably; of several creators at once, one."""
+    """Create an empty log, durably; of several concurrent creators only one succeeds."""
     with panics_as_errors():
         DeltaTable.create(
             location.uri,
@@ -79,3 +80,16 @@ def create_table(location: Location) -> None:
     if location.folder is not None:
         disk.sync(location.folder, [corruption.commit_name(0)])
         disk.sync(location.folder.parent, [])
+
+
+class Stopwatch:
+    """Starts when it is created. For a process that may be stopped for days while it runs."""
+
+    def __init__(self) -> None:
+        self._started = time.monotonic(), time.time()
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the start, by the clock that advanced more: one of them stops while the
+        machine sleeps."""
+        return max(time.monotonic() - self._started[0], time.time() - self._started[1])

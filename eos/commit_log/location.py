@@ -1,4 +1,4 @@
-"""Where a sink's log lives: a folder or a URL, and what opens it. Never shows what opens it."""
+"""The location of a sink's log: a folder or a URL, and its storage options, which stay secret."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ LOG_FOLDER: Final = "_delta_log"
 _SCHEMES: Final = (
     "s3", "s3a", "gs", "gcs", "az", "azure", "adl", "abfs", "abfss", "hdfs",
 )  # fmt: skip
-"""What ``deltalake`` opens and several machines see."""
+"""Schemes that ``deltalake`` opens and that several machines share."""
 _MAX_PART_BYTES: Final = 255
 _MAX_PATH_BYTES: Final = 3_800
-"""What file systems take, less what stands below: a sink's folder and a file of Delta's."""
+"""Limits of file systems, minus the space for a sink's folder and a file of Delta's."""
 
 
 class Location:
     """The folder of one sink's table below ``root``, or ``root`` itself.
 
     Args:
-        root: an absolute path, ``~`` at its beginning, or a URL that ``deltalake`` knows
+        root: an absolute path, with ``~`` at its beginning, or a URL that ``deltalake`` knows
             (``s3://bucket/prefix``).
         sink_id: names the folder; None for the root.
-        storage_options: as ``deltalake`` takes them; may hold credentials, and is therefore in
-            no ``repr``, message or log line.
+        storage_options: passed to ``deltalake``; may hold credentials, and is therefore in no
+            ``repr``, message or log line.
 
     Raises:
         ConfigurationError: a bad sink id, a relative or too long path, a URL that can't be opened
@@ -70,37 +70,37 @@ class Location:
 
     @property
     def storage_options(self) -> dict[str, str] | None:
-        """What ``deltalake`` needs to open it."""
+        """The options that ``deltalake`` needs to open it."""
         return self._options or None
 
     def make_folder(self) -> None:
-        """Make a local folder, readable and writable by its owner only, when it is missing.
+        """Create a local folder, readable and writable only by its owner, if it does not exist.
 
         Raises:
-            OSError: it can't be made.
+            OSError: it can't be created.
         """
         if self.folder is None:
             return
         for folder in (self.folder.parent, self.folder):
-            # Parents of the root are the user's; the root and the sink's folder are ours.
+            # Parents of the root are the user's; the root and the sink's folder belong to eos.
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def warn_if_open_to_others(self) -> None:
-        """Say it when everybody may write to a local folder, or to the root that it is in."""
+        """Warn if every user may write to a local folder, or to the root that it is in."""
         if self.folder is None:
             return
         for folder in (self.folder.parent, self.folder):
             with suppress(OSError):
                 if folder.stat().st_mode & stat.S_IWOTH:
                     _log.warning(
-                        "Every user may write to the commit log's folder %s, and so lose or double "
-                        "data. Close it: chmod o-w %s",
+                        "Every user may write to the commit log's folder %s, and so lose or "
+                        "duplicate data. Close it: chmod o-w %s",
                         folder,
                         shlex.quote(str(folder)),
                     )
 
     def names(self, inside: str = "") -> list[str]:
-        """Sorted names of files and folders in ``inside``, a folder below; [] when missing."""
+        """Sorted names of files and folders in the subfolder ``inside``; [] if it is missing."""
         if self.folder is not None:
             folder = self.folder / inside
             return sorted(os.listdir(folder)) if folder.is_dir() else []
@@ -108,22 +108,22 @@ class Location:
         found = self._handler().get_file_info_selector(selector)
         return sorted(info.path.rstrip("/").rsplit("/", 1)[-1] for info in found)
 
-    def what_is_there(self) -> str | None:
-        """What of a local folder is there, in words, where it is no table: nothing in it, or a
-        file. None: it is missing, or something else is in it.
+    def describe_non_table(self) -> str | None:
+        """Describe a local folder that holds no table: it is empty, or a file. None if it is
+        missing, or holds other files.
 
         Raises:
-            OSError: it can't be seen.
+            OSError: it can't be listed.
         """
         if self.folder is None or not os.path.lexists(self.folder):
             return None
         if not self.folder.is_dir():
-            return "it is no folder"
+            return "it is not a folder"
         is_empty = set(os.listdir(self.folder)) <= {LOG_FOLDER} and not self.names(LOG_FOLDER)
         return "its folder is empty" if is_empty else None
 
-    def whose(self) -> str:
-        """Whose the local folder is, or the nearest one above it that can be seen, and who asks."""
+    def describe_owner(self) -> str:
+        """Describe the owner of the local folder, or of its nearest visible parent."""
         for folder in () if self.folder is None else (self.folder, *self.folder.parents):
             with suppress(OSError):
                 about, me = folder.stat(), os.geteuid()
@@ -136,13 +136,13 @@ class Location:
                 )
         return ""
 
-    def beside(self, name: str) -> Location:
-        """The folder ``name`` in the same root, opened by the same options."""
+    def sibling(self, name: str) -> Location:
+        """The folder ``name`` in the same root, with the same options."""
         root = self.uri.rstrip("/").rsplit("/", 1)[0] or "/"
         return Location(f"{root.rstrip('/')}/{name}", storage_options=self._options)
 
     def remove(self) -> None:
-        """Delete everything in the folder. Only for what was made there a moment ago.
+        """Delete everything in the folder. Only for files that were just created there.
 
         Raises:
             OSError: it can't be deleted.
@@ -156,7 +156,7 @@ class Location:
                     self._handler().delete_file(f"{inside}/{name}" if inside else name)
 
     def delete(self, name: str) -> None:
-        """Delete one file, ``name`` relative to the folder, when it is there.
+        """Delete one file, ``name`` relative to the folder, if it exists.
 
         Raises:
             OSError: it can't be deleted.
@@ -168,7 +168,7 @@ class Location:
             self._handler().delete_file(name)
 
     def read(self, name: str) -> bytes | None:
-        """The bytes of a file, ``name`` relative to the folder; None when it is missing."""
+        """Read a file, ``name`` relative to the folder; None if it does not exist."""
         try:
             if self.folder is not None:
                 return (self.folder / name).read_bytes()
@@ -178,11 +178,11 @@ class Location:
             return None
 
     def clean(self, error: BaseException) -> str:
-        """The first line of an error's text, without any credential of ours in it."""
+        """The first line of an error's text, without the credentials in the options."""
         return credentials.clean(error, self._options)
 
     def cause(self, error: Exception) -> Exception | None:
-        """``error`` as a cause that a traceback may show; None when it might show too much."""
+        """``error`` as a cause that a traceback may show; None if it might show too much."""
         return None if self._options else error
 
     def _handler(self) -> Any:
@@ -199,14 +199,14 @@ def _checked_root(root: str | Path) -> str:
         return _checked_folder(text)
     if _PASSWORD.search(text):
         raise ConfigurationError(
-            "commit_log: the URL has a password, a query or a fragment in it.",
+            "commit_log: the URL contains a password, a query or a fragment.",
             hint="Pass credentials in storage_options or in the environment.",
         )
     if scheme == "file":
         host, slash, path = rest.partition("/")
         if host not in ("", "localhost") or not slash:
             raise ConfigurationError(
-                f"commit_log {text!r}: a file:// URL names no folder of this machine.",
+                f"commit_log {text!r}: a file:// URL must name a folder of this machine.",
                 hint="Write file:///data/eos, or the path alone.",
             )
         return _checked_folder(f"/{unquote(path)}")
@@ -216,7 +216,8 @@ def _checked_root(root: str | Path) -> str:
         lower = scheme.lower()
         known = lower in _SCHEMES or lower == "file"
         raise _refused(
-            text, f"Write {lower}://{rest}." if known else f"Known are {', '.join(_SCHEMES)}, file."
+            text,
+            f"Write {lower}://{rest}." if known else f"Known schemes: {', '.join(_SCHEMES)}, file.",
         )
     if scheme != "hdfs" and not rest.partition("/")[0]:
         raise _refused(text, f"Name the bucket: {scheme}://bucket/prefix.")
@@ -227,7 +228,7 @@ def _checked_folder(text: str) -> str:
     if text.startswith("~"):
         text = os.path.expanduser(text)
     if not os.path.isabs(text):
-        # A job that is started elsewhere would begin another log there, and write all again.
+        # A job that is started elsewhere would begin another log there, and write all rows again.
         scheme, colon, rest = text.partition(":")
         if colon and scheme.lower() == "dbfs":
             raise _refused(text, f"Write {_fuse_path(rest)}.")
@@ -239,7 +240,7 @@ def _checked_folder(text: str) -> str:
     misread = misread_by_delta(text)
     if misread is not None:
         raise ConfigurationError(
-            f"commit_log {text[:200]!r}: a path with {misread!r} in it, which Delta takes for "
+            f"commit_log {text[:200]!r}: the path contains {misread!r}, which Delta interprets as "
             "something else.",
             hint="Use another name.",
         )
@@ -253,7 +254,7 @@ def _checked_folder(text: str) -> str:
 
 
 def _user(number: int) -> str:
-    """The name of a user, or its number where it has none (in a container, say)."""
+    """The name of a user, or its number if it has no name (for example in a container)."""
     try:
         return pwd.getpwuid(number).pw_name
     except KeyError:

@@ -1,4 +1,4 @@
-"""The table's columns, and the way of a record into a row and back.
+"""The table's columns, and the conversion between records and rows.
 
 A checksum is a uint64, which Delta does not have. It is stored as ``decimal(20,0)``: SQL shows
 and compares the same number that every other tool computes, where an int64 would show half of
@@ -77,8 +77,8 @@ SCHEMA: Final = pa.schema(
     ]
 )
 """Columns of the log, in order. ``participants`` came with version 2. The columns of a transaction
-are those of the Pulsar participant: it has them since version 1, and people query them; the others
-have their payload as JSON in ``participants``."""
+belong to the Pulsar participant: it has had them since version 1, and people query them. The other
+participants have their payload as JSON in ``participants``."""
 
 _PULSAR: Final = "pulsar"
 _ENVELOPE: Final = (
@@ -88,7 +88,7 @@ _ENVELOPE: Final = (
 
 
 def to_row(record: LogRecord) -> dict[str, Any]:
-    """The record's row, by column."""
+    """Return the record's row, by column."""
     row: dict[str, Any] = dict.fromkeys(SCHEMA.names)
     row |= {name: getattr(record, name) for name in _ENVELOPE}
     row |= {
@@ -118,29 +118,29 @@ def _participant_row(part: Part) -> dict[str, Any]:
 
 
 def to_table(*records: LogRecord) -> pa.Table:
-    """The records as an Arrow table, a row each."""
+    """Return the records as an Arrow table, one row each."""
     return pa.Table.from_pylist([to_row(record) for record in records], schema=SCHEMA)
 
 
-def once(rows: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], int]:
-    """Sorted rows without those that are equal to the one before; and how many those were."""
+def deduplicate(rows: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], int]:
+    """Remove duplicates from sorted rows; also return their number."""
     found = [row for n, row in enumerate(rows) if not n or row != rows[n - 1]]
     return found, len(rows) - len(found)
 
 
 class NewerRecord(ValueError):
-    """A row that a newer release wrote."""
+    """A row written by a newer release."""
 
 
 def from_row(row: Mapping[str, Any]) -> LogRecord:
-    """The record of a row.
+    """Return the record of a row.
 
     Raises:
-        ValueError: a column is missing or holds what no record can hold, or the row was
-            written by a newer release (``NewerRecord``).
+        ValueError: a column is missing or holds an impossible value, or the row was written by a
+            newer release (``NewerRecord``).
     """
     try:
-        # First of all: nothing else can be relied on in a record of another version.
+        # First: nothing else can be relied on in a record of another version.
         version = int(row["record_version"])
         if version > RECORD_VERSION:
             raise NewerRecord(
@@ -176,7 +176,7 @@ def _record(row: Mapping[str, Any], version: int) -> LogRecord:
 
 
 def _participants(row: Mapping[str, Any], version: int) -> tuple[Part, ...]:
-    """Version 1 knew one participant, and had its payload in columns only."""
+    """Version 1 had only one participant, with its payload in columns."""
     columns = {**row, "partitions": [_partition(part) for part in row["partitions"]]}
     if version == 1:
         return (_part({"kind": _PULSAR, "payload": "{}"}, columns),)

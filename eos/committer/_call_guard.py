@@ -114,7 +114,7 @@ class CallGuard:
         if claim is None or isinstance(error, _NOT_RECORDED) or not is_streaming(query_id):
             return
         try:
-            self._log.settle()
+            self._log.resync()
             history = self._log.history
             if isinstance(error, UnfinishedEpoch) and any(
                 owed.query_id == query_id for owed in history.owing

@@ -233,7 +233,7 @@ class Committer:
         """
         self.await_finished()
         submit(self._executor, lambda: None).result()  # an append that was no longer waited for
-        self._log.settle()
+        self._log.resync()
 
     def await_finished(self) -> None:
         """Wait until step 10 of an earlier call is done.
@@ -258,7 +258,7 @@ class Committer:
         try:
             self.await_finished()
         finally:
-            self._log.rest()
+            self._log.await_maintenance()
 
     def _run_once(
         self,

@@ -38,7 +38,7 @@ class Witness:
             if not self._receipts.exists():
                 return MarkAnswer.ABSENT
             # A recreated topic is empty: the sentinel makes sure that there is something to read.
-            if not _is_behind(self._receipts.send_sentinel(), part):
+            if not _is_after(self._receipts.send_sentinel(), part):
                 return MarkAnswer.ABSENT
             with self._read_from(part) as reader:
                 for entry in reader.read(deadline):
@@ -59,7 +59,7 @@ class Witness:
                 return WitnessAnswer.HISTORY_GONE
             with self._read_from(part) as reader:
                 sent = self._receipts.send_sentinel()
-                if not _is_behind(sent, part):
+                if not _is_after(sent, part):
                     return WitnessAnswer.HISTORY_GONE
                 is_first, sentinel = True, sent.place
                 for entry in reader.read(deadline):
@@ -87,7 +87,7 @@ class Witness:
             return None
         with self._read_from(part) as reader:
             sent = self._receipts.send_sentinel()
-            if not _is_behind(sent, part):
+            if not _is_after(sent, part):
                 return None
             is_first, sentinel = True, sent.place
             for entry in reader.read(deadline):
@@ -128,7 +128,7 @@ def _mark_id(part: PulsarPart) -> MessageId:
     return part.mark_id
 
 
-def _is_behind(sent: MessageId, part: PulsarPart) -> bool:
+def _is_after(sent: MessageId, part: PulsarPart) -> bool:
     """Whether a message that was just sent comes after the mark of ``part``.
 
     Ledger numbers only grow within a cluster. On another cluster, where they are lower, a reader

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from eos.cli.reports import Report
-from eos.commit_log import Mendable, examine, mend
+from eos.commit_log import RepairableDamage, examine, repair_log
 from eos.errors import CommitLogError, EosError
 from eos.recovery._change import Apply, ChangeProgress, Yes, carry_out
 from eos.recovery._plan import Plan, PlanStep
@@ -50,17 +50,17 @@ def repair(
     def do(progress: ChangeProgress) -> None:
         progress.doing(f"repairing the log of {sink}")
         try:
-            mended = mend(target.root, sink, storage_options=target.storage_options)
+            repaired = repair_log(target.root, sink, storage_options=target.storage_options)
         except EosError as error:
             progress.failed(sink, error)
             return
-        for step in _steps(sink, mended):
+        for step in _steps(sink, repaired):
             progress.done(step.what)
 
     return carry_out(target, Plan(steps=_steps(sink, found)), do, apply=apply, yes=yes)
 
 
-def _steps(sink: str, found: Mendable) -> list[PlanStep]:
+def _steps(sink: str, found: RepairableDamage) -> list[PlanStep]:
     steps = []
     if found.lost_checkpoint is not None:
         steps.append(

@@ -1,4 +1,4 @@
-"""Passes S3 requests on without ``If-None-Match``: what a store without conditional put does.
+"""Forwards S3 requests without ``If-None-Match``, like a store without conditional put.
 
 A process of its own, ``python -m tests.commit_log.careless_s3 PORT UPSTREAM``: the store's client
 holds Python's lock while it waits, so a server in the same process would never answer it.

@@ -7,26 +7,26 @@ from functools import partial
 
 import pytest
 
+from eos.commit_log import _log_table as table_module
 from eos.commit_log import _own_commit as own_commit
-from eos.commit_log import _table as table_module
 from tests.support.logs import small_log
 
 
 @pytest.fixture
 def root(tmp_path):
-    # A blank in the path: URL encoding must not get in the way.
+    # With a space in the path: URL encoding must not break it.
     return tmp_path / "commit log"
 
 
 @pytest.fixture
 def log(root):
-    """Of sink "orders", seven records."""
+    """The log of sink "orders", with seven records."""
     return small_log(root)
 
 
 @pytest.fixture(params=["alone", "by delta"])
 def way(request, monkeypatch):
-    """In which of the two ways appends are committed, where there is a choice."""
+    """The way in which appends are committed, if there is a choice."""
     if request.param == "by delta":
         monkeypatch.setattr(table_module, "_FRESH_S", -1.0)
     return request.param
@@ -38,9 +38,9 @@ _BY_DELTA, _ALONE = table_module.write_deltalake, own_commit.commit
 def replace_commit(
     monkeypatch: pytest.MonkeyPatch, function: Callable[[Callable[[], object]], object] | None
 ) -> None:
-    """From now on ``function`` is called for each commit, with what would commit; None: nobody is.
+    """From now on call ``function`` for each commit, with the function that commits; None: stop.
 
-    In either way; what it returns is what the commit has said, or nothing.
+    For both ways of committing; it returns the result of the commit, or nothing.
     """
 
     def by_delta(*args, **options):

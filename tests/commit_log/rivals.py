@@ -1,25 +1,25 @@
-"""Runs in processes of their own: drivers that want the same claim at the same time."""
+"""Drivers in separate processes that want the same claim at the same time."""
 
 from __future__ import annotations
 
 from eos.commit_log import CommitLog
-from eos.commit_log import _log as log_module
+from eos.commit_log import _commit_log as log_module
 from eos.errors import Fenced
 from tests.protocol.epochs import claim
 
 
 def compete(root, name, rounds, barrier, results):
-    """In each round open the log, wait for the others, append a claim; tell who won.
+    """In each round open the log, wait for the others, append a claim; report the winner.
 
-    Compaction comes often, so that decisions fall before, during and after it, and in every second
-    round beside them.
+    Compaction runs often, so that decisions fall before, during and after it, and in every second
+    round in the background.
     """
     log_module.COMPACTION_INTERVAL = 7
     log = None
     for number in range(rounds):
         barrier.wait()
-        # The winner goes on with its handle; whoever was fenced has to open the log again.
-        log = log or CommitLog.open(root, "orders", keeps_house_beside=number % 2 == 1)
+        # The winner continues with its handle; fenced drivers must open the log again.
+        log = log or CommitLog.open(root, "orders", compact_in_background=number % 2 == 1)
         barrier.wait()
         try:
             outcome = "won", log.append(claim(f"{name}-{number}")).seq

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-from eos.commit_log import SCHEMA, CommitLog, sinks
+from eos.commit_log import SCHEMA, CommitLog, list_sinks
 from eos.commit_log.location import Location
 from eos.errors import CommitLogError, ConfigurationError
 from eos.protocol import State
@@ -30,7 +30,7 @@ from tests.protocol.epochs import (
 )
 
 
-def test_what_was_appended_is_read_back_the_same(root):
+def test_appended_records_are_read_back_unchanged(root):
     log = CommitLog.open(root, "orders")
     claimed = log.append(claim())
     drafts = committed_epoch(claimed, "0")
@@ -51,7 +51,7 @@ def test_what_was_appended_is_read_back_the_same(root):
     assert again.log_table_id == log.log_table_id
 
 
-def test_the_log_gives_each_record_its_place_and_time(root):
+def test_the_log_assigns_seq_and_time(root):
     moments = iter([datetime(2026, 11, 20, 12, 0, 0, 1, tzinfo=UTC) + timedelta(days=-1)] * 2)
     log = CommitLog.open(root, "orders", clock=lambda: next(moments))
     record = log.append(claim())
@@ -66,7 +66,7 @@ def test_a_record_that_breaks_a_rule_is_not_written(log):
     assert len(log.records()) == 7
 
 
-def test_a_log_goes_on_after_a_restart(root, log):
+def test_a_log_continues_after_a_restart(root, log):
     restarted = CommitLog.open(root, "orders")
     claimed = restarted.append(claim("run-2"))
     assert claimed.seq == 8
@@ -89,12 +89,12 @@ def test_a_read_only_log_appends_nothing(root, log):
 
 
 def test_opening_to_read_creates_nothing(root):
-    with pytest.raises(ConfigurationError, match="no commit log"):
+    with pytest.raises(ConfigurationError, match="does not exist"):
         CommitLog.open_read_only(root, "orders")
     assert not root.exists()
 
 
-def test_new_folders_belong_to_their_owner_alone(root):
+def test_new_folders_are_private_to_their_owner(root):
     before = os.umask(0)
     try:
         CommitLog.open(root, "orders")
@@ -104,7 +104,7 @@ def test_new_folders_belong_to_their_owner_alone(root):
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
-def test_a_folder_that_was_there_keeps_its_mode(root):
+def test_an_existing_folder_keeps_its_mode(root):
     root.mkdir(mode=0o750)
     root.chmod(0o750)
     CommitLog.open(root, "orders")
@@ -121,18 +121,18 @@ def test_a_file_url_is_the_folder_that_it_names(root, log):
     assert CommitLog.open_read_only(root.as_uri(), "orders").history.last_seq == 7
 
 
-def test_each_sink_has_a_log_of_its_own(root, log):
+def test_each_sink_has_its_own_log(root, log):
     other = CommitLog.open(root, "a.b-c_1")
     other.append(claim(sink_id="a.b-c_1"))
     (root / "not a sink").mkdir()
     (root / "empty").mkdir()
     (root / "file").touch()
-    assert sinks(root) == ["a.b-c_1", "orders"]
+    assert list_sinks(root) == ["a.b-c_1", "orders"]
     assert other.log_table_id != log.log_table_id
 
 
-def test_there_are_no_sinks_where_there_is_no_root(root):
-    assert sinks(root) == []
+def test_a_missing_root_has_no_sinks(root):
+    assert list_sinks(root) == []
 
 
 @pytest.mark.parametrize("sink_id", ["", "..", "../orders", "a/b", ".hidden", "x" * 101])

@@ -1,4 +1,4 @@
-"""Compaction keeps the log small, and is never in anybody's way."""
+"""Compaction keeps the log small, and never delays or fences a driver."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 from eos.commit_log import CommitLog
-from eos.commit_log import _log as log_module
-from eos.commit_log import _table as table_module
+from eos.commit_log import _commit_log as log_module
+from eos.commit_log import _log_table as table_module
 from eos.commit_log._compaction import compact
 from eos.commit_log.location import Location
 from eos.errors import CommitLogError, Fenced
@@ -64,7 +64,7 @@ def test_the_fence_holds_after_compaction(root, log):
         log.append(opened(log.history.last_claim, "2"))
 
 
-def test_compaction_by_somebody_else_fences_nobody(root, log):
+def test_compaction_by_another_process_fences_no_driver(root, log):
     claimed, stop, rounds = log.history.last_claim, threading.Event(), []
 
     def keep_on():
@@ -108,17 +108,17 @@ def test_an_append_does_not_fail_over_compaction(root, log, interval, monkeypatc
     with caplog.at_level(logging.WARNING):
         commit_epochs(log, log.history.last_claim, range(2, 5))
     assert log.history.last_seq == 16
-    # Once, not at each append from then on.
+    # Once, not at each later append.
     assert [record.getMessage() for record in caplog.records] == [
-        f"compaction of commit log {root}/orders failed: no space left"
+        f"Compaction of commit log {root}/orders failed: no space left"
     ]
 
 
 @pytest.fixture
 def beside(root, monkeypatch):
-    """A log whose house is kept beside its appends, when ``goes_on`` is set; due at once."""
+    """A log that is compacted in the background once ``goes_on`` is set; due at once."""
     monkeypatch.setattr(log_module, "COMPACTION_INTERVAL", 10)
-    log = CommitLog.open(root, "orders", keep_epochs=3, keeps_house_beside=True)
+    log = CommitLog.open(root, "orders", keep_epochs=3, compact_in_background=True)
     log.append(claim())
     keep, goes_on, rounds = log_module.compact, threading.Event(), []
 
@@ -130,36 +130,36 @@ def beside(root, monkeypatch):
     monkeypatch.setattr(log_module, "compact", wait_and_compact)
     yield SimpleNamespace(log=log, goes_on=goes_on, rounds=rounds)
     goes_on.set()
-    log.rest()
+    log.await_maintenance()
 
 
-def test_no_append_waits_for_a_compaction_beside_it(root, beside):
+def test_no_append_waits_for_a_compaction_in_the_background(root, beside):
     log = beside.log
     commit_epochs(log, log.history.last_claim, range(2, 22))
     assert (log.history.last_seq, len(beside.rounds)) == (61, 1)  # one at a time
     beside.goes_on.set()
-    log.rest()
+    log.await_maintenance()
     assert active_files(root) == 1
-    assert len(log.history._newest) < 12  # what the driver remembers is thinned, too
+    assert len(log.history._newest) < 12  # the driver's memory is thinned, too
     commit_epochs(log, log.history.last_claim, range(22, 26))
-    log.rest()
+    log.await_maintenance()
     assert (log.history.last_seq, len(beside.rounds)) == (73, 2)
     assert vars(CommitLog.open(root, "orders").history) == vars(log.history)
 
 
-def test_a_compaction_beside_the_appends_that_finds_the_log_broken_stops_the_driver(root, beside):
+def test_a_compaction_in_the_background_that_finds_the_log_broken_stops_the_driver(root, beside):
     log = beside.log
     commit_epochs(log, log.history.last_claim, range(2, 6))
     assert len(beside.rounds) == 1
     next((root / "orders").glob("*.parquet")).unlink()
     beside.goes_on.set()
-    log.rest()
+    log.await_maintenance()
     for _ in range(2):
         with pytest.raises(CommitLogError, match=r"is broken: .* is missing"):
             log.append(opened(log.history.last_claim, "6"))
 
 
-def test_where_no_thread_can_be_started_appends_go_on(root, beside, monkeypatch, caplog):
+def test_if_no_thread_can_be_started_appends_continue(root, beside, monkeypatch, caplog):
     def fail(*_):
         raise RuntimeError("can't start new thread")
 
@@ -170,12 +170,12 @@ def test_where_no_thread_can_be_started_appends_go_on(root, beside, monkeypatch,
     assert "can't start new thread" in caplog.text
 
 
-def test_a_successor_ends_a_compaction_beside_the_appends_and_its_driver(root, beside, caplog):
+def test_a_successor_ends_a_compaction_in_the_background_and_its_driver(root, beside, caplog):
     log = beside.log
     commit_epochs(log, log.history.last_claim, range(2, 6))
     CommitLog.open(root, "orders").append(claim("run-2"))
     beside.goes_on.set()
-    log.rest()
+    log.await_maintenance()
     assert "another run has claimed the sink" in caplog.text
     with pytest.raises(Fenced, match="run-2"):
         log.append(opened(log.history.last_claim, "6"))
@@ -215,7 +215,7 @@ def test_a_stale_driver_is_fenced_when_the_commits_that_it_missed_are_gone(root,
     assert len(CommitLog.open(root, "orders").records()) == 8
 
 
-def test_files_that_compaction_replaced_are_deleted_in_the_end_and_not_before(root, log):
+def test_replaced_files_are_deleted_after_their_retention_and_not_before(root, log):
     table = DeltaTable(root / "orders")
     house(root)
     assert len(list((root / "orders").glob("*.parquet"))) == 8
@@ -251,33 +251,31 @@ def test_every_few_epochs_of_delta_there_is_a_checkpoint_and_the_fence_holds_acr
         log.append(opened(log.history.last_claim, "12"))
 
 
-def test_a_checkpoint_that_fails_is_no_failure_of_the_append(root, log, monkeypatch, caplog):
+def test_a_failed_checkpoint_does_not_fail_the_append(root, log, monkeypatch, caplog):
     def fail(_):
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(type(log._head.table), "checkpoint_when_due", fail)
+    monkeypatch.setattr(type(log._position.table), "checkpoint_when_due", fail)
     with caplog.at_level(logging.WARNING, "eos"):
         commit_epochs(log, log.history.last_claim, range(2, 4))
     assert "no space left on device" in caplog.text
     assert log.records()[-1].state is State.COMMITTED
 
 
-def test_checkpoints_that_fail_do_not_keep_compaction_from_its_turn(
-    root, log, interval, monkeypatch
-):
+def test_failed_checkpoints_do_not_delay_compaction(root, log, interval, monkeypatch):
     def fail(_):
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(type(log._head.table), "checkpoint_when_due", fail)
+    monkeypatch.setattr(type(log._position.table), "checkpoint_when_due", fail)
     commit_epochs(log, log.history.last_claim, range(2, 20))
     assert active_files(root) < 15
 
 
-def test_files_that_a_checkpoint_has_forgotten_are_deleted_all_the_same(root, log):
+def test_files_that_a_checkpoint_no_longer_names_are_still_deleted(root, log):
     house(root)
     table = DeltaTable(root / "orders")
     table.alter.set_table_properties({"delta.deletedFileRetentionDuration": "interval 0 seconds"})
-    table.create_checkpoint()  # as one of those between two rounds; it drops what was replaced
+    table.create_checkpoint()  # like one between two rounds; it no longer names replaced files
     assert len(list((root / "orders").glob("*.parquet"))) > 1
     house(root)
     assert len(list((root / "orders").glob("*.parquet"))) == 1

@@ -10,7 +10,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from eos.commit_log import SCHEMA, CommitLog, delta_table
-from eos.commit_log._table import LogTable
+from eos.commit_log._log_table import LogTable
 from eos.commit_log.location import Location
 from eos.commit_log.schema import to_row
 from eos.errors import CommitLogError
@@ -95,7 +95,7 @@ def test_a_broken_older_commit_is_named(root, log, damage, version):
 )
 @pytest.mark.parametrize("damage", [cut, garbage])
 def test_a_commit_that_breaks_under_an_open_handle_is_named(root, log, damage, look):
-    table = LogTable.maybe_open(Location(root, "orders", None), "orders")
+    table = LogTable.open_if_exists(Location(root, "orders", None), "orders")
     path = commit_file(root, 7)
     damage(path)
     with pytest.raises(CommitLogError, match="is broken") as caught:
@@ -117,14 +117,14 @@ def test_a_broken_pointer_to_the_checkpoint_does_no_harm(root, log):
     assert CommitLog.open(root, "orders").history.last_seq == 7
 
 
-def test_data_without_a_log_is_not_taken_for_a_new_sink(root, log):
+def test_data_without_a_delta_log_is_not_a_new_sink(root, log):
     shutil.rmtree(root / "orders" / "_delta_log")
     refused(root, "data without a Delta log")
     with pytest.raises(CommitLogError):
         CommitLog.open_read_only(root, "orders")
 
 
-def test_a_creation_that_was_cut_short_is_done_again(root):
+def test_an_interrupted_creation_is_repeated(root):
     (root / "orders" / "_delta_log").mkdir(parents=True)
     assert CommitLog.open(root, "orders").append(claim()).seq == 1
 
@@ -148,7 +148,7 @@ def write(root, row, *, seq):
     )
 
 
-def test_a_row_that_somebody_else_wrote_is_noticed(root, log):
+def test_a_foreign_row_is_noticed(root, log):
     row = to_row(at(claim("run-2"), 8))
     write_deltalake(
         DeltaTable(root / "orders"), pa.Table.from_pylist([row], schema=SCHEMA), mode="append"
@@ -191,12 +191,12 @@ def test_a_record_of_a_newer_release_asks_for_an_upgrade(root, log):
     assert "restore" not in text
 
 
-def test_a_table_of_something_else_is_no_commit_log(root):
+def test_another_kind_of_table_is_refused(root):
     write_deltalake(root / "orders", pa.table({"x": [1]}))
     refused(root, "another process is writing it")
 
 
-def test_a_store_that_can_not_be_reached_does_not_make_the_log_a_broken_one(root, log, monkeypatch):
+def test_an_unreachable_store_does_not_count_as_a_broken_log(root, log, monkeypatch):
     def unreachable(location):
         raise OSError("connection refused")
 
@@ -212,7 +212,7 @@ def roll_back(root, backup):
 
 
 @pytest.mark.parametrize("act", ["refresh", "append"])
-def test_a_log_that_has_seen_more_than_it_finds_was_rolled_back(root, log, tmp_path, act):
+def test_a_log_that_ends_before_a_known_record_was_rolled_back(root, log, tmp_path, act):
     backup = shutil.copytree(root / "orders", tmp_path / "backup")
     draft = opened(log.history.last_claim, "2")
     first = log.append(draft)
@@ -234,7 +234,7 @@ def test_a_log_that_was_rolled_back_and_continued_by_another_is_noticed(root, lo
         log.refresh()
 
 
-def test_a_table_made_anew_is_not_the_same_log(root, log):
+def test_a_recreated_table_is_another_log(root, log):
     shutil.rmtree(root / "orders")
     CommitLog.open(root, "orders").append(claim("run-2"))
     with pytest.raises(CommitLogError, match="replaced by another"):
@@ -242,7 +242,7 @@ def test_a_table_made_anew_is_not_the_same_log(root, log):
 
 
 @pytest.mark.parametrize("act", ["refresh", "records", "append"])
-def test_a_log_whose_folder_is_gone_is_not_made_anew(root, log, act):
+def test_a_log_whose_folder_is_missing_is_not_recreated(root, log, act):
     shutil.rmtree(root / "orders")
     args = [opened(log.history.last_claim, "2")] if act == "append" else []
     with pytest.raises(CommitLogError, match="no longer exists"):

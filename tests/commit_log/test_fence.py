@@ -15,8 +15,8 @@ import pytest
 from deltalake.exceptions import CommitFailedError
 
 from eos.commit_log import CommitLog
-from eos.commit_log import _position as head_module
-from eos.commit_log import _table as table_module
+from eos.commit_log import _log_table as table_module
+from eos.commit_log import _position as position_module
 from eos.commit_log.corruption import LostRace
 from eos.errors import CommitLogError, Fenced, Retriable
 from eos.protocol import State
@@ -58,13 +58,13 @@ def test_of_many_creators_one_creates_and_all_open_the_same_table(root):
             assert CommitLog.open_read_only(root, f"s{number}").log_table_id == logs[0].log_table_id
 
 
-def test_a_driver_that_lost_its_claim_is_fenced_for_ever(root, log):
+def test_a_driver_that_lost_its_claim_stays_fenced(root, log):
     claimed = log.history.last_claim
     first = log.append(opened(claimed, "2"))
     successor = CommitLog.open(root, "orders")
     successor.append(claim("run-2"))
     for _ in range(2):
-        with pytest.raises(Fenced, match="run run-2 has appended CLAIMED at seq 9"):
+        with pytest.raises(Fenced, match="Run run-2 has appended CLAIMED at seq 9"):
             log.append(step(first, State.PREPARED, claimed))
         log.refresh()
     assert log.is_fenced
@@ -115,7 +115,7 @@ def test_a_stale_handle_conflicts_even_when_it_was_checked_before_the_other_appe
     assert len(log.records()) == 8
 
 
-def test_a_driver_that_was_overtaken_does_not_even_try_to_commit_by_delta(root, log, monkeypatch):
+def test_an_overtaken_driver_does_not_try_to_commit_by_delta(root, log, monkeypatch):
     claimed, tried = log.history.last_claim, []
     CommitLog.open(root, "orders").append(claim("run-2"))
     monkeypatch.setattr(table_module, "write_deltalake", lambda *a, **k: tried.append(a))
@@ -182,7 +182,7 @@ def test_an_append_that_wrote_nothing_names_the_folder_and_can_be_repeated(log, 
     assert log.append(record).seq == 8
 
 
-def test_a_conflict_that_is_not_ours_is_tried_again(log, monkeypatch):
+def test_a_conflict_with_another_writer_is_retried(log, monkeypatch):
     failing(monkeypatch, commits=False, error=CommitFailedError)
     assert log.append(opened(log.history.last_claim, "2")).seq == 8
 
@@ -196,9 +196,7 @@ def test_conflicts_without_end_are_reported_as_retriable(log, monkeypatch):
         log.append(opened(log.history.last_claim, "2"))
 
 
-def test_an_append_of_unknown_outcome_is_looked_for_before_anything_is_appended(
-    root, log, monkeypatch
-):
+def test_an_append_of_unknown_outcome_is_resolved_before_the_next_append(root, log, monkeypatch):
     hidden = root / "hidden"
 
     def hide():
@@ -206,7 +204,7 @@ def test_an_append_of_unknown_outcome_is_looked_for_before_anything_is_appended(
 
     failing(monkeypatch, commits=True, also=hide)
     record = opened(log.history.last_claim, "2")
-    for _ in range(2):  # the outcome stays unknown as long as nobody can look
+    for _ in range(2):  # the outcome stays unknown as long as the table can't be read
         with pytest.raises(CommitLogError, match="no longer exists"):
             log.append(record)
     hidden.rename(root / "orders")
@@ -215,7 +213,7 @@ def test_an_append_of_unknown_outcome_is_looked_for_before_anything_is_appended(
     assert [one.state for one in log.records()[7:]] == [State.OPEN, State.PREPARED]
 
 
-def test_a_record_that_the_disk_did_not_confirm_is_not_taken_for_written(log, monkeypatch):
+def test_a_record_that_the_disk_did_not_confirm_does_not_count_as_written(log, monkeypatch):
     fsync = os.fsync
 
     def unconfirmed(descriptor):
@@ -230,7 +228,7 @@ def test_a_record_that_the_disk_did_not_confirm_is_not_taken_for_written(log, mo
             log.append(opened(log.history.last_claim, "2"))
         with pytest.raises(CommitLogError, match=r"not safely on the disk: .* Input/output error"):
             log.append(claim("run-2"))
-    log.settle()
+    log.resync()
     assert log.history.last_seq == 8
 
 
@@ -251,11 +249,11 @@ def test_each_append_is_flushed_with_its_data_its_commit_and_both_folders(root, 
     assert flushed.index(needed[0]) < flushed.index(needed[2])
 
 
-def test_a_success_after_a_long_stop_is_believed_only_when_it_is_in_the_log(log, monkeypatch):
-    monkeypatch.setattr(head_module, "_DOUBTFUL_APPEND_S", 0.0)
+def test_a_success_after_a_long_stop_counts_only_if_it_is_in_the_log(log, monkeypatch):
+    monkeypatch.setattr(position_module, "_DOUBTFUL_APPEND_S", 0.0)
     first = log.append(opened(log.history.last_claim, "2"))
     assert first.seq == 8
-    # A commit to a version whose successors were cleaned away leaves no trace in the table.
+    # A commit to a version whose successors were cleaned up leaves no trace in the table.
     replace_commit(monkeypatch, lambda commit: None)
     with pytest.raises(CommitLogError, match="not written"):
         log.append(step(first, State.PREPARED, log.history.last_claim))
@@ -271,7 +269,7 @@ def run(code, *args):
     )
 
 
-def test_a_full_disk_is_a_clear_error_and_the_log_goes_on_when_there_is_room(root, log):
+def test_a_full_disk_is_a_clear_error_and_the_log_continues_when_there_is_room(root, log):
     done = run(
         """
         import resource
@@ -290,7 +288,7 @@ def test_a_full_disk_is_a_clear_error_and_the_log_goes_on_when_there_is_room(roo
         str(root),
     )
     assert done.returncode == 0, done.stderr
-    assert f"commit log {root}/orders: the CLAIMED record (seq 8) was not written" in done.stdout
+    assert f"Commit log {root}/orders: the CLAIMED record (seq 8) was not written" in done.stdout
     assert "File too large" in done.stdout
     assert "free space" in done.stdout
     assert done.stdout.endswith("seq 8\n")

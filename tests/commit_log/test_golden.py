@@ -1,4 +1,4 @@
-"""A log of each release that was: read now as it was written then, and written on."""
+"""A log of each earlier release: read as it was written then, and continued."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_version_1_is_read_as_it_was_written(root):
     assert str(records[0].written_at) == "2026-11-20 12:00:00+00:00"
 
 
-def test_version_1_is_decided_about_and_written_on(root):
+def test_a_log_of_version_1_leads_to_decisions_and_is_continued(root):
     log = CommitLog.open(root, "orders")
     history = log.history
     assert [record.epoch for record in history.unfinished] == ["6"]

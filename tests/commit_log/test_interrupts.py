@@ -1,4 +1,4 @@
-"""Ctrl-C in the middle of an append: whatever line it hits, the same object goes on."""
+"""Ctrl-C in the middle of an append: the same object continues, at whichever line it happens."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 
 from eos import failpoints
 from eos.commit_log import CommitLog
-from eos.commit_log import _log as log_module
-from eos.commit_log import _position as head_module
+from eos.commit_log import _commit_log as log_module
+from eos.commit_log import _position as position_module
 from eos.errors import CommitLogError, Fenced, Retriable
 from eos.protocol import State
 from eos.steps import LogStep
@@ -62,7 +62,7 @@ def in_the_fsync(monkeypatch, log):
 
 
 def in_the_history(monkeypatch, log):
-    """Half taken in: the newest record is known, its epoch is not."""
+    """Half added: the newest record is known, its epoch is not."""
     context = monkeypatch.context()
     patch = context.__enter__()
     patch.setattr(type(log.history), "_add_epoch", interrupt)
@@ -93,9 +93,9 @@ def interrupted(log, monkeypatch, request):
 
 
 @pytest.mark.parametrize("interrupted", PLACES, indirect=True)
-def test_settle_tells_whether_the_record_was_appended(interrupted, request):
+def test_resync_finds_out_whether_the_record_was_appended(interrupted, request):
     log, draft = interrupted
-    log.settle()
+    log.resync()
     there = draft.equals_except_time
     landed = [record for record in log.records() if there(replace(record, seq=draft.seq))]
     expected = 0 if "before_the_commit" in request.node.name else 1
@@ -127,7 +127,7 @@ def test_another_decision_follows_what_the_log_says(interrupted, request):
         assert log.append(prepared).seq == 9
 
 
-def test_a_claim_that_was_interrupted_is_ones_own(root, monkeypatch):
+def test_an_interrupted_claim_counts_as_own(root, monkeypatch):
     log = CommitLog.open(root, "orders")
     with in_the_commit(monkeypatch, log), pytest.raises(KeyboardInterrupt):
         log.append(claim())
@@ -136,7 +136,7 @@ def test_a_claim_that_was_interrupted_is_ones_own(root, monkeypatch):
     assert log.append(opened(claimed)).seq == 3
 
 
-def test_a_successor_fences_the_one_that_was_interrupted(root, log, monkeypatch):
+def test_a_successor_fences_the_interrupted_driver(root, log, monkeypatch):
     with in_the_commit(monkeypatch, log), pytest.raises(KeyboardInterrupt):
         log.append(opened(log.history.last_claim, "2"))
     CommitLog.open(root, "orders").append(claim("run-2"))
@@ -144,22 +144,22 @@ def test_a_successor_fences_the_one_that_was_interrupted(root, log, monkeypatch)
         log.append(claim("run-3"))
 
 
-def test_the_look_itself_may_be_interrupted(root, log, monkeypatch):
+def test_resync_itself_may_be_interrupted(root, log, monkeypatch):
     draft = opened(log.history.last_claim, "2")
     with in_the_commit(monkeypatch, log), pytest.raises(KeyboardInterrupt):
         log.append(draft)
     with monkeypatch.context() as patch:
-        patch.setattr(head_module, "read_again", interrupt)
+        patch.setattr(position_module, "read_again", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            log.settle()
+            log.resync()
     with in_the_fsync(monkeypatch, log), pytest.raises(KeyboardInterrupt):
-        log.settle()
+        log.resync()
     assert log.history.last_seq == 7
-    log.settle()
+    log.resync()
     assert log.history.last_seq == 8
 
 
-def test_interrupted_compaction_takes_nothing_back(root, log, monkeypatch):
+def test_interrupted_compaction_loses_no_record(root, log, monkeypatch):
     monkeypatch.setattr(log_module, "COMPACTION_INTERVAL", 8)
     records = committed_epoch(log.history.last_claim, "2")
     for record in records[:2]:
@@ -172,13 +172,13 @@ def test_interrupted_compaction_takes_nothing_back(root, log, monkeypatch):
     assert len(log.records()) == 10
 
 
-def test_settle_costs_nothing_when_nothing_was_broken_off(log, monkeypatch):
-    monkeypatch.setattr(head_module, "read_again", None)
-    log.settle()
+def test_resync_without_an_interrupt_reads_nothing(log, monkeypatch):
+    monkeypatch.setattr(position_module, "read_again", None)
+    log.resync()
 
 
-def test_a_commit_that_lands_after_it_was_looked_for_fences_nobody(log, monkeypatch):
-    """Nothing of it was there, and it was given up; it went on by itself, and came first."""
+def test_a_commit_that_arrives_after_the_resync_fences_no_driver(log, monkeypatch):
+    """It was not found and abandoned, but then its commit arrived first."""
     late = []
 
     def go_on_later(commit):
@@ -189,7 +189,7 @@ def test_a_commit_that_lands_after_it_was_looked_for_fences_nobody(log, monkeypa
         replace_commit(patch, go_on_later)
         with pytest.raises(KeyboardInterrupt):
             log.append(opened(log.history.last_claim, "2"))
-    log.settle()
+    log.resync()
     late[0]()
     with pytest.raises(Retriable, match="took its place"):
         log.append(opened(log.history.last_claim, "3"))
@@ -198,8 +198,8 @@ def test_a_commit_that_lands_after_it_was_looked_for_fences_nobody(log, monkeypa
     assert log.append(step(left, State.PREPARED, log.history.last_claim)).seq == 9
 
 
-def test_what_a_thread_appended_meanwhile_is_seen(log, monkeypatch):
-    """The main thread is interrupted in its append; before it looks, another one appends."""
+def test_an_append_of_another_thread_is_seen(log, monkeypatch):
+    """The main thread is interrupted in its append; before it resyncs, another one appends."""
     draft = opened(log.history.last_claim, "2")
     with in_the_commit(monkeypatch, log), pytest.raises(KeyboardInterrupt):
         log.append(draft)
@@ -216,11 +216,11 @@ def test_what_a_thread_appended_meanwhile_is_seen(log, monkeypatch):
 @pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.chaos
 @pytest.mark.parametrize("beside", [False, True], ids=["house kept in appends", "beside them"])
-def test_real_interrupts_at_random_moments_lose_nothing_that_was_told(root, monkeypatch, beside):
+def test_real_interrupts_at_random_moments_lose_no_confirmed_record(root, monkeypatch, beside):
     """Two hundred appends, most of them interrupted by a real signal, compaction as well."""
     monkeypatch.setattr(log_module, "COMPACTION_INTERVAL", 12)
     dice = random.Random(7)
-    log = CommitLog.open(root, "orders", keep_epochs=1000, keeps_house_beside=beside)
+    log = CommitLog.open(root, "orders", keep_epochs=1000, compact_in_background=beside)
     claimed = log.append(claim())
     told, interrupts = [claimed], 0
     handler = signal.signal(signal.SIGALRM, signal.default_int_handler)
@@ -229,7 +229,7 @@ def test_real_interrupts_at_random_moments_lose_nothing_that_was_told(root, monk
             for draft in committed_epoch(claimed, f"key-{number}", query_id="batch"):
                 record, at_most_s = None, 0.01
                 while record is None:
-                    at_most_s *= 5  # in the end there has to be time enough to read the log
+                    at_most_s *= 5  # in the end the time must suffice to read the log
                     try:
                         try:
                             signal.setitimer(signal.ITIMER_REAL, dice.uniform(0.0005, at_most_s))

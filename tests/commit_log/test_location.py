@@ -1,4 +1,4 @@
-"""Where a log may live: an absolute path, or a URL that Delta opens; nothing is guessed."""
+"""Locations of a log: an absolute path, or a URL that Delta opens; nothing is guessed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from eos.commit_log import CommitLog, probe_storage, sinks
+from eos.commit_log import CommitLog, list_sinks, probe_storage
 from eos.commit_log.location import Location
 from eos.errors import ConfigurationError
 from tests.protocol.epochs import claim
@@ -31,31 +31,29 @@ from tests.protocol.epochs import claim
         ("S3://bucket/eos", "Write s3://bucket/eos"),
         (Path("s3://bucket/eos"), "Write s3://bucket/eos, as text"),
         ("s3:///eos", "Name the bucket"),
-        ("ftp://host/eos", "Known are s3, s3a, gs"),
-        ("memory://eos", "Known are"),
-        ("http://host/eos", "Known are"),
+        ("ftp://host/eos", "Known schemes: s3, s3a, gs"),
+        ("memory://eos", "Known schemes:"),
+        ("http://host/eos", "Known schemes:"),
         ("", "name a folder or a URL"),
-        ("/data/\0/eos", "a path with '\\x00' in it"),
-        ("/data/a\nb/eos", "a path with '\\n' in it"),
-        ("/data/a%20b", "a path with '%20' in it"),
-        ("file:///data/a%2520b", "a path with '%20' in it"),
+        ("/data/\0/eos", "the path contains '\\x00'"),
+        ("/data/a\nb/eos", "the path contains '\\n'"),
+        ("/data/a%20b", "the path contains '%20'"),
+        ("file:///data/a%2520b", "the path contains '%20'"),
         ("/data/a\\b", "Use another name"),
-        ("/data/[x]/eos", "a path with '[' in it"),
+        ("/data/[x]/eos", "the path contains '['"),
         ("/data/" + "x" * 256, "At most 255 bytes"),
         ("/data/" + "ü" * 128, "At most 255 bytes"),
         ("/data" + "/x" * 1900, "3800 in all"),
     ],
 )
-def test_what_is_neither_an_absolute_path_nor_a_known_url_is_refused_with_what_to_write(
-    root, hint, tmp_path, monkeypatch
-):
+def test_a_relative_path_or_unknown_url_is_refused_with_a_hint(root, hint, tmp_path, monkeypatch):
     folder = tmp_path / "here"
     folder.mkdir()
     monkeypatch.chdir(folder)
     for use in (
         lambda: CommitLog.open(root, "orders"),
         lambda: CommitLog.open_read_only(root, "orders"),
-        lambda: sinks(root),
+        lambda: list_sinks(root),
         lambda: probe_storage(root),
     ):
         with pytest.raises(ConfigurationError) as caught:
@@ -66,10 +64,10 @@ def test_what_is_neither_an_absolute_path_nor_a_known_url_is_refused_with_what_t
 
 
 @pytest.mark.parametrize("root", ["~/eos", Path("~/eos")])
-def test_the_home_folder_is_meant_by_its_sign(root, tmp_path, monkeypatch):
+def test_a_tilde_means_the_home_folder(root, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     CommitLog.open(root, "orders").append(claim())
-    assert sinks(tmp_path / "eos") == ["orders"]
+    assert list_sinks(tmp_path / "eos") == ["orders"]
 
 
 @pytest.mark.parametrize(
@@ -81,7 +79,7 @@ def test_the_home_folder_is_meant_by_its_sign(root, tmp_path, monkeypatch):
         "hdfs://namenode:8020/eos",
     ],
 )
-def test_urls_that_delta_opens_are_taken_as_they_are(url):
+def test_urls_that_delta_opens_are_kept_unchanged(url):
     assert Location(f"{url}/", "orders").uri == f"{url}/orders"
     assert Location(url).folder is None
 
@@ -104,9 +102,7 @@ def test_a_file_url_is_the_path_that_it_names(url):
 
 @pytest.mark.parametrize("mode", [0o777, 0o1777, 0o702])
 @pytest.mark.parametrize("which", ["", "orders"], ids=["root", "sink"])
-def test_a_folder_that_everybody_may_write_to_is_named_with_the_cure(
-    root, log, caplog, mode, which
-):
+def test_a_world_writable_folder_is_warned_of_with_the_command(root, log, caplog, mode, which):
     folder = root / which
     folder.chmod(mode)
     with caplog.at_level(logging.WARNING, "eos"):
@@ -116,7 +112,7 @@ def test_a_folder_that_everybody_may_write_to_is_named_with_the_cure(
 
 
 @pytest.mark.parametrize("mode", [0o700, 0o750, 0o775])
-def test_a_folder_of_its_owner_or_group_is_nobodys_business(root, log, caplog, mode):
+def test_a_folder_of_its_owner_or_group_causes_no_warning(root, log, caplog, mode):
     root.chmod(mode)
     with caplog.at_level(logging.WARNING, "eos"):
         CommitLog.open(root, "orders")

@@ -1,4 +1,4 @@
-"""Many sinks below one root: none is in another's way."""
+"""Many sinks below one root do not affect each other."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import threading
 
 import pytest
 
-from eos.commit_log import CommitLog, sinks
+from eos.commit_log import CommitLog, list_sinks
 from tests.protocol.epochs import claim, committed_epoch
 
 SINKS = 50
 
 
 @pytest.mark.slow
-def test_fifty_sinks_that_append_at_once_lose_nothing(root):
+def test_fifty_sinks_that_append_concurrently_lose_nothing(root):
     start, failures = threading.Barrier(SINKS), []
 
     def work(sink_id: str) -> None:
@@ -35,13 +35,13 @@ def test_fifty_sinks_that_append_at_once_lose_nothing(root):
     for thread in threads:
         thread.join()
     assert failures == []
-    assert sinks(root) == sorted(names)
+    assert list_sinks(root) == sorted(names)
     for name in names:
         records = CommitLog.open_read_only(root, name).records()
         assert [record.seq for record in records] == list(range(1, 11))
 
 
-def test_a_thousand_sinks_are_listed_and_what_is_no_sink_is_not(root, log):
+def test_a_thousand_sinks_are_listed_and_other_folders_are_not(root, log):
     for number in range(1000):
         (root / f"s{number}" / "_delta_log").mkdir(parents=True)
         shutil.copy(
@@ -50,4 +50,4 @@ def test_a_thousand_sinks_are_listed_and_what_is_no_sink_is_not(root, log):
     (root / "empty" / "_delta_log").mkdir(parents=True)
     (root / ".hidden" / "_delta_log").mkdir(parents=True)
     (root / "notes.txt").touch()
-    assert sinks(root) == sorted(["orders", *(f"s{number}" for number in range(1000))])
+    assert list_sinks(root) == sorted(["orders", *(f"s{number}" for number in range(1000))])

@@ -1,4 +1,4 @@
-"""Commits by our own hand: the same to every reader, and never in the place of another one."""
+"""Direct commits: the same for every reader, and they never overwrite another commit."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from deltalake import DeltaTable, Field, TableFeatures
 from deltalake.schema import PrimitiveType
 
 from eos.commit_log import CommitLog
+from eos.commit_log import _log_table as table_module
 from eos.commit_log import _own_commit as own_commit
-from eos.commit_log import _table as table_module
 from eos.commit_log._compaction import compact
+from eos.commit_log._log_table import LogTable
 from eos.commit_log._own_commit import STAGED
-from eos.commit_log._table import LogTable
 from eos.commit_log.corruption import POINTER
 from eos.commit_log.location import LOG_FOLDER, Location
 from eos.errors import CommitLogError, Fenced, Retriable
@@ -29,15 +29,15 @@ from tests.protocol.epochs import FIGURES, claim, committed_epoch, opened, step
 
 @pytest.fixture
 def ways(monkeypatch):
-    """Notes for each commit whether it was Delta's, and when Delta was asked for the version."""
+    """Records for each commit whether Delta did it, and when Delta was asked for the version."""
     seen: list[str] = []
-    look = LogTable._look
+    look = LogTable._check_position
 
     def looking(table, record):
         seen.append("look")
         look(table, record)
 
-    monkeypatch.setattr(LogTable, "_look", looking)
+    monkeypatch.setattr(LogTable, "_check_position", looking)
 
     def noting(name, commit):
         def call(*args, **options):
@@ -54,7 +54,7 @@ def ways(monkeypatch):
 
 
 def prepared_by(root, drafts):
-    """What the third of ``drafts`` has left: its commit's actions, its file's schema, itself."""
+    """Of the third of ``drafts``: its commit's actions, its file's schema, its record."""
     log = CommitLog.open(root, "orders")
     for draft in drafts:
         log.append(draft)
@@ -66,7 +66,7 @@ def prepared_by(root, drafts):
     return found, pq.read_schema(table / found["add"]["path"]), log.records()[-1]
 
 
-def test_it_says_what_deltas_own_would_say(root, monkeypatch):
+def test_a_direct_commit_equals_deltas_own(root, monkeypatch):
     claimed = claim()
     first = opened(claimed)
     drafts = [claimed, first, step(first, State.PREPARED, claimed, partitions=FIGURES)]
@@ -123,7 +123,7 @@ def add_a_column(root):
         (compacted, ["look"]),
     ],
 )
-def test_where_somebody_else_has_committed_it_is_looked_at(root, log, ways, other, tried):
+def test_after_a_foreign_commit_the_table_is_read(root, log, ways, other, tried):
     other(root)
     first = log.append(opened(log.history.last_claim, "2"))
     assert ways == [*tried, "own"]
@@ -134,7 +134,7 @@ def test_where_somebody_else_has_committed_it_is_looked_at(root, log, ways, othe
     assert len(log.records()) == 9
 
 
-def test_a_table_that_needs_more_than_we_know_of_is_left_to_delta(root, log, ways):
+def test_a_table_with_a_newer_protocol_is_left_to_delta(root, log, ways):
     feature = TableFeatures.AppendOnly
     DeltaTable(root / "orders").alter.add_feature(feature, allow_protocol_versions_increase=True)
     for record in committed_epoch(log.history.last_claim, "2"):
@@ -143,7 +143,7 @@ def test_a_table_that_needs_more_than_we_know_of_is_left_to_delta(root, log, way
 
 
 def clean_up(root):
-    """All commits behind the checkpoint are old, whatever the clock says, and compaction comes."""
+    """Make all commits after the checkpoint old, and compact."""
     for path in (root / "orders" / "_delta_log").glob("*.json"):
         os.utime(path, (time.time() - 3600,) * 2)
     compact(Location(root, "orders"), "orders")
@@ -154,13 +154,11 @@ def lose_the_pointer(root):
 
 
 @pytest.mark.parametrize("lose", [lambda root: None, lose_the_pointer], ids=["", "no pointer"])
-def test_a_name_that_was_given_and_cleaned_away_is_not_taken_for_a_free_one(
-    root, log, monkeypatch, lose
-):
+def test_the_name_of_a_cleaned_up_commit_is_not_used_again(root, log, monkeypatch, lose):
     link = os.link
 
     def overtaken(source, target):
-        """Just before: somebody claims the sink, and the commit that says so is cleaned away."""
+        """Just before: another driver claims the sink, and its commit is cleaned up."""
         monkeypatch.setattr(os, "link", link)
         CommitLog.open(root, "orders").append(claim("run-2"))
         clean_up(root)
@@ -176,11 +174,11 @@ def test_a_name_that_was_given_and_cleaned_away_is_not_taken_for_a_free_one(
     assert len(states) == 8
 
 
-def test_a_checkpoint_behind_our_own_commit_is_no_loss(root, log, monkeypatch):
+def test_a_checkpoint_after_a_direct_commit_loses_nothing(root, log, monkeypatch):
     link = os.link
 
     def followed(source, target):
-        """Just behind: it is committed, and compaction comes before anybody looks."""
+        """Just after: it is committed, and compaction runs before the table is read."""
         monkeypatch.setattr(os, "link", link)
         link(source, target)
         clean_up(root)
@@ -193,7 +191,7 @@ def test_a_checkpoint_behind_our_own_commit_is_no_loss(root, log, monkeypatch):
 
 
 @pytest.mark.parametrize("problem", [errno.EPERM, errno.EIO])
-def test_without_a_link_delta_commits_or_says_why_not(root, log, ways, monkeypatch, problem):
+def test_without_hard_links_delta_commits_or_says_why_not(root, log, ways, monkeypatch, problem):
     def refused(source, target):
         raise OSError(problem, os.strerror(problem))
 
@@ -216,7 +214,7 @@ def test_a_link_whose_reply_was_lost_is_found(root, log, ways, monkeypatch):
     assert len(log.records()) == 8
 
 
-def test_a_disk_without_room_is_a_clear_error_and_the_log_goes_on(log, ways):
+def test_a_full_disk_in_a_direct_commit_is_a_clear_error_and_the_log_continues(log, ways):
     draft = opened(log.history.last_claim, "2")
     unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, unlimited[1]))
@@ -229,7 +227,9 @@ def test_a_disk_without_room_is_a_clear_error_and_the_log_goes_on(log, ways):
     assert log.append(draft).seq == 8
 
 
-def test_what_a_killed_process_has_staged_is_deleted_in_the_end_and_not_before(root, log):
+def test_staged_files_of_killed_processes_are_deleted_after_their_retention_and_not_before(
+    root, log
+):
     folder = root / "orders"
     (folder / f"old{STAGED}").touch()
     os.utime(folder / f"old{STAGED}", (time.time() - 3600,) * 2)
@@ -240,7 +240,7 @@ def test_what_a_killed_process_has_staged_is_deleted_in_the_end_and_not_before(r
     assert len(DeltaTable(folder).file_uris()) == 1
 
 
-def test_nothing_stays_beside_a_commit(root, log):
+def test_a_commit_leaves_no_staged_file(root, log):
     log.append(opened(log.history.last_claim, "2"))
     assert list((root / "orders").glob(f"*{STAGED}")) == []
 
@@ -285,11 +285,11 @@ def test_a_commit_gets_its_name_when_all_of_it_is_on_the_disk(root, log, flushed
     assert flushed == [*needed, (folder / LOG_FOLDER).stat().st_ino]
 
 
-def test_what_the_disk_does_not_take_gets_no_name(root, log, monkeypatch):
+def test_a_file_that_the_disk_refuses_gets_no_name(root, log, monkeypatch):
     fsync = os.fsync
 
     def refused(descriptor):
-        monkeypatch.setattr(os, "fsync", fsync)  # Linux tells of such an error once
+        monkeypatch.setattr(os, "fsync", fsync)  # Linux reports such an error only once
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     draft = opened(log.history.last_claim, "2")
@@ -301,7 +301,7 @@ def test_what_the_disk_does_not_take_gets_no_name(root, log, monkeypatch):
 
 
 @pytest.mark.parametrize("when", ["written", "flushed"])
-def test_a_process_that_slept_over_its_file_looks_again(log, ways, monkeypatch, when):
+def test_a_process_whose_file_was_deleted_in_its_sleep_reads_again(log, ways, monkeypatch, when):
     rename, write = Path.rename, Path.write_bytes
 
     def taken_for_a_dead_ones(path):
@@ -325,7 +325,7 @@ def test_a_process_that_slept_over_its_file_looks_again(log, ways, monkeypatch, 
     assert ways == ["taken", "look", "own"]
 
 
-def test_whoever_goes_on_from_anothers_record_flushes_it_before(root, log, monkeypatch, flushed):
+def test_another_writers_record_is_flushed_before_the_next_append(root, log, monkeypatch, flushed):
     with monkeypatch.context() as killed:
         killed.setattr(os, "fsync", lambda descriptor: None)
         log.append(opened(log.history.last_claim, "2"))
@@ -339,7 +339,7 @@ def test_whoever_goes_on_from_anothers_record_flushes_it_before(root, log, monke
     )
 
 
-def test_what_was_flushed_once_is_not_flushed_each_time_the_log_is_read(root, log, flushed):
+def test_flushed_files_are_not_flushed_at_each_read(root, log, flushed):
     log.refresh()
     assert len(flushed) == 7 + 7 + 2  # data files, commits, folders
     flushed.clear()
@@ -349,17 +349,15 @@ def test_what_was_flushed_once_is_not_flushed_each_time_the_log_is_read(root, lo
     assert len(flushed) == 1 + 1 + 2
 
 
-def test_rows_that_another_tool_takes_away_stop_a_running_driver(root, log, way):
+def test_rows_that_another_tool_deletes_stop_a_running_driver(root, log, way):
     log.append(opened(log.history.last_claim, "2"))
     DeltaTable(root / "orders").restore(4)
     with pytest.raises(CommitLogError, match="rolled back or deleted"):
         log.append(opened(log.history.last_claim, "key", query_id="batch"))
 
 
-def test_somebody_who_never_stops_writing_to_the_table_is_a_reason_to_try_again(
-    root, log, way, monkeypatch
-):
-    look = LogTable._look
+def test_endless_foreign_writes_are_a_retriable_error(root, log, way, monkeypatch):
+    look = LogTable._check_position
 
     def disturbed(table, record):
         set_a_property(root)
@@ -367,21 +365,21 @@ def test_somebody_who_never_stops_writing_to_the_table_is_a_reason_to_try_again(
 
     draft = opened(log.history.last_claim, "2")
     with monkeypatch.context() as patched:
-        patched.setattr(LogTable, "_look", disturbed)
+        patched.setattr(LogTable, "_check_position", disturbed)
         set_a_property(root)
         with pytest.raises(Retriable, match="another process has written version"):
             log.append(draft)
     assert log.append(draft).seq == 8
 
 
-def test_a_commit_that_a_power_failure_has_emptied_is_not_written_over(root, log, way):
+def test_a_commit_emptied_by_a_power_failure_is_not_overwritten(root, log, way):
     CommitLog.open(root, "orders").append(claim("run-2"))
     (root / "orders" / LOG_FOLDER / f"{8:020}.json").write_bytes(b"")
     with pytest.raises(CommitLogError, match=r"00008\.json is empty"):
         log.append(opened(log.history.last_claim, "2"))
 
 
-def test_what_the_table_refuses_is_not_called_passing(root, log):
+def test_a_refusal_of_the_table_is_not_called_temporary(root, log):
     (root / "orders" / LOG_FOLDER / f"{8:020}.json").write_text(
         json.dumps(
             {

@@ -1,4 +1,4 @@
-"""Retention in the table: atomic, beside any driver, and every loss is still found."""
+"""Retention in the table: atomic, concurrent with any driver, and every loss is still found."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 from eos.commit_log import CommitLog
-from eos.commit_log import _log as log_module
+from eos.commit_log import _commit_log as log_module
 from eos.commit_log._compaction import compact
 from eos.commit_log.location import Location
 from eos.errors import CommitLogError, Fenced
@@ -28,7 +28,7 @@ def commit_epochs(log, numbers):
 
 @pytest.fixture
 def thinned(root, log):
-    """Ten epochs, of which the last two are there in full; the driver is alive."""
+    """Ten epochs, of which the last two are kept in full; the driver is alive."""
     commit_epochs(log, range(2, 10))
     house(root)
     return log
@@ -38,7 +38,7 @@ def seqs(root):
     return [record.seq for record in CommitLog.open_read_only(root, "orders").records()]
 
 
-def test_old_epochs_are_dropped_and_what_is_decided_stays(root, thinned):
+def test_old_epochs_are_dropped_and_decisions_stay(root, thinned):
     assert seqs(root) == [1, 25, 26, 27, 28, 29, 30, 31]
     reopened = CommitLog.open(root, "orders")
     assert reopened.history.is_done(QUERY, "0")
@@ -46,7 +46,7 @@ def test_old_epochs_are_dropped_and_what_is_decided_stays(root, thinned):
     assert reopened.history.last == thinned.history.last
 
 
-def test_a_live_driver_and_its_successor_go_on(root, thinned):
+def test_a_live_driver_and_its_successor_continue(root, thinned):
     commit_epochs(thinned, [10])
     successor = CommitLog.open(root, "orders")
     successor.append(claim("run-2"))
@@ -67,7 +67,7 @@ def test_a_driver_thins_its_own_log_and_its_memory(root, monkeypatch):
     assert log.history.last_seq == 121
 
 
-def test_retention_beside_appends_loses_nothing_and_fences_nobody(root, log):
+def test_retention_during_appends_loses_nothing_and_fences_no_driver(root, log):
     stop, rounds, failures = threading.Event(), [], []
 
     def keep_on():
@@ -94,7 +94,7 @@ def test_retention_beside_appends_loses_nothing_and_fences_nobody(root, log):
     assert seqs(root) == [1, *range(last - 6, last + 1)]
 
 
-def test_two_compactions_at_once_do_no_harm(root, log):
+def test_two_concurrent_compactions_do_no_harm(root, log):
     commit_epochs(log, range(2, 20))
     outcomes = []
 
@@ -115,7 +115,7 @@ def test_two_compactions_at_once_do_no_harm(root, log):
     log.append(opened(log.history.last_claim, "20"))
 
 
-def test_a_driver_that_slept_through_it_is_fenced(root, log):
+def test_a_driver_that_slept_through_a_retention_is_fenced(root, log):
     successor = CommitLog.open(root, "orders")
     successor.append(claim("run-2"))
     commit_epochs(successor, range(2, 12))
@@ -126,24 +126,24 @@ def test_a_driver_that_slept_through_it_is_fenced(root, log):
     assert log.is_fenced
 
 
-def test_an_append_whose_answer_was_lost_is_found_behind_retention(root, log, monkeypatch):
+def test_an_append_whose_answer_was_lost_is_found_after_retention(root, log, monkeypatch):
     commit_epochs(log, range(2, 10))
-    append = log._head.table.append
+    append = log._position.table.append
 
     def lose_the_answer(record):
         append(record)
         house(root)
         raise OSError("connection reset")
 
-    monkeypatch.setattr(log._head.table, "append", lose_the_answer)
+    monkeypatch.setattr(log._position.table, "append", lose_the_answer)
     written = log.append(opened(log.history.last_claim, "10"))
     assert written.seq == 32
     assert log.history.last_seq == 32
 
 
-def test_an_append_that_was_dropped_since_belongs_to_others(root, log, monkeypatch):
-    """Its answer was lost, and until it is looked for others go on for a long time."""
-    append = log._head.table.append
+def test_an_append_that_was_dropped_since_counts_as_another_runs(root, log, monkeypatch):
+    """Its answer was lost, and before it is looked for, other drivers append for a long time."""
+    append = log._position.table.append
 
     def sleep_long(record):
         append(record)
@@ -155,13 +155,13 @@ def test_an_append_that_was_dropped_since_belongs_to_others(root, log, monkeypat
         house(root)
         raise OSError("connection reset")
 
-    monkeypatch.setattr(log._head.table, "append", sleep_long)
+    monkeypatch.setattr(log._position.table, "append", sleep_long)
     with pytest.raises(Fenced):
         log.append(claim("run-3"))
 
 
 @pytest.mark.parametrize("seq", [1, 25, 26, 31], ids=["kept", "horizon", "above", "newest"])
-def test_a_row_that_is_taken_away_is_found(root, thinned, seq):
+def test_a_deleted_row_is_found(root, thinned, seq):
     DeltaTable(root / "orders").delete(f"seq = {seq}")
     with pytest.raises(CommitLogError, match=r"rolled back or deleted|missing|expected seq"):
         CommitLog.open(root, "orders")
@@ -178,7 +178,7 @@ def test_a_missing_file_is_named(root, thinned):
         CommitLog.open(root, "orders")
 
 
-def test_a_table_that_is_rolled_back_behind_its_horizon_is_refused(root, log, tmp_path):
+def test_a_table_rolled_back_before_its_horizon_is_refused(root, log, tmp_path):
     commit_epochs(log, range(2, 6))
     shutil.copytree(root / "orders", tmp_path / "old")
     commit_epochs(log, range(6, 10))
@@ -189,7 +189,7 @@ def test_a_table_that_is_rolled_back_behind_its_horizon_is_refused(root, log, tm
         log.append(opened(log.history.last_claim, "10"))
 
 
-def test_compact_says_what_it_did_and_needs_a_log_that_is_open_for_writing(root, log):
+def test_compact_reports_and_needs_a_writable_log(root, log):
     commit_epochs(log, range(2, 10))
     with pytest.raises(CommitLogError, match="read only"):
         CommitLog.open_read_only(root, "orders").compact()

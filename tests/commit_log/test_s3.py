@@ -15,7 +15,7 @@ from contextlib import contextmanager
 import boto3
 import pytest
 
-from eos.commit_log import CommitLog, probe_storage, sinks
+from eos.commit_log import CommitLog, list_sinks, probe_storage
 from eos.errors import CommitLogError, ConfigurationError, Fenced
 from tests.protocol.epochs import claim, committed_epoch, opened
 from tests.support.processes import ROOT
@@ -104,14 +104,14 @@ def commit_epochs(log, numbers):
             log.append(record)
 
 
-def test_what_is_appended_is_read_again_and_the_sink_is_listed(where):
+def test_appended_records_are_read_again_and_the_sink_is_listed(where):
     log = opened_log(where)
     log.append(claim())
     commit_epochs(log, range(3))
     again = CommitLog.open_read_only(where[0], "orders", storage_options=where[1])
     assert again.records() == log.records()
     assert [record.seq for record in again.records()] == list(range(1, 11))
-    assert sinks(where[0], storage_options=where[1]) == ["orders"]
+    assert list_sinks(where[0], storage_options=where[1]) == ["orders"]
 
 
 def test_of_two_drivers_one_is_fenced(where):
@@ -123,7 +123,7 @@ def test_of_two_drivers_one_is_fenced(where):
         first.append(opened(first.history.last_claim))
 
 
-def test_of_many_claims_at_once_exactly_one_wins_each_place(where):
+def test_of_many_concurrent_claims_exactly_one_wins_each_seq(where):
     opened_log(where)
     outcomes: list[object] = []
 
@@ -145,7 +145,7 @@ def test_of_many_claims_at_once_exactly_one_wins_each_place(where):
     assert len(opened_log(where).records()) == len(won)
 
 
-def test_compaction_and_retention_work_there_too(where, bucket):
+def test_compaction_and_retention_work_in_an_object_store(where, bucket):
     log = opened_log(where)
     log.append(claim())
     commit_epochs(log, range(6))
@@ -168,13 +168,13 @@ def test_a_missing_file_is_named_and_the_secret_is_not(where, bucket):
     assert "hunter2" not in str(caught.value)
 
 
-def test_the_probe_leaves_nothing_behind(where, bucket):
+def test_the_storage_check_leaves_no_files(where, bucket):
     probe = probe_storage(where[0], storage_options=where[1])
     assert (probe.is_writable, probe.is_exclusive) == (True, True)
     assert keys(bucket) == []
 
 
-def test_a_bucket_that_is_not_there_is_not_writable(where):
+def test_a_missing_bucket_is_not_writable(where):
     probe = probe_storage("s3://no-such-bucket-here/eos", storage_options=where[1])
     assert (probe.is_writable, probe.is_exclusive) == (False, False)
     assert "hunter2" not in probe.detail

@@ -1,4 +1,4 @@
-"""Two compactions at once: at most one succeeds, and whatever they do, the log stays whole."""
+"""Two concurrent compactions: at most one succeeds, and the log always stays complete."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction
 
 from eos.commit_log import CommitLog
+from eos.commit_log import _commit_log as log_module
 from eos.commit_log import _compaction as compaction
-from eos.commit_log import _log as log_module
 from eos.commit_log import _own_commit as own_commit
 from eos.commit_log._compaction import compact
-from eos.commit_log._reading import read_history
-from eos.commit_log._table import LogTable
+from eos.commit_log._log_reader import read_history
+from eos.commit_log._log_table import LogTable
 from eos.commit_log.location import Location
 from eos.commit_log.schema import to_table
 from eos.errors import CommitLogError, Retriable
@@ -37,15 +37,15 @@ _BY_DELTA, _ALONE = compaction.write_deltalake, own_commit.rewrite
 
 @pytest.fixture(autouse=True, params=["alone", "by delta"])
 def round_way(request, monkeypatch):
-    """In which of the two ways rounds are committed, where there is a choice."""
+    """The way in which rounds are committed, if there is a choice."""
     if request.param == "by delta":
         monkeypatch.setattr(compaction, "_rewrite_alone", lambda *_: False)
     return request.param
 
 
 def replace_round(monkeypatch, function):
-    """From now on ``function`` is called for each round's commit, in either way, with what would
-    commit; that it did is what it says."""
+    """From now on call ``function`` for each round's commit, in both ways, with the function that
+    commits; it returns whether that was done."""
 
     def by_delta(*args, **options):
         function(partial(_BY_DELTA, *args, **options))
@@ -72,11 +72,11 @@ def raw_rows(root):
 
 
 class Compaction:
-    """One that has read the log, and commits when it is told to."""
+    """A compaction that has read the log, and commits on request."""
 
     def __init__(self, root, keep_epochs=100):
         self.watch = compaction.Stopwatch()
-        self.table = LogTable.maybe_open(Location(root, "orders"), "orders")
+        self.table = LogTable.open_if_exists(Location(root, "orders"), "orders")
         _, self.records = read_history(self.table)
         self.thinning = thin(self.records, keep_epochs=keep_epochs, horizon=self.table.horizon)
 
@@ -86,7 +86,7 @@ class Compaction:
 
 @pytest.mark.parametrize("older_first", [True, False], ids=["older first", "newer first"])
 @pytest.mark.parametrize("keeps", [(100, 100), (1, 100), (100, 1), (1, 1)])
-def test_of_two_that_read_different_versions_one_succeeds(root, log, older_first, keeps):
+def test_of_two_compactions_of_different_versions_one_succeeds(root, log, older_first, keeps):
     older = Compaction(root, keeps[0])
     log.append(opened(log.history.last_claim, "2"))
     newer = Compaction(root, keeps[1])
@@ -131,7 +131,7 @@ def test_an_append_between_reading_and_commit_is_neither_lost_nor_blocked(root, 
 
 
 def clean_up_everything_old(root):
-    """As if all that is there had been written ten minutes ago."""
+    """Age all present files by ten minutes."""
     for path in (root / "orders" / "_delta_log").glob("0*"):
         os.utime(path, (time.time() - 600,) * 2)
     house(root)
@@ -159,7 +159,7 @@ STOPPED = """
 
 @pytest.mark.parametrize("keep_epochs", [1, 100], ids=["retention", "compaction"])
 @pytest.mark.parametrize("is_cleaned", [False, True], ids=["commits there", "commits gone"])
-def test_one_that_slept_while_another_ran_twice_does_no_harm(
+def test_a_compaction_that_slept_while_another_ran_twice_does_no_harm(
     root, log, keep_epochs, is_cleaned, round_way
 ):
     process = subprocess.Popen(
@@ -190,15 +190,15 @@ def test_one_that_slept_while_another_ran_twice_does_no_harm(
     assert log.append(opened(claimed, "4")).seq == 14
 
 
-def test_nothing_is_committed_on_what_was_read_long_ago(root, log, monkeypatch):
+def test_nothing_is_committed_on_an_old_read(root, log, monkeypatch):
     monkeypatch.setattr(compaction, "_DOUBTFUL_S", 0.0)
     replace_round(monkeypatch, None)
     with pytest.raises(Retriable, match="it was read 0 s ago"):
         house(root)
 
 
-def test_a_commit_that_took_long_is_not_believed_and_nothing_is_deleted(root, log, monkeypatch):
-    """It may stand at a version whose successors were cleaned away: nobody ever reads it."""
+def test_a_commit_that_took_long_does_not_count_and_nothing_is_deleted(root, log, monkeypatch):
+    """It may be at a version whose successors were cleaned up, so that it is never read."""
 
     def slow(commit):
         commit()
@@ -211,14 +211,14 @@ def test_a_commit_that_took_long_is_not_believed_and_nothing_is_deleted(root, lo
     assert seqs(root) == list(range(1, 8))
 
 
-def test_a_commit_that_nobody_can_see_is_not_taken_for_done(root, log, monkeypatch):
+def test_an_invisible_commit_does_not_count(root, log, monkeypatch):
     replace_round(monkeypatch, lambda commit: None)
     with pytest.raises(Retriable, match="another process compacts"):
         house(root)
     assert len(list((root / "orders").glob("*.parquet"))) == 7
 
 
-def test_a_failure_that_is_nobodys_fault_is_reported_as_it_is(root, log, monkeypatch):
+def test_an_unexpected_failure_is_reported_unchanged(root, log, monkeypatch):
     def fail(commit):
         raise OSError("no space left on device")
 
@@ -227,7 +227,7 @@ def test_a_failure_that_is_nobodys_fault_is_reported_as_it_is(root, log, monkeyp
         house(root)
     with pytest.raises(CommitLogError, match="compaction failed: no space left") as caught:
         log.compact()
-    assert "holds what it held" in str(caught.value)
+    assert "The log is complete" in str(caught.value)
 
 
 def test_a_driver_compacts_only_while_its_run_holds_the_newest_claim(root, log, monkeypatch):
@@ -249,8 +249,8 @@ def test_a_driver_compacts_only_while_its_run_holds_the_newest_claim(root, log, 
     assert len(DeltaTable(root / "orders").file_uris()) == 11
 
 
-def test_a_file_of_an_append_that_was_stopped_on_its_way_is_spared(root, log):
-    """It is no part of the table yet, and as old as any orphan; the append may still go on."""
+def test_a_file_of_a_stopped_append_is_kept(root, log):
+    """It is not part of the table yet, and as old as any orphan; the append may still continue."""
     files = {"lost-race": at(claim("run-2"), 7), "stopped": at(claim("run-2"), 8)}
     for name, record in files.items():
         path = root / "orders" / f"part-00000-{name}.parquet"
@@ -261,24 +261,24 @@ def test_a_file_of_an_append_that_was_stopped_on_its_way_is_spared(root, log):
     assert left == ["part-00000-stopped.parquet"]
 
 
-def test_a_file_that_came_into_use_after_it_was_listed_is_not_deleted(root, log, monkeypatch):
+def test_a_file_used_since_the_listing_is_not_deleted(root, log, monkeypatch):
     listed = DeltaTable.vacuum
 
     def late(table, **options):
         assert options == {"dry_run": True, "full": True}
         names = listed(table, **options)
         log.append(opened(log.history.last_claim, "2"))
-        return [*names, *LogTable.maybe_open(Location(root, "orders"), "orders").files]
+        return [*names, *LogTable.open_if_exists(Location(root, "orders"), "orders").files]
 
     monkeypatch.setattr(DeltaTable, "vacuum", late)
     house(root)
     assert seqs(root) == list(range(1, 9))
 
 
-def test_one_that_slept_with_its_file_written_can_not_commit_it(root, log):
-    """Longer than files are kept that belong to nobody, while there was nothing to write anew."""
+def test_a_compaction_that_slept_before_its_commit_can_not_commit(root, log):
+    """It slept longer than unused files are kept, while there was nothing to rewrite."""
     house(root)
-    slept = LogTable.maybe_open(Location(root, "orders"), "orders")
+    slept = LogTable.open_if_exists(Location(root, "orders"), "orders")
     round_, path = slept.rounds + 1, root / "orders" / "part-00000-slept.parquet"
     pq.write_table(to_table(*read_history(slept)[1]), path)
     size, modified = path.stat().st_size, int(path.stat().st_mtime * 1000)
@@ -298,14 +298,14 @@ def test_one_that_slept_with_its_file_written_can_not_commit_it(root, log):
     assert seqs(root) == list(range(1, 8))
 
 
-def test_a_table_that_nothing_may_be_taken_from_is_not_somebody_elses_compaction(root, log, caplog):
+def test_an_append_only_table_is_not_reported_as_a_concurrent_compaction(root, log, caplog):
     DeltaTable(root / "orders").alter.set_table_properties({"delta.appendOnly": "true"})
     with pytest.raises(CommitLogError, match=r"append-only.*take the change back") as caught:
         house(root)
     assert not isinstance(caught.value, Retriable)
     for record in committed_epoch(log.history.last_claim, "2"):
-        log.append(record)  # goes on, and says it
-        log._head.files = log_module.COMPACTION_INTERVAL
+        log.append(record)  # continues, with a warning
+        log._position.files = log_module.COMPACTION_INTERVAL
     assert "append-only" in caplog.text
 
 
@@ -315,13 +315,13 @@ def test_a_driver_whose_compaction_finds_the_log_broken_stops(root, log):
     for record in before:
         log.append(record)
     next((root / "orders").glob("*.parquet")).unlink()
-    log._head.files = log_module.COMPACTION_INTERVAL
+    log._position.files = log_module.COMPACTION_INTERVAL
     for draft in (committed, opened(claimed, "3")):
         with pytest.raises(CommitLogError, match=r"is broken: .* is missing"):
             log.append(draft)
 
 
-def test_files_of_others_in_the_folder_are_left_alone(root, log):
+def test_other_files_in_the_folder_are_left_alone(root, log):
     note = root / "orders" / "README.txt"
     note.write_text("mine")
     os.utime(note, (time.time() - 7200,) * 2)
@@ -329,7 +329,7 @@ def test_files_of_others_in_the_folder_are_left_alone(root, log):
     assert note.read_text() == "mine"
 
 
-def test_what_two_old_compactions_have_doubled_is_read_once_and_written_once(root, log):
+def test_rows_duplicated_by_two_old_compactions_are_read_and_written_once(root, log):
     compact_twice(root / "orders", lambda: log.append(opened(log.history.last_claim, "2")))
     assert raw_rows(root) == 15
     assert seqs(root) == list(range(1, 9))
@@ -338,7 +338,7 @@ def test_what_two_old_compactions_have_doubled_is_read_once_and_written_once(roo
     assert seqs(root) == list(range(1, 9))
 
 
-def test_doubled_records_below_the_horizon_are_counted_once(root, log):
+def test_duplicate_records_below_the_horizon_are_counted_once(root, log):
     for number in range(2, 6):
         for record in committed_epoch(log.history.last_claim, str(number)):
             log.append(record)

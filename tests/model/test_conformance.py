@@ -101,7 +101,7 @@ class MemoryLog:
     def refresh(self) -> None:
         """It is never behind."""
 
-    def settle(self) -> None:
+    def resync(self) -> None:
         """Nothing is ever half done here."""
 
     def append(self, draft: LogRecord) -> LogRecord:

@@ -89,7 +89,7 @@ DAMAGED: dict[str, tuple[Callable[[Path], None], str]] = {
     "half restored": (half_restored, ".parquet is missing"),
     "first commit gone": (lambda t: remove(t, f"_delta_log/{0:020}.json"), f"{0:020}.json is"),
     "a commit gone": (lambda t: remove(t, f"_delta_log/{3:020}.json"), f"{3:020}.json is missing"),
-    "a file": (file_instead, "it is no folder"),
+    "a file": (file_instead, "it is not a folder"),
     "_delta_log a file": (delta_log_is_a_file, "_delta_log holds no commit"),
 }
 

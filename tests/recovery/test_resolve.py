@@ -54,6 +54,6 @@ def test_running_driver_is_fenced(driver, pulsar_standalone):
 
 
 def test_unknown_sink_is_refused_and_no_log_is_created(tmp_path, pulsar_standalone):
-    with pytest.raises(ConfigurationError, match="no commit log"):
+    with pytest.raises(ConfigurationError, match="does not exist"):
         resolve("unknown", commit_log=tmp_path, service_url=pulsar_standalone.service_url)
     assert list(tmp_path.iterdir()) == []

@@ -7,7 +7,7 @@ import threading
 import pytest
 from deltalake import DeltaTable
 
-from eos.commit_log import _log as log_module
+from eos.commit_log import _commit_log as log_module
 
 
 @pytest.fixture

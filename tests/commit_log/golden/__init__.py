@@ -1,1 +1,1 @@
-"""Logs as releases of the past have written them: to be read for ever."""
+"""Logs as earlier releases wrote them: they must stay readable."""

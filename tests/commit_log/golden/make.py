@@ -1,5 +1,5 @@
 """Made ``v1``: ``python -m tests.commit_log.golden.make FOLDER``. Never run it again for a version
-that was released: what it wrote then is what has to be read."""
+that was released: its old output must stay readable."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MARK = "0b5c8a52-9c3e-4b5f-8d0a-{:012x}"
 
 
 def main() -> None:
-    """Every state, a restart, a batch key, a retention, and loose files behind it."""
+    """Every state, a restart, a batch key, a retention, and unmerged files after it."""
     (folder,) = sys.argv[1:]
     ticks = itertools.count()
     start = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from eos.commit_log import SCHEMA, CommitLog, mend, to_row
+from eos.commit_log import SCHEMA, CommitLog, repair_log, to_row
 from eos.commit_log import _compaction as compaction_module
 from eos.commit_log._compaction import compact
 from eos.commit_log.location import Location
@@ -167,7 +167,7 @@ def test_second_of_two_repairs_keeps_newer_changes(root, log, monkeypatch):
 
     def meanwhile(location, name):
         monkeypatch.setattr(Location, "delete", delete)
-        mend(root, "orders")
+        repair_log(root, "orders")
         filled.append(commit.read_bytes())
         driver = CommitLog.open(root, "orders")
         told.append(driver.append(opened(driver.history.last_claim, "2")))
@@ -178,7 +178,7 @@ def test_second_of_two_repairs_keeps_newer_changes(root, log, monkeypatch):
         delete(location, name)
 
     monkeypatch.setattr(Location, "delete", meanwhile)
-    mend(root, "orders")
+    repair_log(root, "orders")
     assert CommitLog.open(root, "orders").records()[-1] == told[0]
     assert [commit.read_bytes()] == filled
     assert (root / "orders" / "_delta_log" / f"{7:020}.checkpoint.parquet").exists()
@@ -259,7 +259,7 @@ def test_compact_continues_with_other_logs_after_a_failure(recovery, root, log, 
 
     def busy(table, *args):
         if table.sink_id == "orders":
-            raise compaction_module._not_now(table, "somebody else compacts it")
+            raise compaction_module._retry_later(table, "somebody else compacts it")
         return keep(table, *args)
 
     monkeypatch.setattr(compaction_module, "_rewrite", busy)

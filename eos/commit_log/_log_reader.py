@@ -1,10 +1,10 @@
-"""From the table's rows to the history: every rule is checked again on what was read."""
+"""Builds the history from the table's rows, and checks every rule again."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 
-from eos.commit_log._table import LogTable
+from eos.commit_log._log_table import LogTable
 from eos.commit_log.corruption import BROKEN_HINT
 from eos.commit_log.schema import NewerRecord, from_row
 from eos.errors import CommitLogError
@@ -12,7 +12,7 @@ from eos.protocol import History, LogRecord
 
 
 def read_history(table: LogTable) -> tuple[History, list[LogRecord]]:
-    """Everything that the table holds, in the order of ``seq``; see ``transaction.retention``.
+    """Read all records in the order of ``seq``; some may have been dropped (``_retention``).
 
     Raises:
         CommitLogError: a file is broken or missing, or a record breaks a rule or was written by
@@ -26,11 +26,11 @@ def read_history(table: LogTable) -> tuple[History, list[LogRecord]]:
             history.replay(record, horizon=horizon)
         except NewerRecord as error:
             raise CommitLogError(
-                f"commit log {table.location.uri}: seq {seq} in {table.file_of(seq)}: {error}.",
+                f"Commit log {table.location.uri}: seq {seq} in {table.file_of(seq)}: {error}.",
                 hint="Use the release of eos that wrote it, or a later one.",
                 sink_id=table.sink_id,
             ) from None
-        except (ValueError, TypeError, AttributeError) as error:  # null where nothing can be
+        except (ValueError, TypeError, AttributeError) as error:  # a null where none may be
             raise table.broken(f"seq {seq} in {table.file_of(seq)}: {error}") from None
         except CommitLogError as error:
             text = f"{error.message.rstrip('.')}; the record is in {table.file_of(seq)}"
@@ -42,15 +42,15 @@ def read_history(table: LogTable) -> tuple[History, list[LogRecord]]:
 def read_again(
     seen: LogTable, known: LogRecord | None
 ) -> tuple[LogTable, History, list[LogRecord]]:
-    """A fresh handle on the table that ``seen`` is a handle on, and everything that it holds.
+    """Open a fresh handle on the table of ``seen``, and read all records.
 
     Args:
-        known: the newest record that was seen in it; what is there now must be a later state.
+        known: the newest record known of it; the present state must be a later one.
 
     Raises:
-        CommitLogError: the table is gone, replaced, rolled back or broken.
+        CommitLogError: the table is missing, replaced, rolled back or broken.
     """
-    table = LogTable.maybe_open(seen.location, seen.sink_id)
+    table = LogTable.open_if_exists(seen.location, seen.sink_id)
     if table is None:
         raise _lost(seen, "it no longer exists")
     if table.id != seen.id:
@@ -66,7 +66,7 @@ def read_again(
 
 
 def at(records: list[LogRecord], seq: int) -> LogRecord | None:
-    """The record with that ``seq``; None when it is not among them."""
+    """Return the record with that ``seq``; None if it is not among them."""
     index = bisect_left(records, seq, key=lambda record: record.seq)
     found = index < len(records) and records[index].seq == seq
     return records[index] if found else None
@@ -83,5 +83,5 @@ def _contradicts(known: LogRecord, records: list[LogRecord], table: LogTable) ->
 
 def _lost(table: LogTable, what: str) -> CommitLogError:
     return CommitLogError(
-        f"commit log {table.location.uri}: {what}.", hint=BROKEN_HINT, sink_id=table.sink_id
+        f"Commit log {table.location.uri}: {what}.", hint=BROKEN_HINT, sink_id=table.sink_id
     )

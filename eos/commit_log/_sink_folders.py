@@ -1,20 +1,20 @@
-"""Which sinks have a log below a root."""
+"""Lists the sinks with a log below a root."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from eos.commit_log._table import LogTable
-from eos.commit_log.corruption import is_remains
+from eos.commit_log._log_table import LogTable
+from eos.commit_log.corruption import includes_table_files
 from eos.commit_log.location import LOG_FOLDER, Location
 from eos.errors import CommitLogUnreadable, ConfigurationError
 from eos.ids import check_sink_id
 
 
-def sinks(root: str | Path, *, storage_options: Mapping[str, str] | None = None) -> list[str]:
-    """Ids of the sinks that have a log below ``root``, or what is left of one, sorted; [] when
-    there is no ``root``. A folder that can't be looked into counts.
+def list_sinks(root: str | Path, *, storage_options: Mapping[str, str] | None = None) -> list[str]:
+    """List the ids of the sinks with a log, or parts of one, below ``root``, sorted; [] if ``root``
+    does not exist. A folder that can't be listed counts.
 
     Raises:
         ConfigurationError: a URL with credentials in it.
@@ -23,9 +23,11 @@ def sinks(root: str | Path, *, storage_options: Mapping[str, str] | None = None)
     return _folders(Location(root, storage_options=storage_options), _is_log)
 
 
-def emptied(root: str | Path, *, storage_options: Mapping[str, str] | None = None) -> list[str]:
-    """Names of folders with nothing in them below ``root``: logs that somebody has emptied, or that
-    were never finished. Raises as ``sinks``."""
+def list_emptied(
+    root: str | Path, *, storage_options: Mapping[str, str] | None = None
+) -> list[str]:
+    """List the empty folders below ``root``: logs that were emptied, or never completed. Raises as
+    ``list_sinks``."""
     return _folders(Location(root, storage_options=storage_options), _is_empty)
 
 
@@ -34,14 +36,14 @@ def _folders(root: Location, is_wanted: Callable[[Location, str], bool]) -> list
         return [name for name in root.names() if _is_sink_id(name) and is_wanted(root, name)]
     except OSError as error:
         raise CommitLogUnreadable(
-            f"commit logs below {root.uri} can't be listed: {root.clean(error)}.",
-            hint=(isinstance(error, PermissionError) and root.whose()) or None,
+            f"Commit logs below {root.uri} can't be listed: {root.clean(error)}.",
+            hint=(isinstance(error, PermissionError) and root.describe_owner()) or None,
         ) from None
 
 
 def _is_log(root: Location, name: str) -> bool:
     try:
-        return bool(root.names(f"{name}/{LOG_FOLDER}")) or is_remains(root.names(name))
+        return bool(root.names(f"{name}/{LOG_FOLDER}")) or includes_table_files(root.names(name))
     except PermissionError:
         return True
 
@@ -59,9 +61,9 @@ def has_log(
 
     Raises:
         ConfigurationError: a bad sink id or URL.
-        CommitLogError: there is one, and it is broken; names the file.
+        CommitLogError: it exists, and is broken; names the file.
     """
-    return LogTable.maybe_open(Location(root, sink_id, storage_options), sink_id) is not None
+    return LogTable.open_if_exists(Location(root, sink_id, storage_options), sink_id) is not None
 
 
 def _is_sink_id(name: str) -> bool:

@@ -1,16 +1,16 @@
-"""The Delta table below a commit log: create, read, append conditionally, keep small.
+"""The Delta table of a commit log: create, read, append conditionally, checkpoint.
 
-The fence is Delta's transaction identifier. Each append carries ``(app id, seq)`` and goes through
-a table handle that was seen to stand at ``seq - 1``. Of all handles that stand there one commits;
-the others conflict, whoever they belong to. Compaction carries identifiers of its own and
-conflicts with itself only. In a file system a handle that stood at the newest version a moment ago
-commits the next one by itself (``_own_commit``): a version's name is given once. ``deltalake``
-commits elsewhere, and where somebody has changed the protocol. Facts of ``deltalake`` 1.6:
+The fence is Delta's transaction identifier. Each append carries ``(app id, seq)`` and is committed
+through a table handle that has seen ``seq - 1`` as the newest one. Of all such handles one commits;
+the others conflict, in any process. Compaction carries its own identifiers and conflicts only with
+itself. On a file system, a handle that was at the newest version a moment ago commits the next one
+directly (``_own_commit``): a version's name can be given only once. Elsewhere, and if the table's
+protocol was changed, ``deltalake`` commits. Facts of ``deltalake`` 1.6:
 
-- An identifier that was used before is accepted from a fresh handle: the check is ours.
-- An empty file of the newest commit is read as a commit that did nothing, so that the record in
-  it is silently gone: ``read`` looks at the newest commit itself.
-- The files of the Delta log are read at each call, and may have broken since the handle was opened.
+- A fresh handle accepts an identifier that was used before, so it is checked here.
+- An empty file of the newest commit is read as a commit that did nothing, so that its record is
+  silently lost: ``read`` checks the newest commit itself.
+- The files of the Delta log are read at each call, and may break after the handle was opened.
 
 ``DeltaTable.to_pyarrow_table`` is never used: the process often aborts at its exit afterwards.
 """
@@ -29,29 +29,28 @@ from eos import _disk as disk
 from eos import failpoints
 from eos.commit_log import _own_commit as own_commit
 from eos.commit_log import corruption, delta_table
-from eos.commit_log._stopwatch import Stopwatch
 from eos.commit_log._storage_check import require_exclusive
 from eos.commit_log.corruption import LostRace, newest_append, panics_as_errors, unreadable
+from eos.commit_log.delta_table import Stopwatch
 from eos.commit_log.location import LOG_FOLDER, Location
-from eos.commit_log.schema import SCHEMA, once, to_table
+from eos.commit_log.schema import SCHEMA, deduplicate, to_table
 from eos.errors import CommitLogError, ConfigurationError
 from eos.protocol import LogRecord
 from eos.steps import LogStep
 
 CHECKPOINT_INTERVAL: Final = 12
-"""Appends between two checkpoints for which Delta was asked where the table stands; compaction
-writes one at each round."""
+"""Appends by ``deltalake`` between two checkpoints; compaction writes one in each round."""
 
 _FRESH_S: Final = 5.0
-"""So long a handle may rely on what it has seen. Even with ``_DOUBTFUL_APPEND_S`` on top it is much
-less than the time for which commits are kept: the name of one that was cleaned away is free."""
+"""How long a handle may rely on its view. Even with ``_DOUBTFUL_APPEND_S`` on top this is much less
+than the time for which commits are kept: the name of a cleaned up commit is free again."""
 
 _PLAIN_WRITER: Final = 2
-"""The protocol of tables that we make. What somebody turns on in one may need more in a commit."""
+"""The protocol of new tables. If it was raised later, commits may need more."""
 
 
 class LogTable:
-    """One handle on one sink's table. Made by ``create_or_open`` or ``maybe_open``."""
+    """One handle on one sink's table. Created by ``create_or_open`` or ``open_if_exists``."""
 
     def __init__(self, location: Location, sink_id: str, table: DeltaTable) -> None:
         self.location = location
@@ -61,27 +60,27 @@ class LogTable:
         self._slow_appends = 0
         self._is_current = False
         self._since_seen: Stopwatch | None = None
-        """Since the table stood as this handle believes; None: nobody has taken the time."""
+        """Time since the table was seen at this handle's version; None: not measured."""
         self._own = (-1, 0)
-        """Version and ``seq`` of the newest append that ``_table`` may not have seen yet."""
+        """Version and ``seq`` of the newest append that ``_table`` may not have read yet."""
         self.compaction_ids = tuple(
             f"{self.app_id}/{what}" for what in ("housekeeping", "horizon", "kept")
         )
         """Identifiers of compaction's commits: ``rounds``, ``horizon`` and ``kept``."""
         self.doubled = 0
-        """How many rows the last ``read`` found a second time, and left out."""
+        """Number of duplicate rows that the last ``read`` left out."""
         self.durable: set[str] = set()
-        """Files that ``make_all_durable`` has flushed, and does not once more."""
+        """Files that ``make_all_durable`` has already flushed."""
 
     @classmethod
     def create_or_open(cls, location: Location, sink_id: str) -> LogTable:
-        """Open the table, or create it when nothing is there; safe against other creators.
+        """Open the table, or create it if it does not exist; safe against other creators.
 
         Raises:
             ConfigurationError: the storage can't keep two drivers apart.
-            CommitLogError: it can't be opened or created, or only remains of one are there.
+            CommitLogError: it can't be opened or created, or only parts of one exist.
         """
-        opened = cls.maybe_open(location, sink_id)
+        opened = cls.open_if_exists(location, sink_id)
         if opened is not None:
             return opened
         problem = "another creator is half-way"
@@ -93,22 +92,22 @@ class LogTable:
             raise
         except Exception as error:
             problem = location.clean(error)
-        # Also after an error: somebody else may have been first.
-        opened = cls.maybe_open(location, sink_id)
+        # Also after an error: another process may have created it.
+        opened = cls.open_if_exists(location, sink_id)
         if opened is None:
             raise CommitLogError(
-                f"commit log {location.uri} can't be created: {problem}.",
+                f"Commit log {location.uri} can't be created: {problem}.",
                 hint="Check that the folder or bucket exists and may be written to.",
                 sink_id=sink_id,
             )
         return opened
 
     @classmethod
-    def maybe_open(cls, location: Location, sink_id: str) -> LogTable | None:
-        """Open the table; None when there is none.
+    def open_if_exists(cls, location: Location, sink_id: str) -> LogTable | None:
+        """Open the table; None if it does not exist.
 
         Raises:
-            CommitLogError: it can't be opened, or only remains of one are there.
+            CommitLogError: it can't be opened, or only parts of one exist.
             UsedAfterFork: Delta's library does not work in this process.
         """
         delta_table.check_not_forked()
@@ -117,32 +116,32 @@ class LogTable:
                 with panics_as_errors():
                     return cls(location, sink_id, delta_table.open_table(location))
             except TableNotFoundError:
-                # Remains may be a table that somebody is creating just now: look twice.
-                if not corruption.has_remains(location, sink_id):
+                # Another process may be creating the table just now: look twice.
+                if not corruption.has_table_files(location, sink_id):
                     return None
                 if attempt:
                     raise corruption.broken(location, sink_id, corruption.NO_LOG, None) from None
             except Exception as error:
                 if not attempt:
-                    continue  # clean-up may have come between listing and reading
+                    continue  # a clean-up may have happened between listing and reading
                 raise unreadable(location, sink_id, error, None) from location.cause(error)
         raise AssertionError
 
     @property
     def id(self) -> str:
-        """The table's own id: stays while the table lives, another for a table made anew."""
+        """The table's own id: stays while the table lives; a recreated table has another one."""
         return str(self._table.metadata().id)
 
     @property
     def delta(self) -> DeltaTable:
-        """Delta's own handle, as new as this one."""
+        """Delta's own handle, at the same version."""
         if self._is_ahead:
             self._table.update_incremental()
         return self._table
 
     @property
     def version(self) -> int:
-        """Of the table, the newest one that is known."""
+        """The newest known version of the table."""
         seen: int = self._table.version()
         return max(self._own[0], seen)
 
@@ -152,7 +151,7 @@ class LogTable:
 
     @property
     def is_plain(self) -> bool:
-        """Whether a commit needs no more than what we write."""
+        """Whether a commit needs no more than this module writes."""
         return bool(self._table.protocol().min_writer_version <= _PLAIN_WRITER)
 
     @property
@@ -162,17 +161,17 @@ class LogTable:
 
     @property
     def rounds(self) -> int:
-        """How often compaction has written the records anew; its fence."""
+        """How often compaction has rewritten the records; its fence."""
         return self._committed(self.compaction_ids[0])
 
     @property
     def horizon(self) -> int:
-        """The ``seq`` up to which retention may have taken records away; 0: never yet."""
+        """The ``seq`` up to which retention may have dropped records; 0: never."""
         return self._committed(self.compaction_ids[1])
 
     @property
     def kept(self) -> int:
-        """How many records retention has left at or below the horizon."""
+        """Number of records that retention has left at or below the horizon."""
         return self._committed(self.compaction_ids[2])
 
     @property
@@ -181,16 +180,16 @@ class LogTable:
         return dict(corruption.active_files(self.delta))
 
     def read(self) -> list[dict[str, Any]]:
-        """All rows in the order of ``seq``, as this handle sees them; equal rows once.
+        """Read all rows in the order of ``seq``, as this handle sees them, without duplicates.
 
-        Two compactions at once, by Delta's own tools, leave every row twice: nothing is lost by
-        that, and nothing is told apart.
+        Concurrent compactions by Delta's own tools duplicate every row: nothing is lost, and the
+        copies are equal.
 
         Raises:
-            CommitLogError: a file is broken or missing, or rows were taken away; names the file.
+            CommitLogError: a file is broken or missing, or rows were deleted; names the file.
         """
         try:
-            self._walk_to_newest_append()
+            self._newest_append()
         except ValueError as error:
             raise self.broken(str(error)) from None
         try:
@@ -200,10 +199,10 @@ class LogTable:
                     query.execute("select * from log").read_all()
                 ).to_pylist()
             rows.sort(key=lambda row: int(row["seq"]))
-            rows, self.doubled = once(rows)
+            rows, self.doubled = deduplicate(rows)
             last = rows[-1]["seq"] if rows else 0
         except KeyError:
-            raise self.broken("this is no commit log: it has no column seq") from None
+            raise self.broken("this is not a commit log: it has no column seq") from None
         except Exception as error:
             raise self._unreadable(error) from self.location.cause(error)
         if last != self.position:
@@ -215,8 +214,8 @@ class LogTable:
         return rows
 
     def _check_kept(self, rows: Sequence[dict[str, Any]]) -> None:
-        """Above the horizon a gap is seen by itself; below, only the number tells. More are no
-        damage: Delta's ``optimize`` beside a compaction brings back what was dropped (measured)."""
+        """Check the number of rows below the horizon, where gaps are normal. More rows are not
+        damage: Delta's ``optimize`` during a compaction restores dropped ones (measured)."""
         horizon = self.horizon
         if not horizon:
             return
@@ -229,7 +228,7 @@ class LogTable:
             )
 
     def _committed(self, app_id: str) -> int:
-        """The number last committed under an identifier; 0: none."""
+        """The number last committed under an identifier; 0 without one."""
         try:
             with panics_as_errors():
                 return self.delta.transaction_version(app_id) or 0
@@ -240,70 +239,70 @@ class LogTable:
         return unreadable(self.location, self.sink_id, error, self._table)
 
     def append(self, record: LogRecord) -> None:
-        """Commit ``record``, if the table stands at ``record.seq - 1``.
+        """Commit ``record``, if the table is at ``record.seq - 1``.
 
         Raises:
-            LostRace: it stands elsewhere.
-            Exception: anything else, from a lost race to a full disk; the record may be in the
-                table or not. Only reading it again tells.
+            LostRace: it is not.
+            Exception: any other error, from a conflict to a full disk; the record may be in the
+                table or not. Only reading it again shows.
         """
         with panics_as_errors():
-            if not self._commit_alone(record):
-                self._look(record)
-                if not self._commit_alone(record):
+            if not self._commit_directly(record):
+                self._check_position(record)
+                if not self._commit_directly(record):
                     self._commit_by_delta(record)
                     self.make_durable()
         failpoints.reached(LogStep.APPEND)
 
-    def _commit_alone(self, record: LogRecord) -> bool:
-        """Commit on top of the version that was the newest one a moment ago, durably.
+    def _commit_directly(self, record: LogRecord) -> bool:
+        """Commit directly after the version that was the newest one a moment ago, durably.
 
         Returns:
-            False: that is too long ago, or it was not ``record``'s predecessor, or it is not the
-            newest one any more; or the table is none that we write to.
+            False: that is too long ago, or it does not hold ``record``'s predecessor, or it is no
+            longer the newest one; or the table does not support it.
 
         Raises:
-            LostRace: it is there, and nobody may see it.
+            LostRace: it is written, but maybe not visible to readers.
             NotWritten, NotDurable: as ``own_commit.commit``.
         """
         folder, since, newest = self.location.folder, self._since_seen, self.version
         if folder is None or since is None or since.elapsed_s > _FRESH_S:
             return False
-        if self._is_past(folder, newest) or self.position != record.seq - 1:
+        if self._may_be_cleaned_up(folder, newest) or self.position != record.seq - 1:
             return False
         if not self.is_plain or not self._has_all_columns():
             return False
         since, row = Stopwatch(), to_table(record)
         if not own_commit.commit(folder, newest + 1, row, app_id=self.app_id, seq=record.seq):
             return False
-        if self._is_past(folder, newest):
-            raise LostRace(f"version {newest + 1} may have been cleaned away before")
+        if self._may_be_cleaned_up(folder, newest):
+            raise LostRace(f"version {newest + 1} may have been cleaned up before")
         self._own, self._since_seen = (newest + 1, record.seq), since
         return True
 
-    def _is_past(self, folder: Path, version: int) -> bool:
-        """Whether a later version has a checkpoint, and may have been cleaned away: before that no
-        name of one becomes free. Of the two signs the pointer may be lost, or be repaired away."""
+    def _may_be_cleaned_up(self, folder: Path, version: int) -> bool:
+        """Whether a later version has a checkpoint, so that this one may have been cleaned up: only
+        then can its name be free. There are two signs because a repair may remove the pointer."""
         commit = folder / corruption.commit_name(version)
         return corruption.last_checkpoint(self.location) > version or not commit.exists()
 
-    def _look(self, record: LogRecord) -> None:
-        """Ask Delta where the table stands.
+    def _check_position(self, record: LogRecord) -> None:
+        """Refresh Delta's view of the table's position.
 
         Raises:
-            LostRace: not before ``record``; or others have been at work than appends and
-                compaction: what is left of the records is to be read.
+            LostRace: it is not before ``record``; or there were other commits than appends and
+                compaction: the remaining records must be read.
             CommitLogError: one of the commits since is empty, or garbage.
         """
         seen, since, self._since_seen = self.version, Stopwatch(), None
         self._table.update_incremental()
         self._slow_appends += 1
-        # What was appended without Delta has to be there, too: else the table was rolled back.
+        # Direct appends must be there, too: otherwise the table was rolled back.
         if self._is_ahead or self.position != record.seq - 1:
-            raise LostRace(f"the log does not stand at seq {record.seq - 1}")
+            raise LostRace(f"the log is not at seq {record.seq - 1}")
         try:
             for version in range(seen + 1, self.version + 1):
-                # Of one that was cleaned away nobody can tell.
+                # A commit that was cleaned up can't be checked.
                 actions = corruption.commit_actions(self.location, version) or {}
                 if not corruption.writers(actions).intersection(self.compaction_ids):
                     raise LostRace(f"another process has written version {version}")
@@ -324,8 +323,8 @@ class LogTable:
         )
 
     def schema_mode(self) -> Literal["merge"] | None:
-        """How a log of version 1 gets the columns that came later, with its first append; and how
-        one keeps those that somebody has added."""
+        """Mode that adds later columns to a log of version 1 with its first append, and keeps
+        columns that were added by other tools."""
         return None if self._columns() == set(SCHEMA.names) else "merge"
 
     def _has_all_columns(self) -> bool:
@@ -336,30 +335,30 @@ class LogTable:
         return {field.name for field in self._table.schema().fields}
 
     def checkpoint_when_due(self) -> None:
-        """Now and then, write a Delta checkpoint and open the table anew from it.
+        """Now and then, write a Delta checkpoint and open the table again from it.
 
-        Each commit that a handle has seen since slows Delta's later ones (docs/facts.md).
+        Each commit that a handle has seen slows Delta's later ones (docs/facts.md).
 
         Raises:
-            Exception: it did not work; the table is as good as before.
+            Exception: it failed; the table is as good as before.
         """
         if self._slow_appends < CHECKPOINT_INTERVAL:
             return
         self._slow_appends = 0
         with panics_as_errors():
-            self.make_all_durable()  # a checkpoint must not outlive what it names
+            self.make_all_durable()  # a checkpoint must not outlive the files that it names
             self.write_checkpoint()
             self._table = delta_table.open_table(self.location)
 
     def write_checkpoint(self) -> None:
-        """A Delta checkpoint of what this handle sees, durably; raises the same."""
+        """Write a Delta checkpoint of this handle's view, durably; raises the same."""
         self.delta.create_checkpoint()
         if self.location.folder is not None:
             name = corruption.checkpoint_name(self.version)
             disk.sync(self.location.folder, [name, f"{LOG_FOLDER}/_last_checkpoint"])
 
     def make_durable(self) -> None:
-        """Make the newest append of whoever survive a power failure. Object stores do it anyway.
+        """Flush the newest append of any writer to the disk. Object stores do so themselves.
 
         Raises:
             NotDurable: the disk did not confirm it.
@@ -367,21 +366,21 @@ class LogTable:
         """
         if self.location.folder is None:
             return
-        found = self._walk_to_newest_append()
+        found = self._newest_append()
         if found is not None:
             version, actions = found
             paths = [action["path"] for action in actions.get("add", [])]
             disk.sync(self.location.folder, [*paths, corruption.commit_name(version)])
 
     def make_all_durable(self) -> None:
-        """The same for all that a reader needs, whoever has written it, and was killed before.
+        """Flush all files that a reader needs: their writers may have been killed before.
 
         Raises:
             NotDurable, ValueError: as ``make_durable``.
         """
         if self.location.folder is None:
             return
-        self._walk_to_newest_append()
+        self._newest_append()
         since = f"{corruption.last_checkpoint(self.location):020}"
         logs = [name for name in self.location.names(LOG_FOLDER) if name >= since]
         names = {*self.files, *(f"{LOG_FOLDER}/{name}" for name in logs)}
@@ -393,8 +392,8 @@ class LogTable:
         return corruption.file_of(self.delta, seq)
 
     def broken(self, what: str) -> CommitLogError:
-        """The error for a log that can't be relied on; looks for the file that is to blame."""
+        """Return the error for an unreliable log; looks for the broken file."""
         return corruption.broken(self.location, self.sink_id, what, self._table)
 
-    def _walk_to_newest_append(self) -> tuple[int, dict[str, list[Any]]] | None:
+    def _newest_append(self) -> tuple[int, dict[str, list[Any]]] | None:
         return newest_append(self.location, self.version, self.app_id, self.compaction_ids)
