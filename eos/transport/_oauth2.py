@@ -221,7 +221,8 @@ def _refusal(answer: Response, origin: Origin) -> EosError:
         )
     if answer.status == 429 or answer.status >= 500:
         return ConnectionLost(f"{text}.", hint=_TOKEN_SERVER.hint)
-    # Only a known error code is quoted: the rest may repeat the secret, in any encoding.
+    # RFC 6749, section 5.2: ``error`` is a single ASCII code. Only a known code is quoted: the rest
+    # of the answer may repeat the secret, in any encoding.
     code = (_object(answer.body) or {}).get("error")
     if code in _ERROR_CODES:
         text += f" ({code})"

@@ -34,7 +34,11 @@ from eos.wire.messages import WireMessage
 logger = logging.getLogger(__name__)
 
 KEEP_ALIVE_S: Final = 30.0
-"""After so much silence a PING is sent; after as much again the connection counts as lost."""
+"""After so much silence a PING is sent; after as much again the connection counts as lost.
+
+The specification: "Both clients and brokers are sending Ping commands periodically and they will
+close the socket if a Pong response is not received within a timeout (default used by broker is
+60s)." """
 
 MIN_MESSAGE_BYTES: Final = 4096
 """The least maximum message size that is accepted: no real broker has a smaller limit."""
@@ -288,6 +292,7 @@ class Connection:
             case Delivery() | CloseConsumer():
                 self._listeners.dispatch(command)
             case commands.Ping():
+                # A client "is required to promptly reply after receiving one from the broker".
                 self._writer.write_soon(commands.Pong())
             case commands.AuthChallenge():
                 self._writer.write_soon(self._authenticator.challenge_response())

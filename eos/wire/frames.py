@@ -5,7 +5,7 @@ with ``[0x0e01][crc32c u32][metadata size u32][MessageMetadata][payload]``. Numb
 the checksum covers metadata size, metadata and payload. Towards a client ``[0x0e02][size u32]
 [BrokerEntryMetadata]`` may come before the first magic. Magic and checksum are optional: brokers
 store entries without them, and other clients read them.
-Source: Pulsar's binary protocol specification.
+Source, also of the quotes: Pulsar's binary protocol specification.
 """
 
 from __future__ import annotations
@@ -88,10 +88,14 @@ def locate_metadata(
     """
     at = start
     if end - at >= 6:
+        # "magicNumberOfBrokerEntryMetadata, brokerEntryMetadataSize, and brokerEntryMetadata should
+        # be used together."
         magic, size = _TAGGED.unpack_from(data, at)
         if magic == _MAGIC_BROKER_METADATA:
             at += 6 + size
     if end - at >= 6:
+        # "magicNumber: a 2-byte byte array (0x0e01) identifying the current format"; "checksum: a
+        # CRC32-C checksum of everything that comes after it".
         magic, checksum = _TAGGED.unpack_from(data, at)
         if magic == _MAGIC_CRC32C:
             at += 6
@@ -102,6 +106,7 @@ def locate_metadata(
     (size,) = _SIZE.unpack_from(data, at)
     if size > end - at - 4:
         raise ProtocolError(f"An entry of {end - start} bytes claims {size} bytes of metadata.")
+    # "Anything left in the frame is considered the payload."
     return at + 4, at + 4 + size
 
 
@@ -165,6 +170,7 @@ class FrameDecoder:
         """
         self._buffer += data
         while len(self._buffer) >= 4:
+            # "totalSize: the size of the frame, counting everything that comes after it".
             total = int.from_bytes(self._buffer[:4], "big")
             if not 4 < total <= self._max_frame_bytes:
                 raise ProtocolError(f"A frame of {total} bytes is not allowed.")
@@ -210,5 +216,5 @@ def open_envelope(base: Any) -> WireMessage | UnknownCommand:
         return UnknownCommand(base.type)
     if not base.HasField(FIELD_NAMES[kind]):
         raise ProtocolError(f"A BaseCommand of type {base.type} has no command.")
-    # Other fields of the envelope are ignored, and cost nothing.
+    # "BaseCommand messages can specify only one subcommand": others are ignored, and cost nothing.
     return kind.from_protobuf(getattr(base, FIELD_NAMES[kind]))

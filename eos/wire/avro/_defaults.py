@@ -31,7 +31,8 @@ _WRONG: Final = (TypeError, ValueError, KeyError, AttributeError, OverflowError,
 def encode_default(kind: AvroType, default: Any, path: str) -> bytes:
     """Return ``default``, a JSON value in a definition, in Avro's binary encoding.
 
-    The default of a union has the first type that fits. (The specification, "Complex Types".)
+    "Default values for union fields correspond to the first schema that matches in the union."
+    (The specification, "Complex Types".)
 
     Args:
         path: of the field, for the error.
@@ -99,6 +100,8 @@ class _Encoder:
                 return _of(not isinstance(value, bool), packed)
             case Primitive(name="string"):
                 return _sized(value.encode())
+            # "Default values for bytes and fixed fields are JSON strings, where Unicode code points
+            # 0-255 are mapped to unsigned 8-bit byte values 0-255."
             case Primitive() | Decimal(size=None):
                 return _sized(value.encode("latin-1"))
             case Decimal(size=size) | Fixed(size=size):

@@ -1,4 +1,7 @@
-"""Reads records, lists, maps and unions, for many rows at once."""
+"""Reads records, lists, maps and unions, for many rows at once.
+
+Source, also of the quotes: the Avro 1.12 specification, "Binary encoding".
+"""
 
 from __future__ import annotations
 
@@ -130,6 +133,7 @@ class UnionNode:
     def read(self, cursor: Cursor, where: Mask | None) -> pa.Array:
         """See ``Node``."""
         count = len(cursor)
+        # "The zero-based position within the union of the schema of its value."
         index = cursor.long(self.path, where)
         inside = cursor.reason == 0 if where is None else where & (cursor.reason == 0)
         parts: dict[int, list[tuple[Mask, pa.Array]]] = {}

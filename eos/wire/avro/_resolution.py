@@ -139,6 +139,8 @@ class _Resolver:
         return RecordNode(arrow_type(reader), tuple(steps))
 
     def _default(self, field: Field, path: str) -> Node:
+        # "If the reader's record schema has a field with no default value, and writer's schema does
+        # not have a field with the same name, an error is signalled."
         if field.default is NO_DEFAULT:
             raise IncompatibleSchema(
                 f"The field {path.lstrip('.')!r} is missing in the writer's schema, and has no "

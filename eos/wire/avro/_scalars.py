@@ -1,4 +1,7 @@
-"""Reads single values (numbers, strings, bytes, decimals) for many rows at once."""
+"""Reads single values (numbers, strings, bytes, decimals) for many rows at once.
+
+Source, also of the quotes: the Avro 1.12 specification, "Binary encoding".
+"""
 
 from __future__ import annotations
 
@@ -102,6 +105,7 @@ class BooleanNode:
 
     def read(self, cursor: Cursor, where: Mask | None) -> pa.Array:
         """See ``Node``."""
+        # "A single byte whose value is either 0 (false) or 1 (true)."
         spans = cursor.take(1, self.path, where)
         values = cursor.buffer[spans.at]
         cursor.fail((values > 1) & (spans.size > 0), self.path, "is neither true nor false")
@@ -136,12 +140,15 @@ class EnumNode:
 
     def read(self, cursor: Cursor, where: Mask | None) -> pa.Array:
         """See ``Node``."""
+        # "The zero-based position of the symbol in the schema."
         index = cursor.long(self.path, where)
         inside = np.ones(len(index), np.bool_) if where is None else where
         wrong = inside & ((index < 0) | (index >= len(self.symbols)))
         cursor.fail(wrong, self.path, "is not one of its enum's symbols")
         index = np.where(inside & ~wrong, index, 0)
         unknown = np.array([symbol is None for symbol in self.symbols])
+        # "If the writer's symbol is not present in the reader's enum and the reader has a default
+        # value, then that value is used, otherwise an error is signalled."
         cursor.fail(inside & unknown[index], self.path, "is a symbol that the reader does not know")
         symbols = pa.array(self.symbols, pa.string())
         return symbols.take(column_of(index, where))

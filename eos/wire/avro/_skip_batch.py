@@ -1,4 +1,7 @@
-"""Skips data of many rows at once, and finds the positions of list items."""
+"""Skips data of many rows at once, and finds the positions of list items.
+
+Source, also of the quotes: the Avro 1.12 specification, "Binary encoding".
+"""
 
 from __future__ import annotations
 
@@ -134,10 +137,12 @@ class _ItemSearch:
         return rest
 
     def _next_block(self, step: Cursor, fresh: Mask) -> Int64s:
+        # "If a block's count is negative, its absolute value is used, and the count is followed
+        # immediately by a long block size indicating the number of bytes in the block."
         counts = np.where(fresh, step.long(self._path, fresh), 0)
         sized = counts < 0
         if sized.any():
-            step.long(self._path, sized)  # the block's size in bytes
+            step.long(self._path, sized)
             counts = np.abs(counts)
         step.fail(counts < 0, self._path, TRUNCATED)  # -2^63, whose absolute value overflows
         return np.where(step.reason == 0, counts, 0)

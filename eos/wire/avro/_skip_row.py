@@ -164,9 +164,11 @@ def _many(step: _Skipper, *, takes_bytes: bool) -> _Skipper:
 
 def next_block(data: memoryview, at: int, limit: int) -> tuple[int, int]:
     """Return the number of items in the next block, and their position; 0 after the last block."""
+    # "A block with count zero indicates the end of the array." A negative count is followed by the
+    # block's size in bytes.
     count, at = read_long(data, at, limit)
     if count < 0:
-        _, at = read_long(data, at, limit)  # its size in bytes
+        _, at = read_long(data, at, limit)
     return abs(count), at
 
 

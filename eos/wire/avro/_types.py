@@ -1,6 +1,6 @@
 """Parses Avro's schema language: from a definition's JSON text to typed objects.
 
-Source: the Avro 1.12 specification, "Schema Declaration".
+Source, also of the quotes: the Avro 1.12 specification, "Schema Declaration".
 """
 
 from __future__ import annotations
@@ -203,8 +203,11 @@ class _Parser:
         return kind
 
     def _union(self, branches: tuple[AvroType, ...], path: str) -> Union:
+        # "Unions may not immediately contain other unions."
         if any(isinstance(one, Union) for one in branches) or not branches:
             raise _invalid(path, "a union that is empty or contains a union")
+        # "Unions may not contain more than one schema with the same type, except for the named
+        # types record, fixed and enum."
         seen: set[str] = set()
         for one in branches:
             name = self._names.get(id(one)) or _kind_of(one)
@@ -216,6 +219,7 @@ class _Parser:
     def _by_name(self, name: str, namespace: str, path: str) -> AvroType:
         if name in PRIMITIVES:
             return Primitive(name)
+        # "A name must be defined before it is used."
         known = self._named.get(_full_name(name, namespace)) or self._named.get(name)
         if known is None:
             raise _invalid(path, f"{name!r}, which is not defined before")
@@ -238,6 +242,8 @@ class _Parser:
             if not isinstance(aliases, list):
                 raise _invalid(where, "aliases that are not a list")
             found.append(Field(one["name"], kind, default, tuple(map(str, aliases))))
+        # "It is an error to define multiple fields or enum symbols with the same name in a single
+        # type."
         if len({one.name for one in found}) < len(found):
             raise _invalid(path, "a record with two fields of the same name")
         record.fields = tuple(found)
@@ -248,6 +254,7 @@ class _Parser:
         if not isinstance(name, str) or not name:
             raise _invalid(path, f"{declared['type']} without a name")
         full = _full_name(name, _namespace(declared, namespace))
+        # "A schema or protocol may not contain multiple definitions of a fullname."
         if full in self._named:
             raise _invalid(path, f"{full!r}, which is already defined")
         match made:
@@ -277,8 +284,9 @@ def _are_names(symbols: list[Any]) -> bool:
 
 
 def _decimal(declared: dict[str, Any], size: int | None) -> Decimal | None:
-    """Return the decimal; None if its attributes are invalid: then, by the specification, the
-    underlying type is used."""
+    """Return the decimal; None if its attributes are invalid: "If a logical type is invalid, for
+    example a decimal with scale greater than its precision, then implementations should ignore the
+    logical type and use the underlying Avro type." """
     precision, scale = declared.get("precision"), declared.get("scale", 0)
     is_decimal = declared.get("logicalType") == "decimal"
     if is_decimal and isinstance(precision, int) and isinstance(scale, int):
@@ -287,6 +295,8 @@ def _decimal(declared: dict[str, Any], size: int | None) -> Decimal | None:
 
 
 def _namespace(declared: dict[str, Any], outer: str) -> str:
+    # "If the name specified contains a dot, then it is assumed to be a fullname, and any namespace
+    # also specified is ignored."
     name = str(declared.get("name", ""))
     if "." in name:
         return name.rpartition(".")[0]

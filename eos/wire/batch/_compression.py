@@ -111,6 +111,8 @@ def decompress(payload: bytes, compression: int, uncompressed_bytes: int) -> byt
         return payload
     if compression not in set(Compression):
         raise ProtocolError(f"An entry has an unknown compression: {compression}.")
+    # The specification: "If compression is used, the producer must fill the uncompressed size field
+    # with the original payload size." Memory is allocated by this size, so it is limited.
     if not 0 <= uncompressed_bytes <= MAX_UNCOMPRESSED_BYTES:
         raise ProtocolError(f"An entry claims an uncompressed size of {uncompressed_bytes} bytes.")
     data = _DECOMPRESS[Compression(compression)](payload, uncompressed_bytes)

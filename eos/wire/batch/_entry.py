@@ -187,6 +187,8 @@ class Entry:
 
     def _uncompressed(self) -> bytes:
         metadata = self.metadata
+        # The specification: "If this message is really a batch of multiple entries, this field must
+        # be set to the number of messages in the batch." Brokers store any number (measured).
         if metadata.num_messages_in_batch is not None and metadata.num_messages_in_batch < 1:
             raise ProtocolError(f"it claims {metadata.num_messages_in_batch} messages.")
         if metadata.encryption_keys:

@@ -110,7 +110,8 @@ class AckResponse(WireMessage):
 
 
 class Flow(WireMessage):
-    """Permits the broker to deliver more messages. Permits count messages, not entries."""
+    """Permits the broker to deliver more messages, in addition to earlier permits. Permits count
+    messages, not entries."""
 
     consumer_id: int = field(1, "uint64")
     permits: int = field(2, "uint32")

@@ -47,7 +47,8 @@ class SendError(WireMessage):
 
 
 class CloseProducer(WireMessage):
-    """Sent by both sides: the broker sends it when a topic is unloaded or deleted."""
+    """Sent by both sides: the broker sends it when a topic is unloaded or deleted. "The TCP
+    connection is not affected." """
 
     producer_id: int = field(1, "uint64")
     request_id: int = field(2, "uint64")
