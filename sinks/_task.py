@@ -44,8 +44,8 @@ from eos.wire.batch import (
     check_rows,
     encode_batches,
     longest_key_bytes,
+    override_partitions,
     partitions_for_keys,
-    with_chosen,
 )
 from eos.wire.from_python import text_row
 
@@ -266,7 +266,7 @@ def _split(
             rows.key, partition_count, keyless_partition=keyless, hashing=task.hashing
         )
     if chosen is not None:
-        partitions = with_chosen(partitions, chosen, partition_count)
+        partitions = override_partitions(partitions, chosen, partition_count)
     return by_partition(rows, partitions)
 
 

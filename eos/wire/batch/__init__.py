@@ -25,8 +25,8 @@ from eos.wire.batch._routing import (
     PartitionSlice,
     by_partition,
     key_slices,
+    override_partitions,
     partitions_for_keys,
-    with_chosen,
 )
 from eos.wire.batch._row_checks import check_rows
 
@@ -55,9 +55,9 @@ __all__ = [
     "longest_key_bytes",
     "message_end",
     "object_bytes",
+    "override_partitions",
     "parse_compression",
     "partitions_for_keys",
     "rows_from_messages",
     "text_keys",
-    "with_chosen",
 ]

@@ -73,7 +73,7 @@ def key_slices(keys: pa.Array, count: int) -> Int32s:
     return (hashes * count >> 31).astype(np.int32)
 
 
-def with_chosen(partitions: Int32s, chosen: pa.Array, partition_count: int) -> Int32s:
+def override_partitions(partitions: Int32s, chosen: pa.Array, partition_count: int) -> Int32s:
     """Return ``partitions``, replaced by ``chosen`` (int64) where that is not null.
 
     Raises:
