@@ -23,7 +23,7 @@ from pulsar import schema as plain
 from eos import AvroSchema as SinkAvro
 from eos import KeyValueSchema, PulsarSink
 from eos.catalog._json_values import ValueDecoder
-from eos.catalog._peek_reader import Peeking
+from eos.catalog._peek_reader import PeekReader
 from eos.client import PulsarClient
 from eos.errors import IncompatibleSchema
 from eos.ids import TopicName
@@ -248,10 +248,10 @@ def test_peek_shows_what_java_reads(others, client: PulsarClient):
     for topic, wanted in others.items():
         name = TopicName.parse(topic)
         case = name.local
-        peeking = Peeking(client, 100, time.monotonic() + 60)
-        peeking.add_oldest(name, None)
+        peek_reader = PeekReader(client, 100, time.monotonic() + 60)
+        peek_reader.add_oldest(name, None)
         decoder = ValueDecoder(client, name)
-        shown = [decoder.decode(one) for one in peeking.found]
+        shown = [decoder.decode(one) for one in peek_reader.found]
         assert len(shown) == len(wanted), case
         for number, (java, one) in enumerate(zip(wanted, shown, strict=True)):
             # Each is shown by its own version, where that is known.
