@@ -254,7 +254,7 @@ def test_a_client_that_is_closed_leaves_no_future_open_and_no_thread(pulsar_stan
     with PulsarClient(pulsar_standalone.service_url) as client:
         producer = client.producer(name, create=True, linger_ms=LONG_MS)
         future = producer.send(b"x")
-        thread = client._clock._thread
+        thread = client._timer._thread
         assert thread is not None
     with pytest.raises(EosError):
         future.result(timeout=10)

@@ -124,7 +124,7 @@ def test_a_disk_that_does_not_confirm_is_an_error_and_nothing_is_left(table, mon
         raise disk.NotDurable("no")
 
     target = StagingTarget(table.folder.uri, table.schema)
-    monkeypatch.setattr(disk, "_sync_if_there", refuse)
+    monkeypatch.setattr(disk, "_sync_if_present", refuse)
     with pytest.raises(Retriable, match="durable"):
         stage([numbered(0, 5)], target, attempt_id="a", spark_partition=0)
     assert synced
@@ -135,7 +135,7 @@ def test_files_and_all_their_folders_are_flushed_before_they_are_reported(tmp_pa
     schema = pa.schema([*SCHEMA, ("p", pa.int32()), ("q", pa.int32())])
     table = made(tmp_path / "t", schema, ["p", "q"])
     synced: list[Path] = []
-    monkeypatch.setattr(disk, "_sync_if_there", synced.append)
+    monkeypatch.setattr(disk, "_sync_if_present", synced.append)
     files, _ = staged(table, batch({"id": 1, "p": 1, "q": 2}, schema=schema))
     path = table.folder.local / files[0].path
     assert {path, *list(path.parents)[:3]} <= set(synced)

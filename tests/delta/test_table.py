@@ -408,7 +408,7 @@ def test_a_commit_is_flushed_before_anybody_is_told(table, monkeypatch):
     files, schema = staged(table, numbered(0, 1))
     log = table.folder.local / "_delta_log"
     synced = []
-    monkeypatch.setattr(disk, "_sync_if_there", synced.append)
+    monkeypatch.setattr(disk, "_sync_if_present", synced.append)
     commit(table, files, 1, schema)
     assert {log, log / f"{1:020}.json"} <= set(synced)
     synced.clear()
@@ -421,7 +421,7 @@ def test_a_commit_that_the_disk_does_not_confirm_is_unconfirmed(table, monkeypat
         raise disk.NotDurable("no")
 
     files, schema = staged(table, numbered(0, 1))
-    monkeypatch.setattr(disk, "_sync_if_there", refuse)
+    monkeypatch.setattr(disk, "_sync_if_present", refuse)
     with pytest.raises(CommitUnconfirmed):
         commit(table, files, 1, schema)
     with pytest.raises(EosError):
