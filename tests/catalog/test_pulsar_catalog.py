@@ -117,7 +117,7 @@ def test_a_topic_is_dropped_when_its_name_is_said_twice_and_nobody_uses_it(
 ):
     full = f"persistent://public/default/{plain}"
     table = catalog.register(plain)
-    with pytest.raises(ConfigurationError, match="for everybody"):
+    with pytest.raises(ConfigurationError, match="for all users"):
         catalog.drop(plain, confirm=plain)
     with client.producer(plain), pytest.raises(NotAllowed, match="in use: 1 producer"):
         catalog.drop(plain, confirm=full)

@@ -65,7 +65,7 @@ def test_a_stated_end_behind_an_open_transaction_is_waited_for_and_then_an_error
     named = rf"transaction \({txn.id.most},{txn.id.least}\) is open in {where}, since 20"
     with pytest.raises(Exception, match=named):
         load(**at_once, **admin).collect()
-    with pytest.raises(Exception, match=rf"a transaction is open in {where} \(with adminUrl"):
+    with pytest.raises(Exception, match=rf"a transaction is open in {where} \(set adminUrl"):
         load(**at_once).collect()
     beyond = json.dumps({name: f"{place.ledger}:{place.entry + 12}"})
     with pytest.raises(Exception, match="onOpenTransaction=stop"):
