@@ -1,4 +1,4 @@
-"""A catalog, and ``eos catalog`` as a user has it, in this process."""
+"""A catalog, and the command line ``eos catalog``, in this process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.command_line import Ended, command_line
 def catalog(
     spark: SparkSession, pulsar_standalone: PulsarStandalone, tmp_path: Path
 ) -> Iterator[PulsarCatalog]:
-    """Tables that it registers are gone behind the test."""
+    """A catalog; the tables that it registers are dropped after the test."""
     yield PulsarCatalog(
         spark,
         pulsar_standalone.service_url,
@@ -33,13 +33,13 @@ def catalog(
 
 @pytest.fixture
 def cli(monkeypatch, capsys) -> Callable[..., Ended]:
-    """``cli("list", "--json")``; nothing of the environment gets in."""
+    """Runs ``cli("list", "--json")``, without the environment."""
     return command_line("eos catalog", main, monkeypatch, capsys)
 
 
 @pytest.fixture
 def on_broker(cli, pulsar_standalone: PulsarStandalone, monkeypatch) -> Callable[..., Ended]:
-    """The same, with a broker in its environment."""
+    """Runs the same with a broker in its environment."""
     monkeypatch.setenv("EOS_SERVICE_URL", pulsar_standalone.service_url)
     monkeypatch.setenv("EOS_ADMIN_URL", pulsar_standalone.admin_url)
     return cli

@@ -1,4 +1,4 @@
-"""Inserts without and with a key, by a driver in which nobody has set logging up.
+"""Inserts without and with a key, by a driver without a logging configuration.
 
 python -m tests.catalog.insert_job SERVICE_URL ADMIN_URL COMMIT_LOG TOPIC
 """

@@ -1,4 +1,4 @@
-"""Sessions that end: what a mounted catalog leaves behind. Its broker is down, which needs none.
+"""Sessions that end with a mounted catalog. Its broker is not running.
 
 python -m tests.catalog.sessions_job classic|connect
 """
@@ -16,7 +16,7 @@ from eos.errors import ConfigurationError
 
 
 def main(kind: str) -> None:
-    """Print what happens, a line each."""
+    """Print the results, one a line."""
     if kind == "connect":
         spark = SparkSession.builder.remote("local[1]").getOrCreate()
         try:
@@ -35,7 +35,7 @@ def main(kind: str) -> None:
 
 
 def new_session() -> SparkSession:
-    """Of one core."""
+    """Start a session with one core."""
     spark = (
         SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
     )
@@ -44,12 +44,12 @@ def new_session() -> SparkSession:
 
 
 def catalog_of(spark: SparkSession) -> PulsarCatalog:
-    """Of a broker that is down."""
+    """Make a catalog of a broker that is not running."""
     return PulsarCatalog(spark, "pulsar://127.0.0.1:1", "http://127.0.0.1:1")
 
 
 def say(spark: SparkSession) -> None:
-    """What a statement is told."""
+    """Print the error of a statement."""
     try:
         spark.sql("SHOW TABLES IN pulsar.`public/default`").collect()
     except AnalysisException as error:
@@ -57,7 +57,7 @@ def say(spark: SparkSession) -> None:
 
 
 def leave_while_spark_asks(spark: SparkSession) -> None:
-    """The process ends in the middle of a question."""
+    """End the process while Spark waits for an answer."""
     asked = threading.Event()
     catalog = catalog_of(spark)
 

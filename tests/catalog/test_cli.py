@@ -1,4 +1,4 @@
-"""``eos catalog`` as such: help, exit codes, secrets, and no Spark."""
+"""``eos catalog``: help, exit codes, secrets, and no Spark."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOWHERE = ("--service-url", "pulsar://127.0.0.1:1", "--admin-url", "http://127.0
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_the_help_of_every_verb_teaches(cli, verb):
+def test_every_verbs_help_has_examples_and_exit_codes(cli, verb):
     ended = cli(verb, "--help")
     assert ended.code == 0
     assert EXIT_CODES.search(ended.out)
@@ -25,7 +25,7 @@ def test_the_help_of_every_verb_teaches(cli, verb):
         assert option in ended.out
 
 
-def test_every_verb_is_in_the_help_and_in_the_manual(cli):
+def test_every_verb_is_in_the_help_and_the_docs(cli):
     shown = cli("--help").out
     manual = (ROOT / "docs" / "catalog.md").read_text()
     for verb in VERBS:
@@ -35,14 +35,14 @@ def test_every_verb_is_in_the_help_and_in_the_manual(cli):
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_broker_that_can_not_be_reached_is_unknown_in_one_sentence(cli, verb):
+def test_an_unreachable_broker_exits_with_2(cli, verb):
     ended = cli(verb, *VERBS[verb], *NOWHERE, "--timeout-s", 1)
     assert (ended.code, ended.out) == (2, "")
     assert ended.err.startswith("eos catalog: ")
     assert "Traceback" not in ended.err
 
 
-def test_peek_says_that_the_last_messages_need_the_admin_api_and_what_does_not(cli):
+def test_peek_names_what_works_without_the_admin_api(cli):
     ended = cli("peek", "t", *NOWHERE[:2])
     assert ended.code == 64
     for word in ("admin API", "Pass --admin-url", "--from earliest"):
@@ -50,7 +50,7 @@ def test_peek_says_that_the_last_messages_need_the_admin_api_and_what_does_not(c
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_without_a_cluster_every_verb_says_how_to_name_one(cli, verb):
+def test_every_verb_without_a_cluster_names_the_options(cli, verb):
     ended = cli(verb, *VERBS[verb])
     assert ended.code == 64
     assert "Pass --admin-url" in ended.err or "Pass --service-url" in ended.err
@@ -76,13 +76,13 @@ def test_without_a_cluster_every_verb_says_how_to_name_one(cli, verb):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else value,
 )
-def test_wrong_options_exit_with_64_and_say_what_is_right(cli, args, says):
+def test_wrong_options_exit_with_64(cli, args, says):
     ended = cli(*args, *NOWHERE)
     assert (ended.code, ended.out) == (64, "")
     assert says in ended.err
 
 
-def test_a_definition_that_is_none_is_refused_before_anything_is_made(cli, tmp_path):
+def test_an_invalid_definition_is_refused_before_creation(cli, tmp_path):
     file = tmp_path / "orders.avsc"
     for text, says in (("{", "JSON"), ('"string"', "not a record"), ('{"type": "record"}', "name")):
         file.write_text(text)
@@ -97,14 +97,14 @@ def test_a_definition_that_is_none_is_refused_before_anything_is_made(cli, tmp_p
 
 
 @pytest.mark.parametrize("option", ["--token", "--basic-password"])
-def test_a_secret_is_no_option_and_whoever_tries_does_not_see_it_again(cli, option):
+def test_secrets_can_not_be_options_and_are_not_shown(cli, option):
     ended = cli("list", f"{option}=hunter2")
     assert ended.code == 64
     assert option in ended.err
     assert "hunter2" not in ended.out + ended.err
 
 
-def test_secrets_are_in_no_error(cli, monkeypatch):
+def test_errors_show_no_secrets(cli, monkeypatch):
     monkeypatch.setenv("EOS_TOKEN", "hunter2hunter2")
     for verb, args in VERBS.items():
         ended = cli(verb, *args, *NOWHERE, "--timeout-s", 1)
@@ -113,7 +113,7 @@ def test_secrets_are_in_no_error(cli, monkeypatch):
     assert (ended.code, "sent unencrypted" in ended.err) == (64, True)
 
 
-def test_it_runs_without_pyspark_and_starts_no_process():
+def test_it_needs_no_pyspark_and_no_process():
     script = """
 import sys
 from importlib.abc import MetaPathFinder

@@ -34,13 +34,15 @@ def definition(tmp_path) -> str:
 
 
 class Terminal(io.StringIO):
-    """Somebody who types."""
+    """A user at a terminal."""
 
     def isatty(self) -> bool:
         return True
 
 
-def test_a_topic_is_made_with_its_schema_and_told(on_broker, client, name, full, definition):
+def test_a_topic_is_created_and_described_with_its_schema(
+    on_broker, client, name, full, definition
+):
     made = on_broker(
         "create", name, "--partitions", 3, "--schema", "avro", "--definition", definition
     )
@@ -64,13 +66,13 @@ def test_a_topic_is_made_with_its_schema_and_told(on_broker, client, name, full,
 
 
 @pytest.mark.parametrize("schema", ["bytes", "string", "int64"])
-def test_a_schema_that_says_all_by_its_name(on_broker, name, schema):
+def test_a_primitive_schema_is_registered(on_broker, name, schema):
     assert on_broker("create", name, "--schema", schema).code == 0
     told = on_broker("describe", name, "--json").json
     assert (told["schema_type"], told["partitions"]) == (schema, 0)
 
 
-def test_what_there_is(on_broker, client, name, definition):
+def test_namespaces_and_topics_are_listed(on_broker, client, name, definition):
     on_broker("create", name, "--partitions", 2, "--schema", "json", "--definition", definition)
     client.create_unpartitioned(f"{name}-plain")
     assert "public/default" in on_broker("list").out.split()
@@ -98,13 +100,13 @@ def test_what_there_is(on_broker, client, name, definition):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_what_is_not_there_is_a_wrong_option(on_broker, args, what):
+def test_missing_things_exit_with_64(on_broker, args, what):
     ended = on_broker(*args)
     assert (ended.code, ended.out) == (64, "")
     assert f"There is no {what}." in ended.err
 
 
-def test_a_narrow_terminal_still_has_all_of_it(on_broker, client, name, full, monkeypatch):
+def test_a_narrow_terminal_shows_everything(on_broker, client, name, full, monkeypatch):
     client.create_unpartitioned(full)
     client.subscribe_durably(full, "a-subscription-with-a-long-name")
     monkeypatch.setenv("COLUMNS", "45")
@@ -131,9 +133,7 @@ def test_drop_asks_for_the_full_name(on_broker, client, name, full, monkeypatch)
     assert not client.exists(full)
 
 
-def test_drop_does_nothing_where_nobody_can_be_asked_or_another_name_is_given(
-    on_broker, client, name, full, monkeypatch
-):
+def test_drop_without_a_confirmation_deletes_nothing(on_broker, client, name, full, monkeypatch):
     client.create_unpartitioned(full)
     monkeypatch.setattr("sys.stdin", io.StringIO(f"{full}\n"))
     ended = on_broker("drop", name)
@@ -150,7 +150,7 @@ def test_drop_does_nothing_where_nobody_can_be_asked_or_another_name_is_given(
 
 
 @pytest.mark.parametrize("user", ["producer", "consumer", "reader"])
-def test_a_topic_that_is_used_stays_with_all_its_partitions(on_broker, client, name, full, user):
+def test_a_topic_in_use_is_not_dropped(on_broker, client, name, full, user):
     on_broker("create", name, "--partitions", 3)
     one = f"{full}-partition-1"
     open_one = {
@@ -170,14 +170,14 @@ def test_a_topic_that_is_used_stays_with_all_its_partitions(on_broker, client, n
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[PulsarStandalone]:
-    """A broker that asks who may do what."""
+    """A broker with authorization."""
     config = {**CONFIG, "authorizationEnabled": "true"}
     with PulsarStandalone(config=config, admin_token=ADMIN) as running:
         yield running
 
 
 @pytest.mark.broker
-def test_a_role_that_may_not_see_is_told_so_without_its_token(
+def test_a_role_without_permission_gets_an_error_without_its_token(
     guarded, cli, name, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("EOS_SERVICE_URL", guarded.service_url)

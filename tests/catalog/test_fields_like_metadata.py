@@ -1,4 +1,4 @@
-"""Topics whose records have fields that look like the message's own columns."""
+"""Topics whose records have fields with the names of the message's own columns."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ VALUES = "1 AS id, 'u' AS __op, 'k' AS __key, 'l' AS key, STRUCT(2L AS a) AS val
 
 @pytest.fixture
 def read(pulsar_standalone: PulsarStandalone, catalog: PulsarCatalog) -> Callable[..., list[Any]]:
-    """The records of a topic and the messages' keys, by ``pulsar-client`` and ``fastavro``."""
+    """Read the records and keys of a topic by ``pulsar-client`` and ``fastavro``."""
 
     def read(topic: str, count: int) -> list[Any]:
         kind = json.loads(catalog.describe(topic).schema_text)
@@ -60,7 +60,7 @@ def test_all_fields_are_columns_in_sql_and_are_written(
         spark.sql(f"INSERT INTO {other} SELECT {VALUES}, X'00'")
 
 
-def test_a_sink_takes_them_as_fields_where_it_is_told_and_else_refuses_by_name(
+def test_a_sink_writes_them_with_metadata_false_and_else_refuses(
     spark: SparkSession,
     catalog: PulsarCatalog,
     read,
@@ -84,7 +84,7 @@ def test_a_sink_takes_them_as_fields_where_it_is_told_and_else_refuses_by_name(
     reader = spark.read.format("pulsar").options(serviceUrl=url, topic=name, schema="auto")
     assert reader.load().columns == list(ROW)
     elsewhere = options | {"topic": f"{name}-copy", "create_topics": True}
-    copied = reader.load().drop("value").filter("id = 1")  # the source says which are fields
+    copied = reader.load().drop("value").filter("id = 1")  # the source marks fields
     with (
         contextlib.closing(PulsarSink(sink_id=f"{name}-copy", **elsewhere)) as sink,
         pytest.raises(InputError, match="'__key' is a field of the records"),
@@ -95,7 +95,7 @@ def test_a_sink_takes_them_as_fields_where_it_is_told_and_else_refuses_by_name(
 
 
 @pytest.mark.parametrize("odd", ["a.b", "c`d", "e f", "'g'", '"h"', "ä", "SELECT", "KEY"])
-def test_odd_names_are_written_as_they_are_or_refused_by_name(
+def test_odd_names_are_written_or_refused(
     spark: SparkSession, pulsar_standalone: PulsarStandalone, tmp_path: Path, odd: str, name: str
 ):
     row = spark.createDataFrame([(1,)], [odd])

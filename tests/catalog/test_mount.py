@@ -1,4 +1,4 @@
-"""A catalog of its own: every topic is a table as it is named, looked up by each statement."""
+"""A mounted catalog: every topic is a table with its name, looked up by each statement."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def catalog(catalog: PulsarCatalog) -> PulsarCatalog:
 
 @pytest.fixture
 def topic(client: PulsarClient, catalog: PulsarCatalog) -> Callable[..., str]:
-    """Makes a topic of some values, and says what SQL calls it."""
+    """Creates a topic with some values, and returns its name in SQL."""
 
     def make(name: str, *values: str) -> str:
         with client.producer(name, create=True) as producer:
@@ -60,13 +60,13 @@ def test_a_topic_is_read_listed_and_described_by_its_name(spark: SparkSession, t
     assert "pulsar" in [row.catalog for row in spark.sql("SHOW CATALOGS").collect()]
 
 
-def test_what_is_not_there_is_said_to_be_missing_as_by_spark(spark: SparkSession, topic, name: str):
+def test_missing_tables_are_sparks_own_errors(spark: SparkSession, topic, name: str):
     exists = topic(name, "a")
     missing = [
         table_of(f"{name}-other"),
         f"pulsar.`public/{name}`.t",  # no such namespace
         f"pulsar.`{name}/default`.t",  # no such tenant
-        "pulsar.`public/default`.`two words`",  # no topic's name
+        "pulsar.`public/default`.`two words`",  # not a name of a topic
         f"pulsar.public.default.`{name}`",
         f"pulsar.public.`default/{name}`",
         f"pulsar.`persistent://public/default`.`{name}`",
@@ -86,7 +86,7 @@ def test_what_is_not_there_is_said_to_be_missing_as_by_spark(spark: SparkSession
     ("one", "other"),
     [("-x", "_x"), ("-Case", "-case"), (".a.b", "-a-b"), ("`quoted`", "-quoted-")],
 )
-def test_topics_whose_names_are_nearly_the_same_are_told_apart(
+def test_topics_with_similar_names_are_distinguished(
     spark: SparkSession, topic, name: str, one: str, other: str
 ):
     first, second = topic(f"{name}{one}", "1"), topic(f"{name}{other}", "2")
@@ -111,7 +111,7 @@ def test_one_partition_is_a_table_too_and_is_not_listed(
     assert [row.tableName for row in shown] == [name]
 
 
-def test_the_schema_is_what_the_registry_says_now(
+def test_the_columns_are_those_of_the_current_schema(
     spark: SparkSession, catalog: PulsarCatalog, client: PulsarClient, name: str
 ):
     table = table_of(name)
@@ -129,7 +129,7 @@ def test_an_insert_is_one_transaction_and_with_a_key_exactly_once(
     spark: SparkSession, topic, name: str
 ):
     table = topic(name)
-    for _ in range(2):  # the second one is a rerun, which writes nothing more
+    for _ in range(2):  # the second one is a rerun, which is skipped
         spark.sql(f"INSERT INTO {table} WITH (epoch='one') VALUES (CAST('a' AS BINARY))")
     assert values(spark, table) == ["a"]
     for _ in range(2):
@@ -141,10 +141,10 @@ def test_an_insert_is_one_transaction_and_with_a_key_exactly_once(
     assert values(spark, table) == ["a", "b", "b", "c"]
 
 
-def test_a_topic_that_a_statement_reads_too_has_to_have_another_name_there(
+def test_a_statement_must_read_its_target_by_another_name(
     spark: SparkSession, catalog: PulsarCatalog, topic, name: str
 ):
-    """Spark would give both the options of one, and the epoch was lost."""
+    """Spark would use the options of one for both, and the epoch would be lost."""
     table = topic(name, "a")
     with pytest.raises(AnalysisException, match="second name"):
         spark.sql(f"INSERT INTO {table} WITH (epoch='one') SELECT value FROM {table}")
@@ -171,10 +171,8 @@ DIFFERENT = (
 )
 
 
-def test_a_statement_that_gives_a_table_different_options_is_refused(
-    spark: SparkSession, topic, name: str
-):
-    """Spark would take those of the first place for all."""
+def test_different_options_for_one_table_are_refused(spark: SparkSession, topic, name: str):
+    """Spark would use those of the first place for all."""
     table = topic(name, "a")
     for text in DIFFERENT:
         statement = text.format(t=table, w=f"{table} WITH (startingTime='1')")
@@ -192,7 +190,7 @@ def test_a_statement_may_name_a_table_twice_with_the_same_options(
         spark.sql(f"SELECT 1 FROM {one} JOIN {given} b USING (value)").explain()
 
 
-def test_streams_read_from_it_and_into_it(spark: SparkSession, topic, name: str, tmp_path: Path):
+def test_streams_read_and_write_its_tables(spark: SparkSession, topic, name: str, tmp_path: Path):
     source, target = topic(f"{name}-source", "0", "1"), topic(f"{name}-target")
 
     def run() -> None:
@@ -207,7 +205,9 @@ def test_streams_read_from_it_and_into_it(spark: SparkSession, topic, name: str,
     assert values(spark, target) == ["0", "1", "2"]
 
 
-def test_sql_in_foreach_batch_may_name_it(spark: SparkSession, topic, name: str, tmp_path: Path):
+def test_sql_in_foreach_batch_reads_its_tables(
+    spark: SparkSession, topic, name: str, tmp_path: Path
+):
     source, other = topic(f"{name}-source", "0"), topic(f"{name}-other", "x", "y")
     seen: list[list[str]] = []
 
@@ -221,14 +221,14 @@ def test_sql_in_foreach_batch_may_name_it(spark: SparkSession, topic, name: str,
     assert seen == [["1", "x", "y"]]
 
 
-def test_options_of_a_statement_are_the_sources(spark: SparkSession, topic, name: str):
+def test_options_of_a_statement_are_used(spark: SparkSession, topic, name: str):
     table = topic(name, "a")
     assert values(spark, f"{table} WITH (startingOffsets='latest')") == []
     assert spark.read.option("startingOffsets", "latest").table(table).count() == 0
     assert values(spark, table) == ["a"]
 
 
-def test_columns_of_the_message_are_there_when_mounted_so(
+def test_columns_of_the_message_are_added_by_metadata(
     spark: SparkSession, catalog: PulsarCatalog, topic, name: str
 ):
     table = topic(name)
@@ -237,7 +237,7 @@ def test_columns_of_the_message_are_there_when_mounted_so(
     spark.sql(f"INSERT INTO {keyed} VALUES (CAST('v' AS BINARY), X'6B', false)")
     (row,) = spark.table(keyed).collect()
     assert (row.value, row["__key"]) == (b"v", b"k")
-    assert values(spark, table) == ["v"]  # and the other catalog is as it was
+    assert values(spark, table) == ["v"]  # the other catalog is unchanged
     catalog.mount("keyed", metadata=["key"])
     with pytest.raises(AnalysisException, match=r"^metadata: unknown column key"):
         spark.table(keyed)
@@ -269,7 +269,7 @@ def test_a_registered_topic_keeps_its_own_options(
         ("SELECT * FROM {table} TIMESTAMP AS OF '2026-11-24'", "startingTime"),
     ],
 )
-def test_what_changes_topics_is_refused_with_what_to_use(
+def test_statements_that_change_topics_are_refused_with_the_alternative(
     spark: SparkSession, topic, name: str, statement: str, says: str
 ):
     table, new = topic(name, "a"), table_of(f"{name}-new")
@@ -289,7 +289,7 @@ def test_what_changes_topics_is_refused_with_what_to_use(
         "DROP TABLE {table} PURGE",
     ],
 )
-def test_what_would_take_messages_away_is_refused(
+def test_statements_that_delete_messages_are_refused(
     spark: SparkSession, topic, name: str, statement: str
 ):
     table = topic(name, "a")
@@ -321,7 +321,7 @@ def test_no_secret_is_shown(
         pulsar_standalone.admin_url,
         auth=Auth(token=secret),
     ).mount("secret")
-    assert values(spark, table) == ["a"]  # this broker asks nobody who he is
+    assert values(spark, table) == ["a"]  # this broker has no authentication
     told = [
         spark.sql(f"{what} {table}")
         for what in ("DESCRIBE EXTENDED", "SHOW CREATE TABLE", "SHOW TBLPROPERTIES")
@@ -334,7 +334,7 @@ def test_no_secret_is_shown(
     assert not any(secret in text for text in texts)
 
 
-def test_a_broker_that_is_down_is_one_sentence(spark: SparkSession):
+def test_an_unreachable_broker_is_one_sentence(spark: SparkSession):
     PulsarCatalog(spark, "pulsar://127.0.0.1:1", "http://127.0.0.1:1").mount("down")
     for statement in (
         "SELECT * FROM down.`public/default`.t",
@@ -347,7 +347,7 @@ def test_a_broker_that_is_down_is_one_sentence(spark: SparkSession):
         assert len(str(failed.value).splitlines()) == 1
 
 
-def test_statements_of_several_threads_do_not_wait_for_each_other(
+def test_statements_of_several_threads_run_concurrently(
     spark: SparkSession, catalog: PulsarCatalog, topic, name: str, monkeypatch
 ):
     tables = [topic(f"{name}-{number}", f"{number}") for number in range(4)]
@@ -365,7 +365,7 @@ def test_statements_of_several_threads_do_not_wait_for_each_other(
     assert found == [["0"], ["1"], ["2"], ["3"]]
 
 
-def test_an_answer_may_ask_spark_itself(spark: SparkSession, catalog: PulsarCatalog, monkeypatch):
+def test_an_answer_may_call_spark(spark: SparkSession, catalog: PulsarCatalog, monkeypatch):
     def by_a_job() -> list[str]:
         return [f"public/n{row.id}" for row in spark.range(2).collect()]
 
@@ -376,7 +376,7 @@ def test_an_answer_may_ask_spark_itself(spark: SparkSession, catalog: PulsarCata
 
 
 @pytest.mark.parametrize("taken", ["spark_catalog", "system", "two words", "Pulsar", "", "other"])
-def test_a_name_that_is_not_free_is_refused(
+def test_a_taken_or_invalid_name_is_refused(
     spark: SparkSession, catalog: PulsarCatalog, taken: str
 ):
     spark.conf.set("spark.sql.catalog.other", "a.jars.Catalog")

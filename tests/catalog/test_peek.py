@@ -1,4 +1,4 @@
-"""``eos catalog peek``: which messages, as what; and that it neither hangs nor leaves anything."""
+"""``eos catalog peek``: which messages it shows and how; it does not hang, and cleans up."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31mred\x7f\u202e\nfaked: line"
 
 
 class Order(Record):
-    """As somebody else's producer declares it."""
+    """A record of another producer."""
 
     id = Integer(required=True)
     name = String()
 
 
 class LaterOrder(Record):
-    """With one more."""
+    """With one more field."""
 
     id = Integer(required=True)
     name = String()
@@ -61,7 +61,7 @@ def produce(pulsar_standalone: PulsarStandalone, name: str) -> Callable[..., Non
 
 
 def fill(client: PulsarClient, topic: str, count: int, *, batch: int = 1) -> None:
-    """Values ``0`` to ``count`` - 1, ``batch`` of them in an entry."""
+    """Send values ``0`` to ``count`` - 1, ``batch`` of them in an entry."""
     with client.producer(
         topic, create=True, linger_ms=10_000, max_batch_messages=batch
     ) as producer:
@@ -85,9 +85,9 @@ def test_the_last_messages_and_the_first_ones(on_broker, client, name, batch):
         assert values(first) == everything[:count]
 
 
-def test_messages_from_a_place_and_from_a_time_on(on_broker, client, name):
+def test_messages_from_a_place_or_a_time(on_broker, client, name):
     fill(client, name, 3)
-    time.sleep(0.01)  # so that the time lies between
+    time.sleep(0.01)  # so that the time is in between
     between = time.time_ns() // 1_000_000
     fill(client, name, 2)
     found = on_broker("peek", name, "--json").json_lines
@@ -103,7 +103,7 @@ def test_messages_from_a_place_and_from_a_time_on(on_broker, client, name):
     assert (ended.code, "with its zone" in ended.err) == (64, True)
 
 
-def test_the_end_is_found_behind_ledgers_and_aborted_messages(
+def test_the_last_messages_are_found_over_ledgers_and_aborted_ones(
     on_broker, pulsar_standalone, client, name
 ):
     fill(client, name, 4)
@@ -136,14 +136,14 @@ def test_an_open_transaction_is_not_waited_for(on_broker, client, name):
 
 
 @pytest.mark.parametrize("partitions", [0, 3])
-def test_a_topic_without_messages_is_no_error(on_broker, name, partitions):
+def test_an_empty_topic_is_no_error(on_broker, name, partitions):
     assert on_broker("create", name, "--partitions", partitions).code == 0
     for where in ("latest", "earliest", "2020-01-01T00:00:00Z"):
         assert on_broker("peek", name, "--from", where, "--json").raw == ""
     assert "nothing to read" in on_broker("peek", name).out
 
 
-def test_a_topic_whose_first_message_is_in_an_open_transaction(on_broker, client, name):
+def test_a_topic_with_only_an_open_transaction_is_empty(on_broker, client, name):
     with client.producer(name, create=True) as producer:
         txn = client.transaction(timeout_s=60)
         producer.send(b"open", txn=txn).result(timeout=20)
@@ -151,7 +151,7 @@ def test_a_topic_whose_first_message_is_in_an_open_transaction(on_broker, client
         txn.abort()
 
 
-def test_of_several_partitions_the_newest_and_the_oldest(on_broker, client, name):
+def test_partitions_are_merged(on_broker, client, name):
     assert on_broker("create", name, "--partitions", 3).code == 0
     for number in range(12):
         with closing(client.entry_producer(f"{name}-partition-{number % 3}")) as producer:
@@ -185,7 +185,7 @@ def test_each_message_is_decoded_by_its_own_version(on_broker, produce, name, ki
     assert "key=k" in shown
 
 
-def test_what_can_not_be_decoded_is_shown_with_the_reason(on_broker, client, produce, name):
+def test_undecodable_values_are_shown_with_the_reason(on_broker, client, produce, name):
     produce(Order(id=1, name="one"), schema=JsonSchema(Order))
     with client.producer(name) as producer:
         producer.send(b"no json")
@@ -201,7 +201,7 @@ def test_what_can_not_be_decoded_is_shown_with_the_reason(on_broker, client, pro
     assert "0xff00" in shown.out
 
 
-def test_an_entry_that_can_not_be_opened_is_named_and_hides_no_other(
+def test_an_unreadable_entry_is_named_and_skipped(
     on_broker, pulsar_standalone, client, name, tmp_path
 ):
     fill(client, name, 1)
@@ -214,7 +214,7 @@ def test_an_entry_that_can_not_be_opened_is_named_and_hides_no_other(
     assert values(on_broker("peek", name, "-n", 1, "--json")) == ["0"]
 
 
-def test_bytes_are_text_or_numbers_and_a_tombstone_is_neither(on_broker, client, name):
+def test_bytes_are_shown_as_text_or_hexadecimal(on_broker, client, name):
     with closing(client.entry_producer(name, create=True)) as producer:
         for value in ("Grüße".encode(), b"\xff\xfe", b"\x00\x01", b""):
             producer.send(value).result(timeout=20)
@@ -255,7 +255,7 @@ def test_long_values_are_cut_at_the_terminals_width(on_broker, client, name, mon
     assert len(values(on_broker("peek", name, "--json"))[0]) == 100_000
 
 
-def test_no_subscription_stays(on_broker, pulsar_standalone, client, name):
+def test_no_subscription_remains(on_broker, pulsar_standalone, client, name):
     fill(client, name, 20)
     for where in ("latest", "earliest", "2020-01-01T00:00:00Z"):
         on_broker("peek", name, "-n", 2, "--from", where)
@@ -268,7 +268,7 @@ def test_no_subscription_stays(on_broker, pulsar_standalone, client, name):
     assert api.subscriptions(topic) == []
 
 
-def test_what_is_held_has_a_bound_and_it_is_said(on_broker, client, name, monkeypatch):
+def test_memory_is_bounded_with_a_note(on_broker, client, name, monkeypatch):
     fill(client, name, 20)
     monkeypatch.setattr(_peek_reader, "MAX_BYTES", 3 << 20)
     with client.producer(name) as producer:
@@ -281,7 +281,7 @@ def test_what_is_held_has_a_bound_and_it_is_said(on_broker, client, name, monkey
         assert ended.json_lines[0]["value"][0] == first
 
 
-def test_a_value_that_is_too_long_to_be_shown_is_named(on_broker, client, name):
+def test_a_long_value_is_not_shown(on_broker, client, name):
     send_inflating(client, name, [b"before", bytes(50 << 20), b"behind"])
     for where in ("latest", "earliest"):
         ended = on_broker("peek", name, "-n", 3, "--from", where, "--json")
@@ -291,8 +291,8 @@ def test_a_value_that_is_too_long_to_be_shown_is_named(on_broker, client, name):
         assert long["problem"] == "The value of 52,428,800 bytes is too long to be shown."
 
 
-def test_values_that_become_too_much_once_they_are_decoded_are_named():
-    """A byte for each item of a list becomes 32 as an object."""
+def test_large_decoded_values_are_not_shown():
+    """Each item of a list is one byte, and 32 as an object."""
     items, version = b"\x80\xea\x30" + bytes(400_000) + b"\0", bytes(8)
     field = {"name": "a", "type": {"type": "array", "items": "int"}}
     definition = json.dumps({"type": "record", "name": "r", "fields": [field]}).encode()
@@ -307,7 +307,7 @@ def test_values_that_become_too_much_once_they_are_decoded_are_named():
     ] * 2
 
 
-def test_what_takes_too_long_ends_and_says_so(on_broker, client, name, monkeypatch):
+def test_it_ends_at_the_timeout_with_a_note(on_broker, client, name, monkeypatch):
     fill(client, name, 5)
     for looks in range(6):
         clock = iter([0.0] * looks)
@@ -321,7 +321,7 @@ def test_what_takes_too_long_ends_and_says_so(on_broker, client, name, monkeypat
             assert (ended.code, "--timeout-s" in ended.err) == (2, True)
 
 
-def test_a_topic_that_is_not_there_is_a_wrong_option_and_is_not_made(on_broker, name):
+def test_a_missing_topic_exits_with_64_and_is_not_created(on_broker, name):
     for topic in (name, f"{name}-partition-3", f"public/nowhere/{name}"):
         ended = on_broker("peek", topic)
         assert ended.code == 64

@@ -1,4 +1,4 @@
-"""Topics as tables: SQL that reads, inserts and joins; what is made, told, and dropped."""
+"""Topics as tables: SQL that reads, inserts and joins; topics created, described and dropped."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.admin import call
 
 @pytest.fixture
 def plain(client: PulsarClient, name: str) -> str:
-    """A topic of five values."""
+    """A topic with five values."""
     with client.producer(name, create=True) as producer:
         for number in range(5):
             producer.send(str(number).encode())
@@ -33,13 +33,13 @@ def values(spark: SparkSession, table: str) -> list[str]:
     return sorted(row.v for row in rows)
 
 
-def test_a_topic_is_a_table_that_is_read_and_written(
+def test_a_registered_topic_is_read_and_written(
     spark: SparkSession, catalog: PulsarCatalog, plain: str
 ):
     table = catalog.register(plain)
     assert table == f"public_default.{plain.replace('-', '_')}"
     assert values(spark, table) == list("01234")
-    for _ in range(2):  # the second one is a rerun, which writes nothing more
+    for _ in range(2):  # the second one is a rerun, which is skipped
         spark.sql(f"INSERT INTO {table} WITH (epoch='one') VALUES (CAST('a' AS BINARY))")
     assert values(spark, table) == [*"01234", "a"]
     spark.sql(f"INSERT INTO {table} VALUES (CAST('b' AS BINARY))")
@@ -50,7 +50,7 @@ def test_a_topic_is_a_table_that_is_read_and_written(
     assert joined.first().n == 2
 
 
-def test_streams_read_from_the_table_and_into_it(
+def test_streams_read_and_write_the_table(
     spark: SparkSession, catalog: PulsarCatalog, plain: str, tmp_path: Path
 ):
     table = catalog.register(plain, startingOffsets="earliest")
@@ -65,9 +65,7 @@ def test_streams_read_from_the_table_and_into_it(
     assert values(spark, table) == [*"01234", *(f"again-{n}" for n in range(5))]
 
 
-def test_rows_under_a_schema_are_columns_both_ways(
-    spark: SparkSession, catalog: PulsarCatalog, name: str
-):
+def test_rows_with_a_schema_are_columns(spark: SparkSession, catalog: PulsarCatalog, name: str):
     catalog.create(name, partitions=2, schema="avro", columns="id BIGINT, word STRING")
     table = catalog.register(name, metadata=["__key", "__keyIsBinary"])
     names = [field.name for field in spark.table(table).schema]
@@ -77,7 +75,7 @@ def test_rows_under_a_schema_are_columns_both_ways(
     assert sorted((row.id, row.word, row.k) for row in rows) == [(1, "one", "k"), (2, "two", None)]
 
 
-def test_a_key_is_inserted_beside_plain_values(
+def test_keys_are_inserted_with_plain_values(
     spark: SparkSession, catalog: PulsarCatalog, plain: str
 ):
     table = catalog.register(plain, metadata=["__key", "__keyIsBinary"])
@@ -97,7 +95,7 @@ def test_create_table_as_select_writes_into_the_topic(
     assert values(spark, "default.another") == sorted([*"01234"] * 2)
 
 
-def test_what_there_is_and_what_is_told_of_it(
+def test_namespaces_topics_and_descriptions(
     catalog: PulsarCatalog, client: PulsarClient, name: str
 ):
     catalog.create(name, partitions=3, schema="json", columns="id INT")
@@ -112,7 +110,7 @@ def test_what_there_is_and_what_is_told_of_it(
     assert told.retention.minutes == 0
 
 
-def test_a_topic_is_dropped_when_its_name_is_said_twice_and_nobody_uses_it(
+def test_an_unused_topic_is_dropped_after_confirmation(
     spark: SparkSession, catalog: PulsarCatalog, client: PulsarClient, plain: str
 ):
     full = f"persistent://public/default/{plain}"
@@ -128,7 +126,7 @@ def test_a_topic_is_dropped_when_its_name_is_said_twice_and_nobody_uses_it(
         catalog.register(plain)
 
 
-def test_another_table_of_the_name_is_left_alone(
+def test_another_table_of_the_name_is_not_replaced(
     spark: SparkSession, catalog: PulsarCatalog, plain: str
 ):
     table = f"public_default.{plain.replace('-', '_')}"
@@ -155,7 +153,7 @@ def test_two_topics_of_one_name_in_spark_are_refused(
         catalog.register(f"{name}_x")
 
 
-def test_options_that_spark_would_forget_are_refused_with_what_to_write(
+def test_options_of_create_table_are_refused_with_the_alternative(
     spark: SparkSession, catalog: PulsarCatalog, plain: str
 ):
     table = catalog.register(plain)
@@ -176,7 +174,7 @@ def test_without_a_commit_log_a_table_is_read_only(
         spark.sql(f"INSERT INTO {table} VALUES (CAST('a' AS BINARY))")
 
 
-def test_what_would_replace_or_forget_messages_is_refused_or_harmless(
+def test_statements_that_replace_messages_are_refused_or_harmless(
     spark: SparkSession, catalog: PulsarCatalog, plain: str
 ):
     table = catalog.register(plain)
@@ -199,7 +197,7 @@ def test_no_secret_is_kept_with_the_table(
         auth=Auth(token=secret),
     )
     table = catalog.register(plain)
-    assert len(values(spark, table)) == 5  # this broker asks nobody who he is
+    assert len(values(spark, table)) == 5  # this broker has no authentication
     told = [spark.sql(f"SHOW TABLE EXTENDED IN public_default LIKE '{table.split('.')[1]}'")]
     told += [spark.sql(f"{what} {table}") for what in ("DESCRIBE EXTENDED", "SHOW CREATE TABLE")]
     texts = [str(frame.collect()) for frame in told]
@@ -208,7 +206,7 @@ def test_no_secret_is_kept_with_the_table(
     assert secret not in repr(vars(catalog))
 
 
-def test_a_schema_that_needs_columns_says_so(catalog: PulsarCatalog, name: str):
+def test_a_schema_without_its_columns_is_refused(catalog: PulsarCatalog, name: str):
     with pytest.raises(ConfigurationError, match="columns="):
         catalog.create(name, schema="avro")
     with pytest.raises(ConfigurationError, match="takes no columns"):
@@ -219,14 +217,16 @@ def test_a_schema_that_needs_columns_says_so(catalog: PulsarCatalog, name: str):
         catalog.create(name)
 
 
-def test_statements_may_say_where_to_begin(spark: SparkSession, catalog: PulsarCatalog, plain: str):
+def test_statements_may_set_starting_offsets(
+    spark: SparkSession, catalog: PulsarCatalog, plain: str
+):
     table = catalog.register(plain)
     begun = time.time_ns() // 1_000_000 + 3_600_000
     query = f"SELECT count(*) AS n FROM {table} WITH (startingTime='{begun}')"
     assert spark.sql(query).first().n == 0
 
 
-def test_what_a_statement_says_goes_before_what_the_table_was_registered_with(
+def test_options_of_a_statement_override_the_tables(
     spark: SparkSession, catalog: PulsarCatalog, plain: str
 ):
     table = catalog.register(plain, startingOffsets="latest", sink_id="one")
@@ -239,7 +239,7 @@ def test_what_a_statement_says_goes_before_what_the_table_was_registered_with(
     assert found == [*"01234", "one", "two"]
 
 
-def test_moments_can_be_columns_of_a_new_topic(catalog: PulsarCatalog, name: str):
+def test_timestamps_can_be_columns_of_a_new_topic(catalog: PulsarCatalog, name: str):
     for schema in ("avro", "json"):
         catalog.create(
             f"{name}-{schema}", schema=schema, columns="at TIMESTAMP, local TIMESTAMP_NTZ"
@@ -247,7 +247,7 @@ def test_moments_can_be_columns_of_a_new_topic(catalog: PulsarCatalog, name: str
         assert '"at"' in catalog.describe(f"{name}-{schema}").schema_text
 
 
-def test_a_topic_that_spark_has_no_types_for_gets_no_table_and_keeps_no_other_from_one(
+def test_register_all_skips_topics_with_unsupported_schemas(
     catalog: PulsarCatalog,
     client: PulsarClient,
     pulsar_standalone: PulsarStandalone,
@@ -264,13 +264,13 @@ def test_a_topic_that_spark_has_no_types_for_gets_no_table_and_keeps_no_other_fr
     assert f"persistent://public/{name}/nodes has no table: " in caplog.text
 
 
-def test_a_column_that_no_message_has_is_refused(catalog: PulsarCatalog, plain: str):
+def test_an_unknown_metadata_column_is_refused(catalog: PulsarCatalog, plain: str):
     with pytest.raises(AnalysisException, match="unknown column key; choose from __key"):
         catalog.register(plain, metadata=["key"])
 
 
 @pytest.mark.chaos
-def test_nothing_of_a_topics_name_is_obeyed_by_sql(
+def test_a_topics_name_is_quoted_in_sql(
     spark: SparkSession, catalog: PulsarCatalog, client: PulsarClient, name: str
 ):
     odd = f"{name}'\"`\\;--ü*${{spark.app.name}}${{env:PATH}}"

@@ -1,4 +1,4 @@
-"""Statements that change rows, and names that nobody would choose: each works or is refused."""
+"""Statements that change rows, and odd names: each works or is refused."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def mounted(topic: str) -> str:
 
 
 def written(broker: PulsarStandalone, topic: str) -> list[bytes]:
-    """What a plain consumer finds."""
+    """Return the values that a plain consumer reads."""
     found = drain(broker.service_url, f"persistent://public/default/{topic}")
     return sorted(seen.value for seen in found)
 
 
-def test_what_changes_rows_is_refused_by_both_kinds_of_tables(
+def test_statements_that_change_rows_are_refused(
     spark: SparkSession, catalog: PulsarCatalog, client: PulsarClient, pulsar_standalone, name: str
 ):
     client.entry_producer(name, create=True).send(b"a").result(timeout=20)
@@ -59,7 +59,7 @@ def test_what_changes_rows_is_refused_by_both_kinds_of_tables(
     assert written(pulsar_standalone, name) == [b"a"]
 
 
-def test_an_insert_says_how_many_rows_it_wrote_and_warns_without_a_key(
+def test_an_insert_logs_its_rows_and_warns_without_a_key(
     client: PulsarClient, pulsar_standalone, name: str, tmp_path
 ):
     client.entry_producer(name, create=True).close()
@@ -85,7 +85,7 @@ def test_an_insert_says_how_many_rows_it_wrote_and_warns_without_a_key(
         ("topics_pattern", "public/default/.*", "Use the table of that topic"),
     ],
 )
-def test_what_makes_a_table_what_it_is_is_no_option_of_a_statement(option, value, says):
+def test_options_that_define_a_table_are_refused_in_statements(option, value, says):
     source = bound_source("a_table", {"topic": "t", "schema": "auto"}, None, ())
     with pytest.raises(ConfigurationError, match=rf"{option} belongs to the table.*{says}"):
         source({option: value})
@@ -93,7 +93,7 @@ def test_what_makes_a_table_what_it_is_is_no_option_of_a_statement(option, value
         source(same)
 
 
-def test_a_statement_that_would_change_its_table_is_refused_by_both_kinds(
+def test_statements_with_options_that_define_a_table_are_refused(
     spark: SparkSession, catalog: PulsarCatalog, client: PulsarClient, name: str
 ):
     client.entry_producer(f"persistent://public/default/{name}", create=True).close()
@@ -106,7 +106,7 @@ def test_a_statement_that_would_change_its_table_is_refused_by_both_kinds(
                 spark.sql(statement).collect()
 
 
-def test_create_table_as_select_is_refused_in_a_sentence_where_it_can_not_work(
+def test_create_table_as_select_is_refused_where_it_can_not_work(
     spark: SparkSession, catalog: PulsarCatalog, client: PulsarClient, name: str
 ):
     client.entry_producer(name, create=True).send(b"a").result(timeout=20)
@@ -118,7 +118,7 @@ def test_create_table_as_select_is_refused_in_a_sentence_where_it_can_not_work(
     assert spark.table("default.t").count() == 1
 
 
-def test_a_registered_table_is_listed_by_the_name_that_was_returned_and_shows_its_sink(
+def test_a_registered_table_is_listed_with_its_sink(
     spark: SparkSession, catalog: PulsarCatalog, client: PulsarClient, name: str
 ):
     odd = f"{name}-it's\\"
@@ -134,7 +134,7 @@ def test_a_registered_table_is_listed_by_the_name_that_was_returned_and_shows_it
         assert said in told.information
 
 
-def test_topics_of_odd_names_work_or_are_refused_in_a_sentence(
+def test_topics_with_odd_names_work_or_are_refused(
     spark: SparkSession, catalog: PulsarCatalog, client: PulsarClient, pulsar_standalone, name: str
 ):
     refused = {}

@@ -1,4 +1,4 @@
-"""Sinks of a test's own: names, log folder and broker filled in, connections freed at the end."""
+"""Sinks for one test: with its name, log folder and broker, closed at the end."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def store_settings(name: str) -> dict[str, str]:
 
 @pytest.fixture
 def make_sink(pulsar_standalone: PulsarStandalone, tmp_path, name: str) -> Iterator[MakeSink]:
-    """Sinks of one id on one topic; further options as ``PulsarSink`` takes them."""
+    """Makes sinks of one id on one topic; further options as for ``PulsarSink``."""
     sinks: list[PulsarSink] = []
 
     def make(**options: Any) -> PulsarSink:
@@ -67,7 +67,7 @@ def log(tmp_path, name: str) -> Callable[[], list[LogRecord]]:
 
 @pytest.fixture
 def writer_options(pulsar_standalone: PulsarStandalone, tmp_path, name: str) -> dict[str, str]:
-    """What ``format("pulsar")`` needs to write to this test's topic."""
+    """The options of ``format("pulsar")`` for writing to this test's topic."""
     return {
         "serviceUrl": pulsar_standalone.service_url,
         "topic": name,

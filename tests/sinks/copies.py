@@ -1,4 +1,4 @@
-"""Topics of any messages, sent and read by Pulsar's Java client; and copies of them."""
+"""Topics of any messages, sent and read by Pulsar's Java client, and copies of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_EVENT_TIME: Final = 253_402_300_799_999
 
 @dataclass(frozen=True)
 class Sent:
-    """A message as Java's client has it. ``event_time``: 0 where there is none."""
+    """A message of the Java client. ``event_time``: 0 if it has none."""
 
     value: bytes | None
     key: bytes | None = None
@@ -67,7 +67,7 @@ def _bytes(text: str | None) -> bytes | None:
 
 
 class JavaClient:
-    """A process of the Java client, which is asked by lines."""
+    """A process of the Java client, which reads commands, one a line."""
 
     def __init__(self, service_url: str) -> None:
         command = find_java()
@@ -98,7 +98,7 @@ class JavaClient:
         self._ask(do="send", topic=topic, messages=lines, batched=batched, plain=plain)
 
     def read(self, topic: str, count: int) -> list[Sent]:
-        """At most ``count`` messages, fewer if no more come."""
+        """Return at most ``count`` messages, fewer if no more arrive."""
         return [Sent.from_json(line) for line in self._ask(do="read", topic=topic, count=count)]
 
     def close(self) -> None:
@@ -107,7 +107,7 @@ class JavaClient:
         self._process.wait(timeout=60)
 
 
-# Java's strings have no lone surrogates that UTF-8 could carry.
+# UTF-8 can't encode lone surrogates of Java's strings.
 TEXT: Final = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 _KEYS: Final = (
     st.tuples(st.none(), st.none())
@@ -119,7 +119,7 @@ _PROPERTIES: Final = st.dictionaries(TEXT, TEXT, max_size=3)
 
 
 def sent(values: st.SearchStrategy[bytes]) -> st.SearchStrategy[Sent]:
-    """Messages of any key, and so on; some of them tombstones."""
+    """Generate messages of any key, properties and times; some are tombstones."""
 
     def made(value: bytes | None, key: Any, ordering: Any, time: int, properties: Any) -> Sent:
         return Sent(value, *key, ordering, time, tuple(sorted(properties.items())))
@@ -130,7 +130,7 @@ def sent(values: st.SearchStrategy[bytes]) -> st.SearchStrategy[Sent]:
 
 
 def differences(source: Sequence[Sent], copy: Sequence[Sent]) -> list[tuple[Sent, Sent]]:
-    """Messages of a partition that are not the same in the copy of it."""
+    """Return the messages of a partition that differ from those in its copy."""
     plain = [(a.without_version(), b.without_version()) for a, b in zip(source, copy, strict=True)]
     return [pair for pair in plain if pair[0] != pair[1]]
 
@@ -166,12 +166,12 @@ ADDED: Final = {"name": "__added", "type": ["null", "string"], "default": None}
 
 
 def definition(*more: dict[str, Any]) -> str:
-    """A record of odd names, in Avro's language."""
+    """Return an Avro record with odd names."""
     return json.dumps({"type": "record", "name": "Odd", "fields": [*FIELDS, *more]})
 
 
 def records(*, is_new: bool) -> st.SearchStrategy[dict[str, Any]]:
-    """Records of ``definition()``, or with ``ADDED``; nulls at every level."""
+    """Generate records of ``definition()``, or with ``ADDED``; nulls at every level."""
     text, long = TEXT, st.integers(-(2**63), 2**63 - 1)
     nested = st.fixed_dictionaries({"__key": st.none() | text, "__topic": st.none() | long})
     fields = {

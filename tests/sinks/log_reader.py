@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 
 def main() -> None:
-    """Count the states; list each committed epoch with what its figures say."""
+    """Count the states; list each committed epoch with its figures."""
     table, jars, warehouse = sys.argv[1:]
     spark = (
         SparkSession.builder.master("local[1]")

@@ -1,4 +1,4 @@
-"""Writes and reads with secrets, and is refused, with all logging at DEBUG: run by test_logins.py.
+"""Writes and reads with secrets, also where it is refused, at log level DEBUG. See test_logins.py.
 
 python -m tests.sinks.login_driver, with a ``Plan`` as JSON in the first line of its stdin
 """
@@ -25,7 +25,7 @@ from eos.chaos.cluster.spark_env import local_cluster
 
 @dataclass(frozen=True)
 class Plan:
-    """What to write to, and who to be; ``closed_topic`` is one that the role may not write to."""
+    """The topics and logins; ``closed_topic`` is one that the role may not write to."""
 
     service_url: str
     admin_url: str
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def _slowly(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Ten seconds for each task, a row at a time; the sink sends each at once."""
+    """Return rows that take ten seconds in each task; the sink sends each row immediately."""
     for batch in batches:
         for row in range(10):
             yield batch.slice(row, 1)
@@ -80,9 +80,9 @@ def _write_to_a_closed_topic(plan: Plan, way: str, rows: DataFrame, login: dict[
 
 
 def _write_by_format(plan: Plan, way: str, rows: DataFrame, login: dict[str, Any]) -> None:
-    """To the open topic, and to the closed one."""
+    """Write to the open topic, and to the closed one."""
     writers = {}
-    # What users give Spark as an option goes through py4j by their own call, and its log has it.
+    # Users pass options to Spark through py4j in their own calls, and its log has them.
     with _py4j_at(logging.INFO):
         for name, topic in (("format", plan.topic), ("format-closed", plan.closed_topic)):
             options = {
@@ -100,7 +100,7 @@ def _write_by_format(plan: Plan, way: str, rows: DataFrame, login: dict[str, Any
 
 
 def _read_by_format(spark: SparkSession, plan: Plan, login: dict[str, Any]) -> None:
-    """In batch and as a stream, with what Spark says of it."""
+    """Read in batch and as a stream, and print what Spark shows."""
     with _py4j_at(logging.INFO):
         options = {"serviceUrl": plan.service_url, "topic": plan.topic, **login}
         batch = spark.read.format("pulsar").options(**options).load()
@@ -118,7 +118,7 @@ def _read_by_format(spark: SparkSession, plan: Plan, login: dict[str, Any]) -> N
 
 
 def _read_from_a_catalog(spark: SparkSession, plan: Plan, login: dict[str, Any]) -> None:
-    """By SQL, with what it says of tables; the role may write no receipts there."""
+    """Read by SQL, and print what it shows of tables; the role may not write receipts there."""
     catalog = PulsarCatalog(
         spark,
         plan.service_url,
@@ -168,7 +168,7 @@ def _stream_to_a_closed_topic(spark: SparkSession, plan: Plan) -> None:
 
 
 class _Shown:
-    """Prints what its block fails of."""
+    """Prints the error of its block."""
 
     def __init__(self, way: str) -> None:
         self._way = way

@@ -2,7 +2,7 @@
 
     python -m tests.sinks.rerun_driver SERVICE_URL ADMIN_URL FOLDER SCENARIO...
 
-Prints a line of JSON for each scenario; the sink, its topic and its epoch bear the scenario's name.
+Prints a line of JSON for each scenario; its sink, topic and epoch have the scenario's name.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ def once(marker: Path) -> bool:
 
 
 def await_rows(admin_url: str, topic: str) -> None:
-    """Until the broker has taken rows for ``topic``, inside the transaction or not."""
+    """Wait until the broker has rows of ``topic``, inside or outside of the transaction."""
     url = f"{admin_url}/admin/v2/persistent/public/default/{topic}/stats"
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        # The topic may have to be made first.
+        # The topic may not exist yet.
         with contextlib.suppress(urllib.error.HTTPError), urllib.request.urlopen(url) as response:
             if json.load(response)["msgInCounter"] > 0:
                 return
@@ -55,12 +55,12 @@ def await_rows(admin_url: str, topic: str) -> None:
 
 
 def own_executor() -> psutil.Process:
-    """The executor's JVM that this Python worker belongs to."""
+    """Return the executor's JVM of this Python worker."""
     return next(p for p in psutil.Process().parents() if "java" in p.name())
 
 
 def fail_once(marker: Path, admin_url: str, topic: str) -> Callable[[Batches], Iterator]:
-    """The first task fails when rows of it were sent."""
+    """Fail in the first task after it has sent rows."""
 
     def function(batches: Batches) -> Iterator[pa.RecordBatch]:
         for number, batch in enumerate(batches):
@@ -73,7 +73,7 @@ def fail_once(marker: Path, admin_url: str, topic: str) -> Callable[[Batches], I
 
 
 def fail_always(_: Path, admin_url: str, topic: str) -> Callable[[Batches], Iterator]:
-    """Each run fails at the same row, when rows before it were sent."""
+    """Fail in each run at the same row, after earlier rows were sent."""
 
     def function(batches: Batches) -> Iterator[pa.RecordBatch]:
         for number, batch in enumerate(batches):
@@ -86,7 +86,7 @@ def fail_always(_: Path, admin_url: str, topic: str) -> Callable[[Batches], Iter
 
 
 def kill_executor_once(marker: Path, admin_url: str, topic: str) -> Callable[[Batches], Iterator]:
-    """The executor dies when rows of its task were sent."""
+    """Kill the executor after its task has sent rows."""
 
     def function(batches: Batches) -> Iterator[pa.RecordBatch]:
         for number, batch in enumerate(batches):
@@ -101,12 +101,12 @@ def kill_executor_once(marker: Path, admin_url: str, topic: str) -> Callable[[Ba
 def kill_others_once(
     marker: Path, admin_url: str, topic: str, driver_pid: int
 ) -> Callable[[Batches], Iterator]:
-    """While the one sink task reads its shuffle, the executors that hold the rest of it die."""
+    """Kill the executors with the rest of the shuffle while the sink's task reads it."""
 
     def function(batches: Batches) -> Iterator[pa.RecordBatch]:
         for number, batch in enumerate(batches):
             yield batch
-            # As early as can be: most of the shuffle has to be unread still.
+            # As early as possible: most of the shuffle must be unread.
             if number == FIRST_SENT_BY_THEN and once(marker):
                 await_rows(admin_url, topic)
                 own = own_executor()
@@ -116,7 +116,7 @@ def kill_others_once(
 
 
 def source(spark: SparkSession, partitions: int) -> DataFrame:
-    """Rows of about 100 bytes, each with a number of its own."""
+    """Return rows of about 100 bytes, each with its own number."""
     df = spark.range(0, ROWS, 1, partitions)
     return df.selectExpr("concat(lpad(id, 8, '0'), repeat('x', 92)) AS value")
 
@@ -144,18 +144,18 @@ def run(spark: SparkSession, scenario: str, folder: Path, admin_url: str, sink: 
 
 
 def session() -> SparkSession:
-    """Two executors, and a Spark that tells its listeners, and remembers, as little as can be."""
+    """Start Spark with two executors, few events for listeners, and little history."""
     spark = (
         SparkSession.builder.master("local-cluster[2,1,1024]")
         .config("spark.ui.enabled", "false")
         .config("spark.sql.adaptive.enabled", "false")
-        # This checkout, whatever is installed.
+        # This checkout, not an installed package.
         .config("spark.executorEnv.PYTHONPATH", str(Path(__file__).parents[2]))
-        # Nothing that the sink relies on may hang on what Spark tells its listeners, or remembers.
+        # The sink must not depend on Spark's events or history.
         .config("spark.scheduler.listenerbus.eventqueue.capacity", "1")
         .config("spark.ui.retainedStages", "0")
         .config("spark.ui.retainedJobs", "0")
-        # One block at a time, so that the sink still reads when the others die.
+        # One block at a time, so that the sink is still reading when the others die.
         .config("spark.reducer.maxReqsInFlight", "1")
         .config("spark.reducer.maxBlocksInFlightPerAddress", "1")
         .config("spark.shuffle.io.maxRetries", "1")

@@ -34,7 +34,7 @@ class Source:
         mode: str = "append",
         files_per_epoch: int = 1,
     ) -> StreamingQuery:
-        """Write all that is there, one file an epoch, with ``function``; then stop.
+        """Write all existing files with ``function``, one in each epoch; then stop.
 
         Args:
             of: makes the query of the stream of rows.

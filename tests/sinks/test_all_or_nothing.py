@@ -1,4 +1,4 @@
-"""A topic and a table in one epoch, through real Spark: both hold it, or neither does."""
+"""A topic and a table in one epoch, through real Spark: both have it, or none has."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def make_both(make_sink, tmp_path, table, name):
 
 @pytest.fixture
 def ids(pulsar_standalone, name, table):
-    """What readers of both have."""
+    """Return the rows that readers of both outputs have."""
     topic = f"persistent://public/default/{name}"
 
     def read() -> tuple[list[int], list[int]]:
@@ -84,7 +84,9 @@ def dies_behind(place: AnyStep, run) -> None:
             run()
 
 
-def test_an_epoch_is_in_both_and_a_rerun_in_neither_again(spark, make_both, ids, name, tmp_path):
+def test_an_epoch_is_in_both_outputs_and_its_rerun_is_skipped(
+    spark, make_both, ids, name, tmp_path
+):
     df = spark.range(100).selectExpr("id", "id % 7 AS mod")
     first = make_both().write(df, epoch="a")
     again = make_both().write(df, epoch="a")
@@ -99,7 +101,7 @@ def test_an_epoch_is_in_both_and_a_rerun_in_neither_again(spark, make_both, ids,
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.label)
-def test_wherever_the_driver_dies_recovery_without_spark_leaves_both_whole_or_both_empty(
+def test_recovery_after_a_death_at_any_step_leaves_both_outputs_whole_or_empty(
     spark, make_both, ids, name, tmp_path, place
 ):
     make_both().write(spark.range(10), epoch="a")
@@ -149,10 +151,10 @@ def test_the_rows_are_computed_once(spark, make_both, ids, tmp_path):
     assert not df.is_cached
 
 
-def test_rows_that_an_executor_has_taken_along_are_not_computed_again_for_the_table_alone(
+def test_rows_of_a_lost_executor_are_recomputed_for_both_outputs(
     spark, make_both, ids, monkeypatch
 ):
-    """Random ids: rows that are computed twice are other ones. (Spark's rand() keeps its seed.)"""
+    """Random ids differ when rows are computed twice. (Spark's rand() keeps its seed.)"""
 
     def random_ids(batches):
         import random
@@ -183,14 +185,14 @@ def test_rows_that_an_executor_has_taken_along_are_not_computed_again_for_the_ta
     assert lost
 
 
-def test_a_cache_of_the_users_stays(spark, make_both):
+def test_the_users_cache_is_kept(spark, make_both):
     df = spark.range(5).cache()
     make_both().write(df, epoch="a")
     assert df.is_cached
     df.unpersist()
 
 
-def test_a_topic_that_is_poisoned_leaves_nothing_in_the_table(
+def test_a_poisoned_transaction_leaves_no_rows_in_the_table(
     spark, make_both, ids, tmp_path, monkeypatch
 ):
     make_both().write(spark.range(5), epoch="a")
@@ -205,7 +207,7 @@ def test_a_topic_that_is_poisoned_leaves_nothing_in_the_table(
     )
 
 
-def test_an_epoch_without_rows_for_one_of_them(spark, make_sink, name, tmp_path, table, ids):
+def test_an_epoch_may_have_no_rows_for_one_output(spark, make_sink, name, tmp_path, table, ids):
     def only_even(df: DataFrame) -> list[DataFrame]:
         return [df.where("false").select(to_json(struct("*")).alias("value")), df]
 
@@ -217,7 +219,7 @@ def test_an_epoch_without_rows_for_one_of_them(spark, make_sink, name, tmp_path,
     sink.close()
 
 
-def test_sinks_that_do_not_go_together_are_refused(make_sink, name, table, tmp_path):
+def test_sinks_with_different_options_are_refused(make_sink, name, table, tmp_path):
     log = str(tmp_path / "log")
     delta = DeltaSink(sink_id=name, commit_log=log, table=table)
     with pytest.raises(ConfigurationError, match=r"expire.*two sinks"):
@@ -228,7 +230,7 @@ def test_sinks_that_do_not_go_together_are_refused(make_sink, name, table, tmp_p
         all_or_nothing(delta)
 
 
-def test_what_is_several_outputs_already_is_refused(name, tmp_path):
+def test_nesting_is_refused(name, tmp_path):
     shared = {"sink_id": name, "commit_log": str(tmp_path / "log")}
     a, b, c = (DeltaSink(**shared, table=str(tmp_path / one)) for one in "abc")
     with pytest.raises(ConfigurationError, match=r"all_or_nothing\(a, b, c\)"):
@@ -242,7 +244,7 @@ def test_one_table_twice_is_refused(spark, name, table, tmp_path):
         all_or_nothing(*twice).write(spark.range(5), epoch="a")
 
 
-def test_two_tables_hold_an_epoch_or_neither_does(spark, name, tmp_path):
+def test_an_epoch_is_in_both_tables_or_in_none(spark, name, tmp_path):
     log = str(tmp_path / "log")
     tables = [str(tmp_path / "one"), str(tmp_path / "two")]
 
@@ -258,7 +260,7 @@ def test_two_tables_hold_an_epoch_or_neither_does(spark, name, tmp_path):
     assert read() == [list(range(10))] * 2
 
 
-def test_frames_have_to_be_as_many_as_the_sinks(spark, make_sink, name, table, tmp_path):
+def test_frames_must_return_one_dataframe_for_each_sink(spark, make_sink, name, table, tmp_path):
     delta = DeltaSink(sink_id=name, commit_log=str(tmp_path / "log"), table=table)
     sink = all_or_nothing(make_sink(), delta, frames=lambda df: [df])
     with pytest.raises(ConfigurationError, match="1 DataFrames for 2 sinks"):

@@ -1,4 +1,4 @@
-"""What users hand to a sink: anything but a DataFrame and a key is named, with what to do."""
+"""Arguments of a sink: anything but a DataFrame and a key is refused, with a fix."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from eos.sinks._arguments import batch_key, check_dataframe
 
 
 class ConnectDataFrame(DataFrame):
-    """As Spark Connect's: a class of its own below PySpark's; the real one needs a server."""
+    """Like Spark Connect's class, which needs a server."""
 
 
 PANDAS = pd.DataFrame({"value": ["a"]})
@@ -57,7 +57,7 @@ class Number(IntEnum):
         (datetime(2026, 10, 25, 2, 30, fold=1, tzinfo=BERLIN), "2026-10-25T01:30:00+00:00"),
     ],
 )
-def test_a_key_is_text_a_number_a_date_or_a_moment(epoch, text):
+def test_a_key_is_text_a_number_a_date_or_a_datetime(epoch, text):
     assert batch_key(epoch).text == text
     assert type(batch_key(epoch).text) is str
 
@@ -80,7 +80,7 @@ class Colour(Enum):
         np.datetime64("2026-11-20"),
     ],
 )
-def test_any_other_key_is_refused_with_what_is_allowed(epoch):
+def test_other_keys_are_refused_with_the_allowed_types(epoch):
     with pytest.raises(ConfigurationError) as caught:
         batch_key(epoch)
     assert f", not {type(epoch).__name__}." in str(caught.value)
@@ -88,27 +88,29 @@ def test_any_other_key_is_refused_with_what_is_allowed(epoch):
 
 
 @pytest.mark.parametrize("epoch", [datetime(2026, 11, 20, 6), pd.Timestamp("2026-11-20")])
-def test_a_datetime_without_a_time_zone_is_refused_with_what_to_write(epoch):
+def test_a_datetime_without_a_time_zone_is_refused_with_a_fix(epoch):
     with pytest.raises(ConfigurationError, match=r"has no time zone.*tzinfo=UTC.*\.date\(\)"):
         batch_key(epoch)
 
 
-def test_no_moment_is_no_key():
+def test_nat_is_refused():
     with pytest.raises(ConfigurationError, match="NaT"):
         batch_key(pd.NaT)
 
 
-def test_a_key_that_only_looks_different_is_refused_and_its_text_is_taken(spark, make_sink, log):
+def test_a_similar_key_is_refused_and_its_text_is_accepted(spark, make_sink, log):
     df = spark.sql("SELECT 'x' AS value")
     day, midnight = date(2026, 11, 20), datetime(2026, 11, 20, tzinfo=UTC)
     assert make_sink().write(df, epoch=midnight).status == "written"
     assert make_sink().write(df, epoch=midnight.astimezone(BERLIN)).status == "skipped"
     with pytest.raises(ConfigurationError, match=r'written twice.*epoch="2026-11-20T00:00:00\+00'):
         make_sink().write(df, epoch=day)
-    assert make_sink().write(df, epoch=day.isoformat()).status == "written"  # said in so many words
+    assert (
+        make_sink().write(df, epoch=day.isoformat()).status == "written"
+    )  # as text it is accepted
     sink = make_sink()
     assert sink.write(df, epoch=day).status == "skipped"
-    # A key that an earlier release recorded with its offset is not written again unnoticed.
+    # A key that an earlier release recorded with its offset is not written again.
     local = datetime(2026, 11, 21, tzinfo=BERLIN)
     assert sink.write(df, epoch=local.isoformat()).status == "written"
     with pytest.raises(ConfigurationError, match="written twice"):
@@ -116,7 +118,7 @@ def test_a_key_that_only_looks_different_is_refused_and_its_text_is_taken(spark,
     assert len([r for r in log() if r.state == "COMMITTED"]) == 3
 
 
-def test_a_day_is_refused_where_its_midnight_in_any_zone_is_written(spark, make_sink):
+def test_a_date_is_refused_if_its_midnight_in_any_zone_is_written(spark, make_sink):
     df = spark.sql("SELECT 'x' AS value")
     sink = make_sink()
     day = datetime(2026, 11, 20, tzinfo=BERLIN)
@@ -127,14 +129,14 @@ def test_a_day_is_refused_where_its_midnight_in_any_zone_is_written(spark, make_
     assert sink.write(df, epoch=date(2026, 11, 21)).status == "written"
     with pytest.raises(ConfigurationError, match="twice"):
         sink.write(df, epoch=datetime(2026, 11, 21, tzinfo=BERLIN))
-    # Hours are no days.
+    # Hours are not days.
     for hour in range(3):
         assert sink.write(df, epoch=datetime(2026, 11, 25, hour + 1, tzinfo=UTC)).records == 1
     assert sink.write(df, epoch=date(2026, 11, 25)).status == "written"
 
 
 @pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "Asia/Kathmandu", "Etc/GMT+12"])
-def test_a_day_knows_its_midnights_of_all_zones(zone):
+def test_a_date_has_the_midnights_of_all_zones(zone):
     key = batch_key(datetime(2026, 11, 20, tzinfo=ZoneInfo(zone)))
     assert batch_key(date(2026, 11, 20)).midnights.count(key.text) == 1
     assert batch_key(date(9999, 12, 31)).midnights == batch_key(date(1, 1, 1)).midnights == ()
@@ -160,7 +162,7 @@ def test_a_number_and_its_digits_are_one_key(spark, make_sink, log):
     ],
     ids=["pandas", "arrow", "pandas on Spark", "None", "str", "Spark Connect"],
 )
-def test_what_is_no_dataframe_is_named_with_what_to_do(make_sink, df, says):
+def test_other_objects_than_dataframes_are_refused_with_a_fix(make_sink, df, says):
     sink = make_sink()
     for call in (lambda: sink(df, 0), lambda: sink.write(df, epoch="a")):
         with pytest.raises(ConfigurationError) as caught:
@@ -168,11 +170,11 @@ def test_what_is_no_dataframe_is_named_with_what_to_do(make_sink, df, says):
         assert not [text for text in says if text not in str(caught.value)]
 
 
-def test_a_dataframe_passes(spark):
+def test_a_dataframe_is_accepted(spark):
     check_dataframe(spark.range(1))
 
 
-def test_a_stream_is_no_batch_job(spark, make_sink):
+def test_write_refuses_a_streaming_dataframe(spark, make_sink):
     stream = spark.readStream.format("rate").load()
     with pytest.raises(ConfigurationError, match=r"is streaming\. Use df\.writeStream"):
         make_sink().write(stream, epoch="a")

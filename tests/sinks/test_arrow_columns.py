@@ -1,4 +1,4 @@
-"""Arrow batches become the same messages as DataFrames do: Spark's own SQL is the judge."""
+"""Arrow batches become the same messages as DataFrames, compared with Spark's own SQL."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ AS t(i, at, local, day, price, raw, text, number, map, list, nested, flag)
 
 
 def both(df, **options):
-    """What Spark makes of ``df``, and what we make of its batches."""
+    """Return Spark's columns of ``df``, and those made of its batches."""
     layout = layout_of(df.schema, **options)
     batches = [message_columns(batch, layout) for batch in df.toArrow().to_batches()]
     ours = pa.Table.from_batches(batches)
@@ -33,7 +33,7 @@ def both(df, **options):
     return ours, theirs
 
 
-def test_messages_columns_are_those_that_sparks_sql_makes(spark):
+def test_columns_equal_those_of_sparks_sql(spark):
     df = spark.sql(
         """SELECT CAST(id AS STRING) AS value, CAST(CAST(id AS STRING) AS BINARY) AS key,
         timestamp_micros(id * 1234567 - 5000001) AS event_time, MAP('a', 'b') AS properties,
@@ -48,7 +48,7 @@ def test_messages_columns_are_those_that_sparks_sql_makes(spark):
 
 
 @pytest.mark.parametrize("schema", [JsonSchema(), AvroSchema()], ids=["json", "avro"])
-def test_whole_rows_are_the_records_that_spark_makes(spark, schema):
+def test_records_equal_those_of_sparks_sql(spark, schema):
     rows = spark.sql(ROWS)
     df = rows.selectExpr("*", "text AS __key", "at AS __event_time")
     ours, theirs = both(df, schema=schema)
@@ -62,7 +62,7 @@ def test_whole_rows_are_the_records_that_spark_makes(spark, schema):
         assert str(ours["value"].to_pylist()) == str(theirs["value"].to_pylist())
 
 
-def test_pairs_have_a_key_and_a_value_of_their_own(spark):
+def test_pairs_have_their_own_key_and_value(spark):
     df = spark.sql("SELECT id AS key, NAMED_STRUCT('a', id) AS value FROM range(3)")
     ours, theirs = both(df, schema=KeyValueSchema(value=JsonSchema()))
     assert ours.to_pylist() == theirs.to_pylist()

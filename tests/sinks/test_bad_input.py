@@ -1,4 +1,4 @@
-"""Bad input and bad surroundings: one clear error each, nothing readable, and the log says why."""
+"""Bad input and bad environments: one clear error, no readable rows, and the reason in the log."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_missing_namespace_is_named(spark, make_sink):
         sink.write(spark.sql("SELECT 'x' AS value"), epoch="a")
 
 
-def test_a_broker_without_transactions_is_told_how_to_get_them(spark, make_sink):
+def test_a_broker_without_transactions_is_an_error_with_the_settings(spark, make_sink):
     with PulsarStandalone(transactions=False) as broker:
         sink = make_sink(service_url=broker.service_url, resolve_timeout_s=5)
         with pytest.raises(TransactionsDisabled, match="transactionCoordinatorEnabled=true"):
@@ -108,6 +108,6 @@ def test_speculation_is_refused(spark, make_sink):
         conf.remove("spark.speculation")
 
 
-def test_a_call_outside_of_a_stream_is_told_about_write(spark, make_sink):
+def test_a_call_outside_of_a_stream_names_write(spark, make_sink):
     with pytest.raises(ConfigurationError, match=r"sink\.write"):
         make_sink()(spark.sql("SELECT 'x' AS value"), 0)

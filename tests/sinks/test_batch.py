@@ -36,7 +36,7 @@ def test_rows_are_written_once_and_a_rerun_of_the_key_is_skipped(spark, make_sin
     assert [r.state for r in log() if r.epoch] == ["OPEN", "PREPARED", "COMMITTED"]
 
 
-def test_a_committed_key_is_a_skip_whoever_asks(spark, make_sink, seen, caplog):
+def test_a_committed_key_is_skipped_by_any_object(spark, make_sink, seen, caplog):
     df = spark.range(50).selectExpr("cast(id as string) AS value")
     sink, other = make_sink(), make_sink()
     sink.write(df, epoch="a")
@@ -46,7 +46,7 @@ def test_a_committed_key_is_a_skip_whoever_asks(spark, make_sink, seen, caplog):
     (warning,) = [one.message for one in caplog.records if one.name == "eos.sinks._progress"]
     assert "written before (rows: 50): nothing is written now" in warning
     other.write(df, epoch="b")
-    # It has lost its claim: what is committed is a skip all the same, anything else is refused.
+    # It has lost its claim: committed keys are still skipped, others are refused.
     assert [sink.write(df, epoch=key).status for key in "ab"] == ["skipped"] * 2
     with pytest.raises(Fenced):
         sink.write(df, epoch="c")
@@ -54,7 +54,7 @@ def test_a_committed_key_is_a_skip_whoever_asks(spark, make_sink, seen, caplog):
     assert len(seen()) == 150
 
 
-def test_of_two_at_once_with_one_key_one_writes(spark, make_sink, seen):
+def test_one_of_two_concurrent_writes_of_a_key_writes(spark, make_sink, seen):
     df = spark.range(0, 50, 1, 2).selectExpr("cast(id as string) AS value")
     shared = make_sink()
     sinks = [shared, shared, make_sink(), make_sink()]
@@ -74,7 +74,7 @@ def test_of_two_at_once_with_one_key_one_writes(spark, make_sink, seen):
     assert len(seen()) == 50
 
 
-def test_every_column_arrives_as_it_was(spark, make_sink, seen):
+def test_all_columns_are_kept(spark, make_sink, seen):
     df = spark.sql(
         """SELECT * FROM VALUES
         (X'00FF', 'k1', TIMESTAMP '2026-11-20 12:00:00.123', map('a', '1', 'b', ''), 'o1'),
@@ -91,16 +91,16 @@ def test_every_column_arrives_as_it_was(spark, make_sink, seen):
 
 
 @pytest.mark.parametrize("compression", ["lz4", "zlib", "zstd", "snappy"])
-def test_readers_see_compressed_entries_as_they_were(spark, make_sink, seen, log, compression):
+def test_compressed_entries_are_readable(spark, make_sink, seen, log, compression):
     df = spark.range(2000).selectExpr("concat('a value like others ', id) AS value", "'k' AS key")
     make_sink(compression=compression).write(df, epoch="a")
     messages = seen()
     assert {m.value for m in messages} == {b"a value like others %d" % id for id in range(2000)}
-    # The figures are those of what readers see, and not of what the broker stores.
+    # The figures count what readers see, not what the broker stores.
     assert log()[-1].bytes == sum(len(m.value) + len(m.key) for m in messages)
 
 
-def test_a_timestamp_means_the_moment_that_the_sessions_time_zone_says(spark, make_sink, seen):
+def test_a_timestamp_is_in_the_sessions_time_zone(spark, make_sink, seen):
     spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
     try:
         df = spark.sql("SELECT 'x' AS value, TIMESTAMP '2026-11-20 21:00:00' AS event_time")
@@ -110,12 +110,12 @@ def test_a_timestamp_means_the_moment_that_the_sessions_time_zone_says(spark, ma
     assert [m.event_time_ms for m in seen()] == [1795176000000]
 
 
-def test_milliseconds_are_taken_as_they_are(spark, make_sink, seen):
+def test_event_times_in_milliseconds_are_kept(spark, make_sink, seen):
     make_sink().write(spark.sql("SELECT 'x' AS value, 1234567890123L AS event_time"), epoch="a")
     assert [m.event_time_ms for m in seen()] == [1234567890123]
 
 
-def test_keys_go_where_the_java_client_sends_them_and_keep_their_order(
+def test_keys_are_routed_as_by_the_java_client_and_keep_their_order(
     spark, make_sink, seen, pulsar_standalone, name
 ):
     create_partitioned(pulsar_standalone.admin_url, name, 5)
@@ -125,7 +125,7 @@ def test_keys_go_where_the_java_client_sends_them_and_keep_their_order(
     assert sorted(int(m.value) for m in messages) == list(range(2000))
     expected = partitions_for_keys(pa.array([m.key for m in messages]), 5)
     assert [int(m.topic.rsplit("-", 1)[1]) for m in messages] == list(expected)
-    # One Spark partition's rows of a key come in their order; partition 0 holds ids below 1000.
+    # A Spark partition's rows of a key stay in order; partition 0 has ids below 1000.
     by_key_and_task = defaultdict(list)
     for m in messages:
         by_key_and_task[m.key, int(m.value) < 1000].append(int(m.value))
@@ -153,7 +153,7 @@ def test_an_epoch_without_rows_ends_as_empty(spark, make_sink, log, rows):
     assert make_sink().write(df, epoch="a").status == "skipped"
 
 
-def test_figures_in_the_log_are_those_of_what_a_reader_sees(spark, make_sink, seen, log):
+def test_figures_in_the_log_match_the_readable_rows(spark, make_sink, seen, log):
     df = spark.range(300).selectExpr("cast(id as string) AS value", "concat('k', id) AS key")
     make_sink().write(df, epoch="a")
     record, messages = log()[-1], seen()

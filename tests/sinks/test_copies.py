@@ -1,6 +1,7 @@
-"""A copy of a topic is the same topic, message for message, by each writer.
+"""Each writer copies a topic exactly, message for message.
 
-Pulsar's Java client sends and judges; ``pulsar-client`` says that there is no more, and what keys
+Pulsar's Java client sends and compares; ``pulsar-client`` checks that there are no more messages,
+and what keys
 look like to its readers.
 """
 
@@ -57,7 +58,7 @@ def java(pulsar_standalone: PulsarStandalone) -> Iterator[JavaClient]:
 def copies(
     spark: SparkSession, pulsar_standalone: PulsarStandalone, tmp_path: Path, make_sink: Any
 ) -> Callable[..., dict[str, Copy]]:
-    """Each writer's way to copy a topic: the source's columns as they are, all of them."""
+    """Each writer's way to copy a topic: with all columns of the source, unchanged."""
     url, log = pulsar_standalone.service_url, str(tmp_path / "log")
 
     def make(schema: str = "bytes") -> dict[str, Copy]:
@@ -109,7 +110,7 @@ def catalog(spark: SparkSession, pulsar_standalone: PulsarStandalone) -> PulsarC
 def read_all(
     java: JavaClient, pulsar_standalone: PulsarStandalone
 ) -> Callable[[str], list[list[Sent]]]:
-    """All messages of each partition; checked to be as many as ``pulsar-client`` finds."""
+    """Read all messages of each partition; ``pulsar-client`` must find as many."""
 
     def read(topic: str) -> list[list[Sent]]:
         plain = drain(pulsar_standalone.service_url, f"persistent://public/default/{topic}")
@@ -151,20 +152,20 @@ def check_copies(
 
 PLAIN = [
     Sent(b"v", b"key0", False),
-    Sent(b"v", b"key0", True),  # the same letters, and another key
-    Sent(b"v", b"a2V5MA==", False),  # what the one before looks like on the wire
+    Sent(b"v", b"key0", True),  # the same letters, but another key
+    Sent(b"v", b"a2V5MA==", False),  # the form of the previous one on the wire
     Sent(b"v", b"\xff\x00", True),
     Sent(b"v", b"", False),
     Sent(None, b"key0", False),
     Sent(None, b"\xfe", True, b"\x00o"),
-    Sent(None),  # a tombstone of no key
+    Sent(None),  # a tombstone without a key
     Sent(b"", b"k", False, b"", 1, (("", ""), ("a", "ä"))),
     Sent(b"{}", None, None, b"o", 253_402_300_799_999, (("b", "1"), ("a", "2"))),
 ]
 
 
-def test_a_copy_by_each_writer_is_the_same_topic(java, name, pulsar_standalone, copies, read_all):
-    """A hundred messages of any kind, of both kinds of keys, batched and not."""
+def test_each_writer_copies_a_topic_exactly(java, name, pulsar_standalone, copies, read_all):
+    """A hundred messages of any kind, with both kinds of keys, batched and not."""
     sources = PLAIN + examples(sent(st.binary(max_size=20)), 100)
     check_copies(sources, name, java, pulsar_standalone.admin_url, copies(), read_all)
 
@@ -180,7 +181,7 @@ def as_json(record: dict[str, Any], text: str) -> bytes:
 
 
 def without_nulls(value: Any) -> Any:
-    """What a record says, where a field that is null may as well be left out."""
+    """Leave null fields out of a record, which means the same."""
     if isinstance(value, dict):
         return {name: without_nulls(one) for name, one in value.items() if one is not None}
     return [without_nulls(one) for one in value] if isinstance(value, list) else value
@@ -191,7 +192,7 @@ VERSIONS = [definition(), definition(ADDED)]
 
 
 def decoded(message: Sent, kind: str) -> Sent:
-    """With the record that its value is by the version that it names, as text."""
+    """Replace the value by its record, decoded by the version that it names, as text."""
     if message.value is None:
         return message
     record: Any
@@ -242,14 +243,14 @@ def check_typed_copies(
 
 
 def sizes(server: PulsarStandalone, topic: str) -> list[int]:
-    """How many messages ``pulsar-client`` finds in each partition."""
+    """Return the number of messages that ``pulsar-client`` finds in each partition."""
     names = [one.topic for one in drain(server.service_url, f"persistent://public/default/{topic}")]
     exact = f"persistent://public/default/{topic}-partition-"
     return [names.count(f"{exact}{index}") for index in range(PARTITIONS)]
 
 
 @pytest.mark.parametrize("kind", ENCODED)
-def test_a_copy_of_records_is_the_same_topic_over_versions_of_the_schema(
+def test_records_of_several_schema_versions_are_copied_exactly(
     java, name, pulsar_standalone, copies, catalog, kind
 ):
     ways = {way: copy for way, copy in copies(kind).items() if way in ("batch", "sql")}
@@ -258,7 +259,7 @@ def test_a_copy_of_records_is_the_same_topic_over_versions_of_the_schema(
 
 @pytest.mark.chaos
 @pytest.mark.parametrize("kind", ENCODED)
-def test_ten_thousand_records_are_the_same_in_each_copy(
+def test_ten_thousand_records_are_copied_exactly(
     java, name, pulsar_standalone, copies, catalog, kind
 ):
     ways = copies(kind)
@@ -266,7 +267,7 @@ def test_ten_thousand_records_are_the_same_in_each_copy(
 
 
 @pytest.mark.parametrize("encoding", ["separated", "inline"])
-def test_a_copy_of_pairs_keeps_both_and_where_the_key_is(
+def test_pairs_are_copied_with_their_encoding(
     spark, java, name, pulsar_standalone, copies, make_sink, encoding
 ):
     source, target = f"{name}-source", f"{name}-target"
@@ -286,15 +287,13 @@ def test_a_copy_of_pairs_keeps_both_and_where_the_key_is(
     df = spark.read.format("pulsar").options(serviceUrl=url, topic=source, metadata=True)
     first = make_sink(sink_id=target, topic=target, schema=chosen)
     first.write(df.option("schema", "auto").load(), epoch="copy")
-    copies("key_value")["sql"](source, target)  # which follows what is registered by now
+    copies("key_value")["sql"](source, target)  # which uses the registered encoding
     before, after = java.read(source, count), java.read(target, 2 * count)
     assert {one.key_is_binary for one in before} == {encoding == "separated"}
     assert differences(before + before, after) == []
 
 
 @pytest.mark.chaos
-def test_ten_thousand_messages_are_the_same_in_each_copy(
-    java, name, pulsar_standalone, copies, read_all
-):
+def test_ten_thousand_messages_are_copied_exactly(java, name, pulsar_standalone, copies, read_all):
     sources = PLAIN + examples(sent(st.binary(max_size=200)), 10_000)
     check_copies(sources, name, java, pulsar_standalone.admin_url, copies(), read_all)

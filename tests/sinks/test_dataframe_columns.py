@@ -1,4 +1,4 @@
-"""Which columns of a DataFrame are which of the messages'."""
+"""The meaning of a DataFrame's columns for messages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def columns(text: str) -> StructType:
     return found
 
 
-def test_all_that_the_source_reads_is_taken_by_the_names_it_has_there():
+def test_all_columns_of_the_source_are_accepted_by_their_names():
     assert {*OF_SOURCE.values(), *NOT_KEPT} == set(METADATA)
     read = schema_of_source(ValueFormat(None, None, Mode.FAILFAST), metadata=True)
     theirs = {name: OF_SOURCE[name] for name in COLUMNS if name in OF_SOURCE}
@@ -43,7 +43,7 @@ def test_all_that_the_source_reads_is_taken_by_the_names_it_has_there():
 
 @pytest.mark.parametrize("schema", SCHEMAS)
 @pytest.mark.parametrize("name", TYPES)
-def test_each_column_has_the_same_names_on_every_face(schema, name):
+def test_each_column_has_the_same_names_with_every_schema(schema, name):
     names = [f"__{name}", OF_SOURCE[name]]
     if schema is None or isinstance(schema, PrimitiveSchema):
         names.append(name)
@@ -59,7 +59,7 @@ def test_each_column_has_the_same_names_on_every_face(schema, name):
 
 
 @pytest.mark.parametrize("schema", [None, AvroSchema()])
-def test_the_same_by_two_names_is_refused(schema):
+def test_two_names_of_one_column_are_refused(schema):
     value = "value BINARY" if schema is None else "id INT"
     other = "event_time" if schema is None else "__event_time"
     with pytest.raises(InputError, match="are both the message"):
@@ -67,7 +67,7 @@ def test_the_same_by_two_names_is_refused(schema):
 
 
 @pytest.mark.parametrize("schema", [None, AvroSchema(), KeyValueSchema()])
-def test_a_binary_key_that_was_read_is_refused_unless_its_kind_is_said(schema):
+def test_a_binary_key_of_a_topic_is_refused_if_its_kind_is_unknown(schema):
     beside = "value BINARY" if schema is None else "id INT"
     beside = "key INT, value STRING" if isinstance(schema, KeyValueSchema) else beside
     for text in (f"{beside}, __key BINARY",):
@@ -77,7 +77,7 @@ def test_a_binary_key_that_was_read_is_refused_unless_its_kind_is_said(schema):
     layout_of(columns(f"{beside}, __key BINARY, __keyIsBinary BOOLEAN"), schema=schema)
 
 
-def test_a_binary_key_that_was_read_is_known_under_another_name():
+def test_a_renamed_binary_key_of_a_topic_is_recognised():
     renamed = StructField("key", BinaryType(), metadata={"pulsar": "__key"})
     with pytest.raises(InputError, match="'key' has keys of a topic"):
         layout_of(StructType([StructField("value", BinaryType()), renamed]))
@@ -85,14 +85,14 @@ def test_a_binary_key_that_was_read_is_known_under_another_name():
 
 
 @pytest.mark.parametrize("name", ["__KEY", "__keyisbinary", "__EventTime", "__Topic"])
-def test_a_name_that_differs_by_case_alone_is_no_field_and_no_column_of_the_message(name):
+def test_a_name_that_differs_by_case_alone_is_refused(name):
     with pytest.raises(InputError, match="by case alone"):
         layout_of(columns(f"id INT, {name} STRING"), schema=AvroSchema())
     layout = layout_of(columns(f"id INT, {name} STRING"), schema=AvroSchema(), metadata=False)
     assert layout.record == ("id", name)
 
 
-def test_other_names_are_fields_whatever_they_look_like():
+def test_similar_names_are_fields():
     names = ("__op", "__k", "__keys", "key", "topic", "event_time", "__value", "__deleted", "_")
     fields = columns(", ".join(f"{name} INT" for name in names))
     assert layout_of(fields, schema=AvroSchema()).record == names
@@ -108,7 +108,7 @@ def test_without_metadata_all_columns_are_fields():
         layout_of(columns("value BINARY, __key STRING"), metadata=False)
 
 
-def test_without_metadata_no_column_that_was_read_as_the_messages_own_is_a_field():
+def test_without_metadata_columns_read_as_the_messages_own_are_refused():
     read = schema_of_source(ValueFormat(None, None, Mode.FAILFAST), metadata=True)
     for field in read.fields[1:]:
         rows = StructType([*columns("id INT"), field])
@@ -119,7 +119,7 @@ def test_without_metadata_no_column_that_was_read_as_the_messages_own_is_a_field
         assert layout_of(rows, schema=AvroSchema(), metadata=False).record == ("id", "own")
 
 
-def test_a_struct_that_is_one_field_of_what_was_read_is_not_the_whole_value():
+def test_a_struct_value_that_was_read_as_a_field_is_refused():
     value = columns("value STRUCT<a: INT>")["value"].dataType
     field = StructField("value", value, metadata={"pulsar": "field"})
     read = StructType([*columns("key STRING"), field])
@@ -141,7 +141,7 @@ def test_a_struct_that_is_one_field_of_what_was_read_is_not_the_whole_value():
 
 
 @pytest.mark.parametrize("name", ["__key", "__publishTime", "__sequenceId", "__TOPIC"])
-def test_a_field_that_was_read_is_not_the_messages_own(name):
+def test_a_field_with_the_name_of_a_message_column_is_refused(name):
     field = StructField(name, columns("a STRING")["a"].dataType, metadata={"pulsar": "field"})
     read = StructType([*columns("x INT"), field])
     with pytest.raises(InputError, match=rf"'{name}' is a field of the records.*metadata=False"):
@@ -153,7 +153,7 @@ def batch(**arrays: pa.Array) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(arrays)
 
 
-def test_a_text_key_that_is_no_utf8_is_refused_by_its_row():
+def test_a_text_key_that_is_not_utf8_is_refused_with_its_row():
     keys = pa.array([b"a", b"\xff", None, b"\xfe"])
     kinds = pa.array([False, True, None, False])
     rows = batch(value=pa.array([b"v"] * 4), key=keys, key_is_binary=kinds)
@@ -167,7 +167,7 @@ def test_a_text_key_that_is_no_utf8_is_refused_by_its_row():
         message_rows(unsaid, tombstones=False, is_pair=False)
 
 
-def test_a_null_is_a_tombstone_where_it_is_said_to_be_one():
+def test_a_null_is_a_tombstone_if_it_is_marked():
     said = pa.array([True, False, None])
     with pytest.raises(InputError, match="null in row 1, where __isTombstone is not true"):
         message_rows(

@@ -1,4 +1,4 @@
-"""Batch jobs by ``df.write.format("pulsar")``: one transaction each, and what a rerun does."""
+"""Batch jobs by ``df.write.format("pulsar")``: one transaction each, also after reruns."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def save(writer_options) -> Save:
 
 @pytest.fixture
 def seen(pulsar_standalone, name) -> Callable[[], list[str]]:
-    """What a plain client reads."""
+    """The values that a plain client reads."""
     return lambda: sorted(one.value.decode() for one in drain(pulsar_standalone.service_url, name))
 
 
@@ -54,7 +54,7 @@ def test_a_job_is_one_transaction(save, rows, seen, log):
     assert log()[-1].records == 10
 
 
-def test_a_rerun_with_the_same_epoch_writes_nothing_and_another_one_does(save, rows, seen, log):
+def test_a_rerun_with_the_same_epoch_is_skipped(save, rows, seen, log):
     save(rows, epoch="2026-11-23")
     before = log()
     save(rows, epoch="2026-11-23")
@@ -63,7 +63,7 @@ def test_a_rerun_with_the_same_epoch_writes_nothing_and_another_one_does(save, r
     assert seen() == sorted(2 * [str(n) for n in range(10)])
 
 
-def test_a_rerun_with_other_rows_under_its_key_says_so(save, rows, writer_options, seen, caplog):
+def test_a_rerun_with_a_different_number_of_rows_warns(save, rows, writer_options, seen, caplog):
     save(rows, epoch="a")
     writer = PulsarBatchWriter(writer_options | {"epoch": "a"}, rows.schema, overwrite=False)
     nothing = TaskSummary(0, "", (), ()).to_json()
@@ -93,7 +93,7 @@ def test_a_job_without_rows_is_empty(save, spark, seen, log, partitions):
     assert states(log) == ["OPEN", "ABORTING", "EMPTY"]
 
 
-def test_a_job_whose_task_fails_leaves_nothing(save, spark, seen, log):
+def test_a_job_whose_task_fails_writes_no_rows(save, spark, seen, log):
     rows = spark.range(0, 4000, 1, 2).selectExpr(
         "IF(id = 3999, CAST(raise_error('row 3999') AS STRING), CAST(id AS STRING)) AS value"
     )
@@ -104,7 +104,7 @@ def test_a_job_whose_task_fails_leaves_nothing(save, spark, seen, log):
     assert seen() == ["again"]
 
 
-def test_rows_that_can_not_be_written_are_refused_with_the_row(save, spark, seen, log):
+def test_an_invalid_row_is_refused_with_its_number(save, spark, seen, log):
     rows = spark.sql("SELECT * FROM VALUES ('a'), (NULL) AS t(value)")
     with pytest.raises(PySparkException, match=r"InputError.*value"):
         save(rows)
@@ -113,7 +113,7 @@ def test_rows_that_can_not_be_written_are_refused_with_the_row(save, spark, seen
         save(spark.range(3))
 
 
-def test_modes_and_options_that_can_not_be_are_refused_with_what_to_write(save, rows):
+def test_invalid_modes_and_options_are_refused_with_a_fix(save, rows):
     with pytest.raises(PySparkException, match='Use mode\\("append"\\)'):
         save(rows, mode="overwrite")
     with pytest.raises(PySparkException, match="there is no option 'sinkname'"):
@@ -131,7 +131,7 @@ def test_sql_writes_too(spark, rows, writer_options, seen, name):
     assert seen() == [str(n) for n in range(10)]
 
 
-def test_a_plan_that_is_only_shown_opens_nothing(spark, writer_options, log, name, tmp_path):
+def test_explain_opens_no_transaction(spark, writer_options, log, name, tmp_path):
     options = ", ".join(f"'{key}' = '{value}'" for key, value in writer_options.items())
     view = name.replace("-", "_")
     spark.sql(f"CREATE TEMPORARY VIEW {view} (value STRING) USING pulsar OPTIONS ({options})")
@@ -145,7 +145,7 @@ def cancel_when_it_runs(context: SparkContext) -> None:
     context.cancelAllJobs()
 
 
-def test_a_job_that_is_cancelled_is_aborted(save, spark, spark_conf, seen, log):
+def test_a_cancelled_job_is_aborted(save, spark, spark_conf, seen, log):
     def slow(batches):
         for batch in batches:
             time.sleep(0.5)
@@ -172,7 +172,7 @@ def test_a_job_that_is_cancelled_is_aborted(save, spark, spark_conf, seen, log):
     ],
 )
 @pytest.mark.parametrize("schema", ["avro", "json"])
-def test_sessions_settings_change_nothing_of_the_values(
+def test_session_settings_do_not_change_values(
     save, spark, spark_conf, pulsar_standalone, name, schema, key, value
 ):
     spark_conf(key, value)
@@ -184,6 +184,6 @@ def test_sessions_settings_change_nothing_of_the_values(
     read = spark.read.format("pulsar").options(
         serviceUrl=pulsar_standalone.service_url, topic=name, schema="auto"
     )
-    columns = ("n", "text", "CAST(at AS TIMESTAMP) AS at", "map")  # JSON has moments as text
+    columns = ("n", "text", "CAST(at AS TIMESTAMP) AS at", "map")  # times are text in JSON
     found = read.load().selectExpr(*columns).collect()
     assert sorted(found) == sorted(rows.selectExpr(*columns).collect())

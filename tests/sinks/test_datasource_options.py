@@ -1,4 +1,4 @@
-"""The options of the writer: ours in any spelling, others' where they mean the same."""
+"""The options of the writer: in any spelling, and equivalent ones of other connectors."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def refused(given: dict[str, str], *, stream: bool = False, overwrite: bool = Fa
 
 
 @pytest.mark.parametrize("spelling", ["serviceUrl", "service.url", "SERVICE-URL", "serviceurl"])
-def test_options_may_be_spelt_as_others_do(spelling):
+def test_options_may_have_the_spelling_of_other_connectors(spelling):
     given = {name: value for name, value in NEEDED.items() if name != "service_url"}
     options = WriterOptions.of_batch({**given, spelling: "pulsar://h:1"}, overwrite=False)
     assert options.service_url == "pulsar://h:1"
 
 
-def test_text_becomes_what_the_options_are():
+def test_text_is_converted_to_the_options_types():
     options = of_batch(
         create_topics="4",
         admin_url="http://localhost:8080",
@@ -50,12 +50,12 @@ def test_text_becomes_what_the_options_are():
     assert of_batch(create_topics="true").creation.partitions == 0
 
 
-def test_a_key_is_taken_as_it_is():
+def test_a_key_is_not_stripped():
     for epoch in ("2026-11-23 ", " 2026-11-23"):
         assert of_batch(epoch=epoch).epoch == epoch
 
 
-def test_options_of_other_connectors_that_mean_the_same_are_taken():
+def test_equivalent_options_of_other_connectors_are_accepted():
     options = of_batch(
         **{
             "pulsar.producer.compressionType": "LZ4",
@@ -89,13 +89,13 @@ def test_options_of_other_connectors_that_mean_the_same_are_taken():
         ("nothing_like_it", "options are: "),
     ],
 )
-def test_what_means_something_else_is_refused_with_what_to_write(name, instead):
+def test_other_options_of_connectors_are_refused_with_the_alternative(name, instead):
     message = refused({name: "x"})
     assert name in message
     assert instead in message
 
 
-def test_what_is_missing_or_wrong_is_named():
+def test_missing_and_wrong_options_are_named():
     with pytest.raises(ConfigurationError, match="option 'service_url' is required"):
         WriterOptions.of_batch({"topic": "orders"}, overwrite=False)
     assert "transaction_ttl_s" in refused({"transactionTtlS": "soon"})
@@ -107,12 +107,12 @@ def test_what_is_missing_or_wrong_is_named():
     assert "secret" not in refused({"token": "secret", "topic": ""})
 
 
-def test_modes_that_would_replace_a_topic_are_refused():
+def test_modes_that_replace_rows_are_refused():
     assert 'mode("append")' in refused({}, overwrite=True)
     assert 'outputMode("append")' in refused({}, stream=True, overwrite=True)
 
 
-def test_a_stream_has_a_checkpoint_and_no_key_and_a_batch_job_the_other_way_round():
+def test_checkpoint_is_for_streams_and_epoch_for_batch_jobs():
     checkpoint = {"checkpointLocation": "/data/checkpoints/orders"}
     options = WriterOptions.of_stream(NEEDED | checkpoint, overwrite=False)
     assert options.checkpoint_location == "/data/checkpoints/orders"
@@ -122,7 +122,7 @@ def test_a_stream_has_a_checkpoint_and_no_key_and_a_batch_job_the_other_way_roun
     assert "for streams" in refused(checkpoint)
 
 
-def test_storage_options_are_given_one_by_one():
+def test_storage_options_are_set_one_by_one():
     options = of_batch(
         **{"storage_options.aws_region": "r", "storageOptions.AWS_ENDPOINT_URL": "u"}
     )
@@ -130,7 +130,7 @@ def test_storage_options_are_given_one_by_one():
     assert "no option" in refused({"storage.aws_region": "r"})
 
 
-def test_a_record_may_be_defined():
+def test_a_schema_definition_is_accepted():
     definition = '{"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}'
     options = of_batch(schema="avro", schemaDefinition=definition)
     assert options.schema_of_values == AvroSchema(definition)

@@ -1,4 +1,4 @@
-"""The writer, where tasks, executors and stages run twice: the query ends, its restart goes on."""
+"""The writer when tasks, executors and stages run twice: the query ends, its restart continues."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SCENARIOS = [f"{what}-writer-{TAG}" for what in ("fetch", "task", "executor", "b
 
 @pytest.fixture(scope="module")
 def runs(pulsar_standalone, tmp_path_factory):
-    """Runs all scenarios in one driver: the folder with their logs, and what was said of each."""
+    """Run all scenarios in one driver; return the folder with their logs, and each output."""
     folder = tmp_path_factory.mktemp("writer")
     urls = (pulsar_standalone.service_url, pulsar_standalone.admin_url)
     with driver("tests.sinks.writer_driver", *urls, str(folder), *SCENARIOS) as process:
@@ -32,7 +32,7 @@ def runs(pulsar_standalone, tmp_path_factory):
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda s: s.split("-")[0])
-def test_what_ran_twice_ends_the_query_and_its_restart_writes_it_once(
+def test_a_rerun_task_ends_the_query_and_the_restart_writes_the_epoch_once(
     runs, pulsar_standalone, scenario
 ):
     folder, lines = runs

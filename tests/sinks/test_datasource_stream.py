@@ -1,4 +1,4 @@
-"""Streams by ``df.writeStream.format("pulsar")``: an epoch is a transaction, over restarts too."""
+"""Streams by ``df.writeStream.format("pulsar")``: each epoch is a transaction, over restarts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def run(source, writer_options, tmp_path) -> Run:
-    """Write all that the source has, a file an epoch, and stop; further options by name."""
+    """Write all files of the source, one in each epoch, and stop; further options by name."""
 
     def run(
         of: Callable[[DataFrame], DataFrame] = lambda rows: rows,
@@ -54,7 +54,7 @@ def run(source, writer_options, tmp_path) -> Run:
 
 @pytest.fixture
 def seen(pulsar_standalone, name) -> Callable[[], list[str]]:
-    """What a plain client reads."""
+    """The values that a plain client reads."""
     return lambda: sorted(one.value.decode() for one in drain(pulsar_standalone.service_url, name))
 
 
@@ -63,7 +63,7 @@ def states(log, epoch: int) -> list[str]:
 
 
 def forget_commit(checkpoint: Path, epoch: int) -> None:
-    """Spark runs the epoch again, as if it had died before it noted it."""
+    """Make Spark run the epoch again, as after a death before its own commit."""
     for path in (checkpoint / "commits").glob(f"*{epoch}*"):
         path.unlink()
 
@@ -81,7 +81,7 @@ def test_each_epoch_is_one_transaction(source, run, seen, log):
     assert len(claims) == 2  # one for each run of the query
 
 
-def test_an_epoch_that_spark_runs_again_is_skipped(source, run, seen, log, tmp_path):
+def test_a_rerun_of_a_committed_epoch_is_skipped(source, run, seen, log, tmp_path):
     source.add("a")
     run()
     forget_commit(tmp_path / "checkpoint", 0)
@@ -122,15 +122,15 @@ def test_an_epoch_without_rows_is_in_the_log(source, run, seen, log):
 
 
 def large(rows: DataFrame) -> DataFrame:
-    """40 rows of 200 kB for each row: enough that some are sent while others are made."""
+    """40 rows of 200 kB for each row: some are sent while others are computed."""
     numbers = rows.selectExpr("explode(sequence(0, 39)) AS n")
     return numbers.selectExpr("concat(lpad(n, 8, '0'), repeat('x', 200000)) AS value")
 
 
-def test_when_all_tasks_fail_the_log_tells_what_has_to_be_aborted(
+def test_the_attempt_is_found_in_the_log_if_all_tasks_fail(
     source, run, seen, log, spark_conf, tmp_path, pulsar_standalone, name
 ):
-    """Spark has no message of any of them then."""
+    """Spark has no messages of failed tasks."""
     spark_conf("spark.sql.execution.arrow.maxRecordsPerBatch", "5")
     source.add("a")
     fail = fail_always(tmp_path / "unused", pulsar_standalone.admin_url, name)
@@ -141,14 +141,14 @@ def test_when_all_tasks_fail_the_log_tells_what_has_to_be_aborted(
     assert [int(value[:8]) for value in seen()] == list(range(40))
 
 
-def test_rows_that_can_not_be_written_end_the_query_with_the_row(source, run, log):
+def test_an_invalid_row_ends_the_query_and_is_named(source, run, log):
     source.add("a")
     with pytest.raises(StreamingQueryException, match="InputError"):
         run(lambda rows: rows.selectExpr("CAST(NULL AS STRING) AS value"))
     assert states(log, 0) == ["OPEN", "ABORTING", "ABORTED"]
 
 
-def test_an_epoch_that_a_person_ends_meanwhile_ends_the_query_and_the_restart_writes_it(
+def test_an_epoch_ended_by_recovery_ends_the_query_and_is_written_by_its_restart(
     source, run, seen, log, name, tmp_path, pulsar_standalone, spark_conf
 ):
     spark_conf("spark.sql.execution.arrow.maxRecordsPerBatch", "5")
@@ -172,7 +172,7 @@ def test_an_epoch_that_a_person_ends_meanwhile_ends_the_query_and_the_restart_wr
     assert [int(value[:8]) for value in seen()] == list(range(40))
 
 
-def test_the_loop_of_the_docs_starts_it_again(source, run, seen, tmp_path, monkeypatch):
+def test_the_restart_loop_of_the_docs_works(source, run, seen, tmp_path, monkeypatch):
     page = (ROOT / "docs" / "writer.md").read_text()
     (code,) = (
         one for one in re.findall("```python\n(.+?)```", page, re.DOTALL) if "def run" in one
@@ -205,9 +205,7 @@ def test_the_loop_of_the_docs_starts_it_again(source, run, seen, tmp_path, monke
     assert len(starts) == loop["FAILURES"]
 
 
-def test_a_stateful_query_goes_on_behind_an_epoch_that_is_skipped(
-    source, run, seen, tmp_path, spark_conf
-):
+def test_a_stateful_query_continues_after_a_skipped_epoch(source, run, seen, tmp_path, spark_conf):
     spark_conf("spark.sql.shuffle.partitions", "2")
 
     def distinct(rows: DataFrame) -> DataFrame:
@@ -229,7 +227,7 @@ def test_modes_that_replace_are_refused(source, run):
         run(lambda rows: rows.groupBy("value").count().select("value"), mode="update")
 
 
-def test_the_checkpoint_has_to_be_visible(source, writer_options, spark, tmp_path, spark_conf):
+def test_the_checkpoints_location_is_required(source, writer_options, spark, tmp_path, spark_conf):
     spark_conf("spark.sql.streaming.checkpointLocation", str(tmp_path / "default"))
     source.add("a")
     stream = spark.readStream.text(str(source.folder))
@@ -238,7 +236,7 @@ def test_the_checkpoint_has_to_be_visible(source, writer_options, spark, tmp_pat
         query.processAllAvailable()
 
 
-def test_keys_properties_and_times_are_those_of_the_rows(source, run, pulsar_standalone, name):
+def test_keys_properties_and_times_are_written(source, run, pulsar_standalone, name):
     source.add("a", "b")
     run(
         lambda rows: rows.selectExpr(

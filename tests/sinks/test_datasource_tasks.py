@@ -1,4 +1,4 @@
-"""What the writer's processes make of the log and of what tasks report."""
+"""The writer's processes, given the log and the tasks' reports."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ QUERY, OTHER_QUERY = str(uuid.uuid4()), str(uuid.uuid4())
 
 @pytest.fixture
 def make_writing(writer_options, tmp_path):
-    """One process of the writer, whose commit log is in a folder of its own."""
+    """Makes the writer of one process, with its own folder for the commit log."""
 
     def make(folder: str = "log", **more: str) -> Writing:
         given = writer_options | {"commitLog": str(tmp_path / folder), "onRewind": "skip"} | more
@@ -37,18 +37,18 @@ def make_writing(writer_options, tmp_path):
 
 @pytest.fixture
 def epoch() -> EpochName:
-    """The first one of a new run."""
+    """The first epoch of a new run."""
     return EpochName(QUERY, "0", str(uuid.uuid4()))
 
 
 def opened(writing: Writing, epoch: EpochName) -> TaskReport:
-    """A task has opened the epoch, and says that it has sent rows."""
+    """Open the epoch as a task, and return a report of sent rows."""
     joined = Process.of(writing.options, epoch).run.join(epoch.query_id, epoch.epoch)
     summary = TaskSummary(0, str(uuid.uuid4()), (), ())
     return TaskReport(epoch, pulsar_part(joined.record).mark_uuid, summary.to_json())
 
 
-def test_a_log_that_the_driver_does_not_have_is_not_shared(make_writing, epoch, log):
+def test_a_log_that_the_driver_does_not_share_is_refused(make_writing, epoch, log):
     tasks, driver = make_writing(), make_writing("elsewhere")
     report = opened(tasks, epoch)
     with pytest.raises(ConfigurationError, match="not the same place for the driver"):
@@ -58,7 +58,7 @@ def test_a_log_that_the_driver_does_not_have_is_not_shared(make_writing, epoch, 
     assert log()[-1].state is State.ABORTED
 
 
-def test_a_log_that_tasks_do_not_share_with_each_other_commits_nothing(make_writing, epoch, log):
+def test_a_log_that_tasks_do_not_share_is_refused(make_writing, epoch, log):
     one, another = make_writing(), make_writing("elsewhere", onNewQuery="continue")
     reports = [opened(one, epoch), opened(another, epoch)]
     with pytest.raises(ConfigurationError, match="not the same place for the driver"):
@@ -66,7 +66,7 @@ def test_a_log_that_tasks_do_not_share_with_each_other_commits_nothing(make_writ
     assert [record.state for record in log()][1:] == [State.OPEN, State.ABORTING, State.ABORTED]
 
 
-def test_an_epoch_that_somebody_has_ended_is_not_committed(make_writing, epoch):
+def test_an_epoch_ended_by_another_process_is_not_committed(make_writing, epoch):
     writing = make_writing()
     report = opened(writing, epoch)
     writing.abort(epoch)
@@ -74,7 +74,7 @@ def test_an_epoch_that_somebody_has_ended_is_not_committed(make_writing, epoch):
         writing.commit(epoch, [report])
 
 
-def test_what_is_open_is_found_without_a_report_and_only_of_the_query(make_writing, epoch):
+def test_an_open_epoch_is_found_in_the_log_by_its_query(make_writing, epoch):
     writing = make_writing()
     assert writing.open_epoch("0", None) is None
     opened(writing, epoch)
@@ -86,7 +86,7 @@ def test_what_is_open_is_found_without_a_report_and_only_of_the_query(make_writi
     assert writing.open_epoch("0", None) is None
 
 
-def test_a_checkpoint_tells_its_query_and_when_an_epoch_was_planned(tmp_path):
+def test_a_checkpoint_has_its_query_id_and_the_time_of_a_plan(tmp_path):
     folder = tmp_path / "check point"
     (folder / "offsets").mkdir(parents=True)
     (folder / "metadata").write_text(f'{{"id":"{QUERY}"}}')
@@ -104,8 +104,8 @@ def test_a_checkpoint_tells_its_query_and_when_an_epoch_was_planned(tmp_path):
         query_id_of(str(folder))
 
 
-def test_rows_of_a_run_that_was_overtaken_do_not_pass_with_the_epoch(make_writing, epoch, log):
-    """The later run has committed the epoch, with rows of its own; this one's rows are nowhere."""
+def test_rows_of_an_overtaken_run_are_not_committed(make_writing, epoch, log):
+    """The later run has committed the epoch with its own rows; this run's rows are not readable."""
     asleep, later = make_writing(), replace(epoch, run_id=str(uuid.uuid4()))
     report = opened(asleep, epoch)
     make_writing().commit(later, [])
@@ -114,7 +114,7 @@ def test_rows_of_a_run_that_was_overtaken_do_not_pass_with_the_epoch(make_writin
         asleep.commit(epoch, [report])
 
 
-def test_a_job_that_writes_nothing_more_says_so(writer_options, log, caplog):
+def test_a_skipped_job_warns(writer_options, log, caplog):
     columns = StructType([StructField("value", StringType())])
     make = partial(PulsarBatchWriter, writer_options | {"epoch": "1"}, columns, overwrite=False)
     make().commit([])

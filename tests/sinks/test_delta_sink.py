@@ -1,4 +1,4 @@
-"""DeltaSink through real Spark: each epoch one version of the table, or none; judged by readers."""
+"""DeltaSink through real Spark: each epoch is one version of the table, or none, for readers."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_an_epoch_is_one_version_and_a_rerun_of_the_key_is_skipped(spark, make_s
     [Step.BEGIN, Step.OPEN, Step.WRITE, Step.CHECK, Step.PREPARE, EndingStep.PART, Step.FINISH],
     ids=lambda place: place.label,
 )
-def test_a_driver_that_dies_anywhere_loses_and_doubles_nothing(
+def test_a_death_at_any_step_loses_and_duplicates_no_rows(
     spark, make_sink, table, name, tmp_path, place
 ):
     df = spark.range(10).selectExpr("id")
@@ -106,7 +106,7 @@ def test_a_driver_that_dies_anywhere_loses_and_doubles_nothing(
     assert [row["id"] for row in rows(table)] == sorted([*range(10), *range(10)])
 
 
-def test_what_is_prepared_is_committed_without_spark(spark, make_sink, table, name, tmp_path):
+def test_recovery_commits_a_prepared_epoch_without_spark(spark, make_sink, table, name, tmp_path):
     df = spark.range(10).selectExpr("id")
     dies_behind(Step.PREPARE, lambda: make_sink().write(df, epoch="a"))
     assert rows(table) == []
@@ -116,7 +116,7 @@ def test_what_is_prepared_is_committed_without_spark(spark, make_sink, table, na
     assert resolve(name, commit_log=tmp_path / "log") == []
 
 
-def test_what_is_not_prepared_is_deleted_and_nothing_is_left_in_the_folder(
+def test_recovery_deletes_the_files_of_an_unprepared_epoch(
     spark, make_sink, table, tmp_path, states
 ):
     df = spark.range(10).selectExpr("id", "cast(raise_error('order 7') AS string) AS text")
@@ -137,7 +137,7 @@ def _raise(text: str) -> None:
     raise ValueError(text)
 
 
-def test_partitions_nulls_and_types_come_back_as_they_were(spark, make_sink, table):
+def test_partitions_nulls_and_types_are_kept(spark, make_sink, table):
     df = spark.sql(
         "SELECT * FROM VALUES (1, 'a/b', DATE '2026-11-20', 1.5, true, array(1, 2), "
         "TIMESTAMP '2026-11-20 12:00:00.123456', CAST(12.34 AS DECIMAL(10,2))), "
@@ -197,7 +197,7 @@ def test_fields_inside_of_structs_are_merged_on_request(spark, make_sink, table)
         make_sink(merge_schema=True).write(wider, epoch="d")
 
 
-def test_renamed_columns_are_said_or_refused(spark, make_sink, table, caplog):
+def test_renamed_columns_are_logged_or_refused(spark, make_sink, table, caplog):
     old, new = (
         spark.range(1).selectExpr("id", "'x' AS a"),
         spark.range(1).selectExpr("id", "'x' AS b"),
@@ -217,7 +217,7 @@ def test_renamed_columns_are_said_or_refused(spark, make_sink, table, caplog):
     assert len(rows(table)) == 4
 
 
-def test_wrong_columns_are_refused_before_anything_is_begun(spark, make_sink, table, states):
+def test_wrong_columns_are_refused_before_an_attempt_begins(spark, make_sink, table, states):
     make_sink().write(spark.range(1).selectExpr("id"), epoch="a")
     before = states()
     for column in ("id AS other", "'x' AS id"):
@@ -231,13 +231,13 @@ def test_a_column_without_a_type_is_refused(spark, make_sink):
         make_sink().write(spark.range(2).selectExpr("id", "NULL AS nothing"), epoch="a")
 
 
-def test_an_empty_epoch_leaves_the_table_as_it_was(spark, make_sink, table, states):
+def test_an_empty_epoch_does_not_change_the_table(spark, make_sink, table, states):
     make_sink().write(spark.range(0).selectExpr("id"), epoch="a")
     assert DeltaTable(table).version() == 0
     assert states() == ["OPEN", "ABORTING", "EMPTY"]
 
 
-def test_a_task_that_runs_again_leaves_its_rows_once(spark, make_sink, table, tmp_path):
+def test_rows_of_a_rerun_task_are_written_once(spark, make_sink, table, tmp_path):
     marker = tmp_path / "ran"
 
     def flaky(batches):
@@ -266,7 +266,7 @@ def test_a_stream_and_its_restart(source, make_sink, table, tmp_path):
     assert sorted(row["value"] for row in rows(table)) == ["a", "b", "c"]
 
 
-def test_other_writers_beside_it_are_no_hindrance(spark, make_sink, table):
+def test_other_writers_may_write_at_the_same_time(spark, make_sink, table):
     df = spark.range(5).selectExpr("id")
     make_sink().write(df, epoch="a")
     write_deltalake(table, DeltaTable(table).to_pyarrow_table(), mode="append")
@@ -275,7 +275,7 @@ def test_other_writers_beside_it_are_no_hindrance(spark, make_sink, table):
     assert len(rows(table)) == 15
 
 
-def test_a_table_that_was_made_anew_is_another_one(spark, make_sink, table):
+def test_a_recreated_table_is_refused(spark, make_sink, table):
     df = spark.range(5).selectExpr("id")
     make_sink().write(df, epoch="a")
     shutil.rmtree(table)
@@ -285,7 +285,7 @@ def test_a_table_that_was_made_anew_is_another_one(spark, make_sink, table):
     assert len(rows(table)) == 5
 
 
-def test_another_table_in_its_place_is_refused(spark, make_sink, table):
+def test_a_replaced_table_is_refused(spark, make_sink, table):
     df = spark.range(5).selectExpr("id")
     make_sink().write(df, epoch="a")
     shutil.rmtree(table)
@@ -294,9 +294,7 @@ def test_another_table_in_its_place_is_refused(spark, make_sink, table):
         make_sink().write(df, epoch="b")
 
 
-def test_staged_files_that_are_gone_make_the_epoch_run_again(
-    spark, make_sink, table, name, tmp_path
-):
+def test_an_epoch_whose_staged_files_are_gone_runs_again(spark, make_sink, table, name, tmp_path):
     df = spark.range(5).selectExpr("id")
     dies_behind(Step.PREPARE, lambda: make_sink().write(df, epoch="a"))
     DeltaTable(table).vacuum(
@@ -322,7 +320,7 @@ def test_a_log_that_was_replaced_by_an_older_copy_is_refused(
     assert len(rows(table)) == 10
 
 
-def test_a_table_that_can_not_be_read_leaves_the_commit_in_doubt_and_then_goes_on(
+def test_a_commit_to_an_unreadable_table_is_in_doubt_until_it_is_readable(
     spark, make_sink, table, name, tmp_path
 ):
     df = spark.range(5).selectExpr("id")
@@ -337,7 +335,7 @@ def test_a_table_that_can_not_be_read_leaves_the_commit_in_doubt_and_then_goes_o
     assert len(rows(table)) == 5
 
 
-def test_a_second_call_for_a_key_is_a_skip(spark, make_sink, table):
+def test_a_second_call_with_a_key_is_skipped(spark, make_sink, table):
     df = spark.range(5).selectExpr("id")
     sink = make_sink()
     sink.write(df, epoch="a")
@@ -345,9 +343,7 @@ def test_a_second_call_for_a_key_is_a_skip(spark, make_sink, table):
     assert len(rows(table)) == 5
 
 
-def test_a_table_that_came_later_and_lacks_a_skipped_keys_rows_is_named(
-    spark, make_sink, table, caplog
-):
+def test_a_skipped_key_warns_of_a_table_that_was_added_later(spark, make_sink, table, caplog):
     df = spark.range(5).selectExpr("id")
     make_sink().write(df, epoch="a")
     assert make_sink().write(df, epoch="a").status == "skipped"
@@ -393,12 +389,12 @@ def test_a_wrong_option_is_refused_at_once(make_sink):
         ("id AS ID", "id is there twice"),
     ],
 )
-def test_a_column_that_no_table_can_have_is_named(spark, make_sink, column, says):
+def test_columns_of_unsupported_types_are_refused(spark, make_sink, column, says):
     with pytest.raises((InputError, ConfigurationError), match=says):
         make_sink().write(spark.range(1).selectExpr("id", column), epoch="a")
 
 
-def test_a_vector_is_refused_and_its_numbers_are_taken(spark, make_sink, table):
+def test_a_vector_is_refused_and_its_array_is_written(spark, make_sink, table):
     from pyspark.ml.functions import vector_to_array
     from pyspark.ml.linalg import Vectors
     from pyspark.sql.functions import when
@@ -416,7 +412,7 @@ def test_rows_without_columns_are_refused(spark, make_sink):
         make_sink().write(spark.range(1).select(), epoch="a")
 
 
-def test_columns_have_any_name_that_a_table_may_have(spark, make_sink, table):
+def test_odd_column_names_are_written(spark, make_sink, table):
     names = ["a.b", "c-d", "é", "x`y", "", "a/b%20", "'\""]
     df = spark.range(3).selectExpr(
         *(f"id + {at} AS `{name.replace('`', '``')}`" for at, name in enumerate(names))
@@ -431,14 +427,14 @@ def test_columns_have_any_name_that_a_table_may_have(spark, make_sink, table):
     assert sorted(found, key=key) == sorted(expected * 2, key=key)
 
 
-def test_a_table_that_has_a_name_that_spark_refuses_is_still_written_to(spark, make_sink, table):
+def test_an_existing_column_name_that_spark_refuses_is_written(spark, make_sink, table):
     write_deltalake(table, pa.table({"c d": [1], "(z);": [2]}))
     make_sink().write(spark.range(1).selectExpr("id AS `c d`", "id AS `(z);`"), epoch="a")
     assert rows(table) == [{"c d": 0, "(z);": 0}, {"c d": 1, "(z);": 2}]
 
 
-def test_null_structs_are_written_whatever_spark_calls_their_fields(spark, make_sink, table):
-    """Spark calls a field NOT NULL where it is made of what is; a null struct is none the less."""
+def test_null_structs_with_not_null_fields_are_written(spark, make_sink, table):
+    """Spark calls a field NOT NULL if it is made of such columns, even in a nullable struct."""
     strict = spark.range(4).selectExpr(
         "id",
         "named_struct('n', id) AS whole",
@@ -465,9 +461,7 @@ def test_null_structs_are_written_whatever_spark_calls_their_fields(spark, make_
     assert found[4] == none
 
 
-def test_a_table_that_takes_no_nulls_inside_takes_null_structs_and_names_what_it_refuses(
-    spark, make_sink, table
-):
+def test_a_not_null_field_accepts_null_structs_and_refuses_nulls_by_name(spark, make_sink, table):
     inner = pa.struct([pa.field("n", pa.int64(), nullable=False), ("t", pa.string())])
     item = pa.field("element", inner, nullable=False)
     columns = pa.schema([("id", pa.int64()), ("s", inner), ("l", pa.list_(item))])
@@ -507,7 +501,7 @@ def test_a_table_and_a_log_in_one_folder_are_refused(make_sink, tmp_path, place)
 
 
 def test_a_table_partitioned_by_all_of_its_columns_is_refused(spark, make_sink, table):
-    """Its files would have no column, and so no rows for most readers."""
+    """Its files would have no columns, and so no rows for most readers."""
     df = spark.range(3).selectExpr("id AS a", "id AS b")
     with pytest.raises(ConfigurationError, match="partitioned by all of its columns"):
         make_sink(partition_by=["a", "b"]).write(df, epoch="a")
@@ -539,7 +533,7 @@ def test_an_older_copy_of_the_table_is_refused(
     assert make_sink().write(df, epoch="e").records == 5
 
 
-def test_a_constraint_that_comes_while_a_sink_lives_is_seen(spark, make_sink, table):
+def test_a_constraint_added_while_a_sink_runs_is_noticed(spark, make_sink, table):
     sink = make_sink()
     sink.write(spark.range(5).selectExpr("id"), epoch="a")
     DeltaTable(table).alter.add_constraint({"small": "id < 1000"})
@@ -548,7 +542,7 @@ def test_a_constraint_that_comes_while_a_sink_lives_is_seen(spark, make_sink, ta
     assert len(rows(table)) == 5
 
 
-def test_a_table_that_is_a_file_and_a_single_partition_column_are_named(
+def test_a_file_as_table_and_a_partition_column_as_text_are_refused(
     spark, make_sink, table, tmp_path
 ):
     (tmp_path / "table").write_text("x")
@@ -561,7 +555,7 @@ def test_a_table_that_is_a_file_and_a_single_partition_column_are_named(
 def test_a_storage_that_fails_in_a_task_is_named_in_one_line(
     spark, make_sink, table, tmp_path, monkeypatch
 ):
-    """As a full disk does, on the executors."""
+    """Like a full disk on the executors."""
     make_sink().write(spark.range(1), epoch="a")
     task = delta_sink_module.StageTask
     monkeypatch.setattr(delta_sink_module, "StageTask", lambda *args: Full(task(*args)))
@@ -572,7 +566,7 @@ def test_a_storage_that_fails_in_a_task_is_named_in_one_line(
 
 @dataclass(frozen=True)
 class Full:
-    """Its disk takes no file."""
+    """A folder on a full disk."""
 
     task: StageTask
 
@@ -585,7 +579,7 @@ class Full:
 
 
 @pytest.mark.parametrize("verdict", ["committed", "aborted"])
-def test_a_person_decides_where_the_table_is_gone(spark, make_sink, table, name, tmp_path, verdict):
+def test_decide_ends_an_epoch_of_a_lost_table(spark, make_sink, table, name, tmp_path, verdict):
     df = spark.range(5).selectExpr("id")
     dies_behind(Step.PREPARE, lambda: make_sink().write(df, epoch="a"))
     choice = {"epoch": "a", "verdict": verdict, "because": "dropped", "by": "ada"}
@@ -601,7 +595,7 @@ def test_a_person_decides_where_the_table_is_gone(spark, make_sink, table, name,
 
 
 @pytest.mark.parametrize("verdict", ["committed", "aborted"])
-def test_an_output_that_gives_no_answer_is_waited_for_unless_a_person_gives_it_up(
+def test_an_unreachable_output_is_waited_for_until_it_is_abandoned(
     spark, make_sink, table, name, tmp_path, verdict
 ):
     df = spark.range(5).selectExpr("id")
@@ -624,10 +618,10 @@ def test_an_output_that_gives_no_answer_is_waited_for_unless_a_person_gives_it_u
     assert len(rows(table)) == (0 if verdict == "committed" else 5)
 
 
-def test_what_can_never_be_committed_is_given_up_and_written_again(
+def test_an_epoch_that_can_never_be_committed_is_abandoned_and_written_again(
     spark, make_sink, table, name, tmp_path
 ):
-    """Somebody has added a column of the same name with another type."""
+    """Another writer has added a column of the same name with another type."""
     make_sink().write(spark.range(1).selectExpr("id"), epoch="0")
     wider = spark.range(5).selectExpr("id", "'x' AS n")
     dies_behind(Step.PREPARE, lambda: make_sink(merge_schema=True).write(wider, epoch="a"))
@@ -647,7 +641,7 @@ def test_what_can_never_be_committed_is_given_up_and_written_again(
     assert len(files(tmp_path)) == len(DeltaTable(table).file_uris())
 
 
-def test_what_is_committed_is_not_called_aborted(spark, make_sink, table, name, tmp_path):
+def test_a_committed_epoch_can_not_be_decided_as_aborted(spark, make_sink, table, name, tmp_path):
     df = spark.range(5).selectExpr("id")
     dies_behind(EndingStep.PART, lambda: make_sink().write(df, epoch="a"))
     with pytest.raises(Refused, match="it is committed"):
@@ -657,7 +651,7 @@ def test_what_is_committed_is_not_called_aborted(spark, make_sink, table, name, 
     assert len(rows(table)) == 5
 
 
-def test_without_its_log_a_sink_that_has_written_is_refused(spark, make_sink, table, tmp_path):
+def test_a_sink_without_its_log_is_refused(spark, make_sink, table, tmp_path):
     df = spark.range(5).selectExpr("id")
     make_sink().write(df, epoch="a")
     shutil.rmtree(tmp_path / "log")
@@ -670,7 +664,7 @@ def test_without_its_log_a_sink_that_has_written_is_refused(spark, make_sink, ta
     assert len(rows(table)) == 10
 
 
-def test_a_table_that_was_moved_and_one_that_was_gone_back_to_are_no_older_logs(
+def test_changing_the_table_and_back_is_not_taken_for_an_older_log(
     spark, make_sink, table, tmp_path
 ):
     df = spark.range(5).selectExpr("id")
@@ -685,7 +679,7 @@ def test_a_table_that_was_moved_and_one_that_was_gone_back_to_are_no_older_logs(
     assert (len(rows(moved)), len(rows(other))) == (20, 5)
 
 
-def test_two_names_of_one_table_are_one_table(spark, make_sink, table, name, tmp_path):
+def test_two_spellings_of_a_table_are_the_same_table(spark, make_sink, table, name, tmp_path):
     link = tmp_path / "link"
     df = spark.range(5).selectExpr("id")
     make_sink().write(df, epoch="a")
@@ -697,20 +691,18 @@ def test_two_names_of_one_table_are_one_table(spark, make_sink, table, name, tmp
         twice.write(df, epoch="c")
 
 
-def test_a_path_that_delta_reads_otherwise_is_refused(make_sink):
+def test_a_path_that_delta_misreads_is_refused(make_sink):
     with pytest.raises(ConfigurationError, match="a path with '%' in it"):
         make_sink(table="/tmp/a%20b")
 
 
-def test_a_partition_that_deltalake_can_not_read_is_refused(spark, make_sink):
+def test_a_partition_value_that_deltalake_can_not_read_is_refused(spark, make_sink):
     df = spark.sql("SELECT 1 AS id, CAST(-0.5 AS DECIMAL(5,2)) AS part")
     with pytest.raises(ConfigurationError, match="can't be partitioned by 'part'"):
         make_sink(partition_by=["part"]).write(df, epoch="a")
 
 
-def test_the_command_line_knows_a_sink_without_a_topic(
-    spark, make_sink, table, name, tmp_path, recovery
-):
+def test_recovery_handles_a_sink_without_a_topic(spark, make_sink, table, name, tmp_path, recovery):
     df = spark.range(5).selectExpr("id")
     make_sink().write(df, epoch="a")
     log = ("--commit-log", tmp_path / "log")

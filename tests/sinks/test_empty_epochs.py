@@ -1,4 +1,4 @@
-"""Epochs without rows, of every plan that Spark makes something else of: each ends as EMPTY."""
+"""Epochs without rows, of different plans in Spark: each ends as EMPTY."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_plan_without_rows_is_an_empty_epoch(spark, spark_conf, make_sink, log
     assert [r.state for r in log() if r.epoch] == ["OPEN", "ABORTING", "EMPTY"]
 
 
-def test_a_stream_goes_on_behind_epochs_without_rows(
+def test_a_stream_continues_after_empty_epochs(
     pulsar_standalone, spark_conf, make_sink, source, log, name, tmp_path
 ):
     spark_conf("spark.sql.shuffle.partitions", "3")

@@ -1,4 +1,4 @@
-"""How the package gets to the executors of a standalone cluster, as docs/deployment.md says."""
+"""Ways to ship the package to the executors of a standalone cluster, as in docs/deployment.md."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from tests.support.wheel import (
     small_environment,
 )
 
-# A master, a worker, a driver and an executor: four JVMs begin one after the other.
+# A master, a worker, a driver and an executor: four JVMs start one after the other.
 pytestmark = pytest.mark.timeout(400)
 
-# Import names of the packages in docs/deployment.md, with what their wheels carry besides.
+# Import names of the packages in docs/deployment.md, and other modules in their wheels.
 NEEDED = ("google", "google_crc32c*", "numpy*", "pyarrow*")
 SPARK = ("pyspark", "py4j")
 JOB = """
@@ -60,7 +60,7 @@ def cluster(tmp_path_factory):
 
 @pytest.fixture
 def submit(cluster, driver_programs, pulsar_standalone, tmp_path, name):
-    """Runs the job with ``spark-submit``; exit code, and what it printed."""
+    """Run the job with ``spark-submit``; return its exit code and output."""
 
     def run(executor_python: Path, *options: str) -> tuple[int, str]:
         job = tmp_path / "job.py"
@@ -95,7 +95,7 @@ def submit(cluster, driver_programs, pulsar_standalone, tmp_path, name):
 
 @pytest.fixture(scope="module")
 def small_python(tmp_path_factory) -> Path:
-    """The Python of an executor that has PySpark and the four packages, and nothing else."""
+    """The Python of an executor with PySpark and the four packages only."""
     return small_environment(tmp_path_factory.mktemp("executor"), NEEDED + SPARK)
 
 
@@ -106,27 +106,27 @@ def check_written(ended: tuple[int, str], service_url: str, name: str) -> None:
     assert len(drain(service_url, f"persistent://public/default/{name}")) == 1000
 
 
-def test_the_wheel_as_a_zip_brings_the_package(
+def test_the_wheel_can_be_shipped_as_a_zip(
     submit, small_python, built, tmp_path, pulsar_standalone, name
 ):
-    # Spark puts archives on the workers' path by their ending, and does not know .whl.
+    # Spark adds archives to the workers' path by their extension, which must not be .whl.
     archive = shutil.copy(built, tmp_path / "eos.zip")
     ended = submit(small_python, "--py-files", str(archive))
     check_written(ended, pulsar_standalone.service_url, name)
 
 
-def test_an_installed_package_needs_nothing_else(submit, built, tmp_path, pulsar_standalone, name):
+def test_an_installed_package_is_enough(submit, built, tmp_path, pulsar_standalone, name):
     python = small_environment(tmp_path / "executor", NEEDED + SPARK)
     install(built, tmp_path / "executor")
     check_written(submit(python), pulsar_standalone.service_url, name)
 
 
-def test_spark_does_not_take_a_wheel_by_its_own_name():
-    assert ".whl" not in SparkContext.PACKAGE_EXTENSIONS  # else the docs have to say so
+def test_spark_does_not_accept_a_wheel_file():
+    assert ".whl" not in SparkContext.PACKAGE_EXTENSIONS  # else the docs must change
     assert ".zip" in SparkContext.PACKAGE_EXTENSIONS
 
 
-def test_the_packages_that_the_docs_name_are_those_that_the_test_has():
+def test_the_docs_name_the_same_packages():
     text = (ROOT / "docs" / "deployment.md").read_text()
     (line,) = re.findall(r"^pip install (pyarrow.*)$", text, re.M)
     assert set(line.split()) == {"pyarrow", "numpy", "protobuf", "google-crc32c"}

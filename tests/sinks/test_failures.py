@@ -1,4 +1,4 @@
-"""What a user sees of an error in a stream: our sentence first, and little besides."""
+"""An error in a stream as users see it: the sink's message first, and little more."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SPARKS_WORDS = "An exception was raised by the Python Proxy. Return Message: "
 
 @pytest.fixture
 def failure(source, tmp_path):
-    """Runs a query that has to fail; what Spark says of it, from the end of its own words on."""
+    """Run a query that must fail; return Spark's text after its own message."""
 
     def run(function, checkpoint="checkpoint") -> str:
         with pytest.raises(StreamingQueryException) as caught:
@@ -28,7 +28,7 @@ def failure(source, tmp_path):
     return run
 
 
-def test_the_sentence_stands_first_and_the_rest_is_short(
+def test_the_sinks_message_is_first_and_the_rest_is_short(
     spark, source, make_sink, failure, tmp_path, caplog
 ):
     source.add("a")
@@ -61,7 +61,7 @@ def test_an_error_of_the_users_own_code_is_named_in_the_first_line(
     assert "During handling" not in text
 
 
-def test_an_error_of_javas_is_one_line_and_stays_what_it_is(source, make_sink, failure, name):
+def test_a_java_error_is_one_line_and_keeps_its_class(source, make_sink, failure, name):
     source.add("a")
     sink = make_sink()
     caught = []
@@ -96,8 +96,8 @@ def test_a_query_that_is_stopped_within_an_epoch_ends_without_an_error(
     assert [r.state for r in records if r.epoch] == ["OPEN", "ABORTING", "ABORTED"]
 
 
-def test_what_was_interrupted_has_the_words_that_spark_looks_for(spark):
-    """As when ``stop`` comes just before the sink calls Java; can't be hit by a real query."""
+def test_an_interrupted_call_has_the_words_that_spark_searches_for(spark):
+    """As if ``stop`` came just before the sink calls Java; a real query can't reproduce it."""
     thrown = spark._jvm.java.lang.InterruptedException("stopped")
     error = Py4JJavaError("An error occurred while calling o1.collectToPython.\n", thrown)
     failure, headline = shortened(error, "epoch 0 of sink a")
@@ -112,6 +112,6 @@ def test_what_was_interrupted_has_the_words_that_spark_looks_for(spark):
 
 
 @pytest.mark.parametrize("text", ["f(a)\n^^^^", "Traceback (most recent call last):\n x\nf(a)"])
-def test_the_line_of_an_error_is_the_one_that_says_what_it_was(text):
+def test_the_line_of_an_error_names_it(text):
     _, headline = shortened(RuntimeError(text), "epoch 0 of sink a")
     assert str(headline) == "epoch 0 of sink a: RuntimeError: f(a)"

@@ -1,4 +1,4 @@
-"""A sink's log is compacted beside its epochs, and before the sink is closed."""
+"""A sink's log is compacted in the background, and before the sink is closed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from eos.commit_log import _commit_log as log_module
 
 @pytest.fixture
 def slow_compaction(monkeypatch):
-    """Due at once, and waits until it may go on; by whom it was begun."""
+    """Make compaction due immediately, and block it; return the threads that started it."""
     monkeypatch.setattr(log_module, "COMPACTION_INTERVAL", 8)
     compact, goes_on, begun = log_module.compact, threading.Event(), []
 
@@ -26,7 +26,9 @@ def slow_compaction(monkeypatch):
     goes_on.set()
 
 
-def test_no_epoch_waits_for_it_and_closing_does(spark, make_sink, tmp_path, name, slow_compaction):
+def test_close_waits_for_compaction_and_epochs_do_not(
+    spark, make_sink, tmp_path, name, slow_compaction
+):
     goes_on, begun = slow_compaction
     sink = make_sink()
     for number in range(5):

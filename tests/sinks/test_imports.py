@@ -1,4 +1,4 @@
-"""What each place needs to have installed, proved by blocking the rest."""
+"""The packages that each process needs, checked by blocking all others."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ load(eos)
     ],
     ids=["executor code", "without metrics and traces", "all but sinks"],
 )
-def test_imports_work_without_what_is_not_needed(code, blocked):
+def test_imports_work_without_unneeded_packages(code, blocked):
     result = subprocess.run(
         [sys.executable, "-c", BLOCK.format(names=blocked) + code],
         capture_output=True,
@@ -87,8 +87,8 @@ assert "pandas" not in sys.modules
 """
 
 
-def test_a_new_worker_imports_what_it_needs():
-    """pandas alone takes it 140 ms, when it is installed: pyarrow imports it where it is asked."""
+def test_a_new_worker_imports_only_what_it_needs():
+    """An installed pandas alone costs 140 ms: pyarrow imports it for some functions."""
     result = subprocess.run(
         [sys.executable, "-c", NEW_WORKER], capture_output=True, text=True, timeout=60, check=False
     )

@@ -1,4 +1,4 @@
-"""JSON text made column by column holds what the values are; Python's own parser is the judge."""
+"""JSON text that is made column by column, read back by Python's own parser."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def or_null(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 
 def nested(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """A type and its values, around those of ``inner``."""
+    """Generate a type and its values, which contain those of ``inner``."""
 
     def of_list(one: Any) -> Any:
         kind, values = one
@@ -60,7 +60,7 @@ KINDS = st.recursive(st.sampled_from(list(LEAVES.items())), nested, max_leaves=4
 
 
 def expected(value: Any, kind: pa.DataType) -> Any:
-    """What the parser has to find."""
+    """Return what the parser must find."""
     if value is None:
         return None
     if pa.types.is_struct(kind):
@@ -81,7 +81,7 @@ def expected(value: Any, kind: pa.DataType) -> Any:
 
 
 @given(st.data())
-def test_the_text_of_any_value_is_read_as_that_value(data):
+def test_a_parser_reads_each_value_back(data):
     kind, values = data.draw(KINDS)
     rows = data.draw(st.lists(or_null(values), max_size=6))
     start = data.draw(st.integers(0, len(rows)))
@@ -105,6 +105,6 @@ def test_the_text_of_any_value_is_read_as_that_value(data):
         (datetime(2026, 1, 1, tzinfo=UTC), pa.timestamp("us", "Asia/Tokyo"), None),
     ],
 )
-def test_texts_are_written_as_spark_writes_them(value, kind, text):
+def test_texts_equal_sparks(value, kind, text):
     wanted = text or '"2026-01-01T00:00:00.000000Z"'
     assert json_text(pa.array([value], kind)).to_pylist() == [wanted]

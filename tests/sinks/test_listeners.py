@@ -1,4 +1,4 @@
-"""Listeners of real sinks, on real Spark; and what Spark's own events say beside them."""
+"""Listeners of real sinks, on real Spark, compared with Spark's own events."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def notes() -> Notes:
 
 
 class Progress(StreamingQueryListener):
-    """A user's own listener of Spark's events."""
+    """A user's listener of Spark's events."""
 
     def __init__(self) -> None:
         self.seen = []
@@ -45,9 +45,7 @@ def progress(spark):
     spark.streams.removeListener(listener)
 
 
-def test_a_stream_is_told_of_epoch_by_epoch_also_with_a_sink_that_goes_on(
-    source, make_sink, notes, tmp_path, name
-):
+def test_a_listener_gets_the_events_of_each_epoch(source, make_sink, notes, tmp_path, name):
     registry = CollectorRegistry()
     sink = make_sink(listeners=[notes, PrometheusListener(registry)])
     source.add("a", "b")
@@ -68,7 +66,7 @@ def test_a_stream_is_told_of_epoch_by_epoch_also_with_a_sink_that_goes_on(
     assert registry.get_sample_value("eos_unfinished_transactions", in_doubt) == 0
 
 
-def test_what_stops_a_query_before_its_claim_is_told_too(source, make_sink, notes, tmp_path):
+def test_a_listener_gets_errors_before_the_claim(source, make_sink, notes, tmp_path):
     source.add("a")
     source.run(make_sink(), tmp_path / "one")
     sink = make_sink(listeners=[notes])
@@ -82,7 +80,7 @@ def test_what_stops_a_query_before_its_claim_is_told_too(source, make_sink, note
     assert "a new query" in str(end.reason)
 
 
-def test_an_epoch_whose_rows_are_refused_is_told_as_aborted(spark, make_sink, notes):
+def test_a_listener_gets_refused_rows_as_an_aborted_epoch(spark, make_sink, notes):
     sink = make_sink(listeners=[notes])
     df = spark.range(3).selectExpr("CASE WHEN id < 2 THEN 'secret-row' END AS value")
     with pytest.raises(InputError):
@@ -94,9 +92,7 @@ def test_an_epoch_whose_rows_are_refused_is_told_as_aborted(spark, make_sink, no
     assert "secret-row" not in repr(notes.events)
 
 
-def test_both_outputs_of_an_epoch_are_told_of_to_the_listeners_of_both(
-    spark, make_sink, notes, tmp_path, name
-):
+def test_listeners_of_both_outputs_get_the_events(spark, make_sink, notes, tmp_path, name):
     other = Notes()
     table = DeltaSink(
         sink_id=name,
@@ -117,7 +113,7 @@ def test_both_outputs_of_an_epoch_are_told_of_to_the_listeners_of_both(
     assert [(one.kind, one.records) for one in written] == [("pulsar", 5), ("delta", 5)]
 
 
-def test_a_table_alone_is_told_of(spark, notes, tmp_path):
+def test_a_listener_of_a_table_gets_the_events(spark, notes, tmp_path):
     sink = DeltaSink(
         sink_id="t",
         commit_log=str(tmp_path / "log"),
@@ -131,7 +127,7 @@ def test_a_table_alone_is_told_of(spark, notes, tmp_path):
 
 
 @pytest.mark.parametrize("listeners", [[object()], [Notes], "x", print])
-def test_what_is_no_listener_is_refused(listeners, tmp_path):
+def test_other_objects_than_listeners_are_refused(listeners, tmp_path):
     with pytest.raises(ConfigurationError, match="'listeners'"):
         PulsarSink(
             sink_id="orders",
@@ -142,11 +138,11 @@ def test_what_is_no_listener_is_refused(listeners, tmp_path):
         )
 
 
-def test_sparks_progress_names_the_same_query_and_epoch_and_observes_what_is_read(
+def test_sparks_progress_has_the_same_query_and_epoch(
     spark, source, make_sink, notes, progress, tmp_path
 ):
-    """Measured: what is observed before ``writeStream`` is in the event; within the function
-    nothing is, but an ``Observation`` answers there."""
+    """Measured: an observation before ``writeStream`` is in the event. One within the function
+    is not, but its ``Observation`` has the result."""
     inner = []
     sink = make_sink(listeners=[notes])
 

@@ -1,4 +1,4 @@
-"""The commit log, read by somebody else: delta-spark and SQL."""
+"""The commit log, read by delta-spark and SQL."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.support.plain_driver import PlainDriver
 from tests.support.processes import driver
 
 
-def test_the_log_reads_with_delta_spark_and_sql(pulsar_standalone, client, tmp_path, name):
+def test_delta_spark_and_sql_read_the_log(pulsar_standalone, client, tmp_path, name):
     topic = f"persistent://public/default/{name}"
     client.entry_producer(topic, create=True).close()
     plain = PlainDriver(pulsar_standalone.service_url, tmp_path / "log", name, topic)

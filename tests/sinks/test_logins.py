@@ -1,4 +1,4 @@
-"""Secrets and Spark: nothing that Spark keeps, shows or logs has one in it, DEBUG included; and a
+"""Secrets and Spark: no state, page or log of Spark has one, even at DEBUG; and a
 role that may not write to one of many topics gets one clear error."""
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def secured(tmp_path_factory) -> Iterator[Secured]:
 
 
 def open_topics(secured: Secured) -> tuple[str, str]:
-    """A topic that ``writer`` may write to, and one that it may not."""
+    """Topics that the role ``writer`` may and may not write to."""
     secured.broker.admin("PUT", f"/v2/namespaces/{NAMESPACE}")
     topics = tuple(f"{NAMESPACE}/{name}" for name in ("open", "closed"))
     with PulsarClient(secured.broker.service_url, auth=Auth(token=ADMIN)) as client:
@@ -50,11 +50,11 @@ def open_topics(secured: Secured) -> tuple[str, str]:
 
 
 def forms(secret: str) -> Iterator[str]:
-    """``secret`` as it may show: as it is, and within something that is base64."""
+    """Return the forms of ``secret``: plain, and within base64."""
     yield secret
     for offset in range(3):
         text = base64.b64encode(b"\0" * offset + secret.encode()).decode().rstrip("=")
-        # Without the characters that depend on what stands around it.
+        # Without the characters that depend on its neighbours.
         yield text[{0: 0, 1: 2, 2: 3}[offset] : -2]
 
 
@@ -62,7 +62,7 @@ def found(text: str, secrets: list[str]) -> list[str]:
     return [form for secret in secrets for form in forms(secret) if form in text]
 
 
-def test_what_is_looked_for_would_be_found():
+def test_forms_of_a_secret_are_found():
     hidden = base64.b64encode(f"pickled {CLIENT_SECRET} and more".encode()).decode()
     assert found(hidden, [CLIENT_SECRET])
     assert found(f"x{CLIENT_SECRET}", [CLIENT_SECRET])
@@ -70,13 +70,13 @@ def test_what_is_looked_for_would_be_found():
 
 
 def read_ui(line: str) -> str:
-    """All pages of Spark's UI, one after the other."""
+    """Read all pages of Spark's UI, one after the other."""
     _, url, app = line.split()
     pages = []
     for path in UI_PATHS:
         with urllib.request.urlopen(url + path.format(app=app), timeout=30) as page:
             pages.append(page.read().decode())
-    assert "WriteTask" in "".join(pages)  # these are the pages of what was written
+    assert "WriteTask" in "".join(pages)  # these are the pages of the write jobs
     return "".join(pages)
 
 
@@ -91,11 +91,11 @@ def process_list() -> str:
 
 
 def contents(folder: Path) -> dict[str, str]:
-    """What is in all files below ``folder``, by name."""
+    """Return the contents of all files below ``folder``, by name."""
     return {
         str(path): path.read_bytes().decode("latin-1")
         for path in folder.rglob("*")
-        if path.is_file() and not path.is_symlink()  # the other ones are Spark's own programs
+        if path.is_file() and not path.is_symlink()  # the others are Spark's own programs
     }
 
 
@@ -161,7 +161,7 @@ def check_what_was_said(secured: Secured, scratch: Path, printed: list[str], top
     assert "code 3" in said["wrong-token-read"]
     assert "Unauthorized" in said["mounted-insert"]
     assert [said[way] for way in ("token", "basic", "oauth2", "long")] == ["written\n"] * 4
-    # Tokens were good for three seconds, and its tasks wrote for ten through one connection each.
+    # Tokens were valid for three seconds, and tasks wrote for ten through one connection each.
     records = CommitLog.open_read_only(scratch / "log", "long").records()
     assert [one.state for one in records if one.epoch] == ["OPEN", "PREPARED", "COMMITTED"]
     for way in (
@@ -177,4 +177,4 @@ def check_what_was_said(secured: Secured, scratch: Path, printed: list[str], top
         assert [one.state for one in records if one.epoch] == ["OPEN", "ABORTING", "ABORTED"]
         assert "closed" in records[-1].reason.detail
     seen = drain(secured.broker.service_url, topic, token=ADMIN)
-    assert len(seen) == 620  # nothing of the epochs that were for several topics
+    assert len(seen) == 620  # no rows of the epochs for several topics

@@ -1,4 +1,4 @@
-"""A commit log that is not where it was: nothing is written again unless somebody says so."""
+"""A lost commit log: nothing is written again unless an option allows it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def rows(spark):
     return spark.range(50).selectExpr("cast(id as string) AS value")
 
 
-def test_a_batch_key_is_refused_when_the_log_is_not_there(
+def test_a_batch_key_is_refused_without_the_log(
     spark, pulsar_standalone, make_sink, tmp_path, name
 ):
     make_sink().write(rows(spark), epoch="monday")
@@ -29,7 +29,7 @@ def test_a_batch_key_is_refused_when_the_log_is_not_there(
     assert len(drain(pulsar_standalone.service_url, f"persistent://public/default/{name}")) == 50
 
 
-def test_topics_of_others_with_names_that_we_do_not_take_change_nothing(
+def test_other_topics_with_odd_names_are_ignored(
     spark, pulsar_standalone, make_sink, tmp_path, name
 ):
     make_sink().write(rows(spark), epoch="monday")
@@ -41,7 +41,7 @@ def test_topics_of_others_with_names_that_we_do_not_take_change_nothing(
         make_sink().write(rows(spark), epoch="monday")
 
 
-def test_a_person_may_begin_anew(spark, make_sink, tmp_path):
+def test_on_new_query_continue_starts_a_new_log(spark, make_sink, tmp_path):
     make_sink().write(rows(spark), epoch="monday")
     shutil.rmtree(tmp_path / "log")
     sink = make_sink(on_new_query="continue")
@@ -49,6 +49,6 @@ def test_a_person_may_begin_anew(spark, make_sink, tmp_path):
     assert make_sink().write(rows(spark), epoch="monday").status == "skipped"
 
 
-def test_a_sink_whose_name_begins_alike_is_another_sink(spark, make_sink, name):
+def test_a_sink_id_with_the_same_prefix_is_another_sink(spark, make_sink, name):
     make_sink(sink_id=f"{name}-x").write(rows(spark), epoch="monday")
     assert make_sink().write(rows(spark), epoch="monday").status == "written"

@@ -1,4 +1,4 @@
-"""What a message can carry, as plain consumers get it: tombstones, chosen partitions, keys."""
+"""Messages as plain consumers get them: tombstones, chosen partitions, keys."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def plain(pulsar_standalone):
     client.close()
 
 
-# What compaction takes out of an entry, pulsar-client shows as a message without a key (measured).
+# pulsar-client shows a message that compaction removed as one without a key (measured).
 @pytest.mark.parametrize(("batching", "left"), [("by_key", {}), ("by_size", {"": b""})])
-def test_a_tombstone_takes_its_key_out_of_a_compacted_topic(
+def test_a_tombstone_removes_its_key_from_a_compacted_topic(
     spark, make_sink, pulsar_standalone, topic, plain, batching, left
 ):
     sink = make_sink(null_values="tombstone", batching=batching)
@@ -64,7 +64,7 @@ def test_a_tombstone_takes_its_key_out_of_a_compacted_topic(
     assert found == {"c": b"c2", "b": b"b1", **left}
 
 
-def test_a_null_value_is_refused_unless_it_is_to_be_a_tombstone(spark, make_sink, log, seen):
+def test_a_null_value_is_refused_by_default(spark, make_sink, log, seen):
     null = spark.sql("SELECT CAST(NULL AS STRING) AS value, 'k' AS key")
     with pytest.raises(InputError, match='null_values="tombstone"'):
         make_sink().write(null, epoch="a")
@@ -90,9 +90,7 @@ def test_a_row_goes_to_the_partition_that_it_names_else_to_its_keys(
 
 
 @pytest.mark.parametrize("partition", [-1, 4, 2**40])
-def test_a_partition_that_is_not_there_is_refused(
-    spark, make_sink, pulsar_standalone, name, seen, partition
-):
+def test_a_missing_partition_is_refused(spark, make_sink, pulsar_standalone, name, seen, partition):
     create_partitioned(pulsar_standalone.admin_url, name, 4)
     df = spark.range(3).selectExpr("'x' AS value", f"IF(id = 2, {partition}L, 0L) AS partition")
     with pytest.raises(InputError, match=rf"'partition' is {partition} in row \d; .* 4 partitions"):
@@ -100,15 +98,13 @@ def test_a_partition_that_is_not_there_is_refused(
     assert seen() == []
 
 
-def test_a_column_of_partitions_has_to_be_numbers(spark, make_sink):
+def test_the_column_partition_must_have_numbers(spark, make_sink):
     df = spark.sql("SELECT 'x' AS value, '1' AS partition")
     with pytest.raises(InputError, match="'partition' is string: it must be a whole number"):
         make_sink().write(df, epoch="a")
 
 
-def test_murmur3_sends_keys_elsewhere_than_the_default(
-    spark, make_sink, pulsar_standalone, name, seen
-):
+def test_murmur3_routes_keys_differently(spark, make_sink, pulsar_standalone, name, seen):
     create_partitioned(pulsar_standalone.admin_url, name, 7)
     keys = [f"key-{n}é" for n in range(60)]
     df = spark.createDataFrame([("x", key) for key in keys], "value string, key string")
@@ -150,13 +146,13 @@ def test_by_key_each_key_goes_to_one_of_two_key_shared_consumers_in_order(
     assert sorted(values) == list(range(3000))
     for one in got:
         for values in one.values():
-            for half in (0, 1):  # two tasks: the order is each task's own
+            for half in (0, 1):  # two tasks: each has its own order
                 mine = [v for v in values if (v % 1000 >= 500) is bool(half)]
                 assert mine == sorted(mine)
 
 
 def test_by_size_an_entry_has_rows_of_several_keys(spark, make_sink, client, topic):
-    """What ``by_key`` is for: the broker hands a whole entry to one consumer."""
+    """The broker gives a whole entry to one consumer: that is why ``by_key`` exists."""
     df = spark.range(0, 100, 1, 1).selectExpr("'x' AS value", "CONCAT('k', id % 5) AS key")
     make_sink().write(df, epoch="a")
     make_sink(batching="by_key").write(df, epoch="b")
@@ -168,8 +164,8 @@ def test_by_size_an_entry_has_rows_of_several_keys(spark, make_sink, client, top
     ]  # fmt: skip
 
 
-def test_a_key_that_is_nearly_as_long_as_a_message_may_be_is_refused_by_name(spark, make_sink, log):
-    """By key it stands in the entry's metadata once more, which the broker counts too."""
+def test_a_key_that_exceeds_the_limit_when_repeated_is_refused(spark, make_sink, log):
+    """With ``by_key`` the entry's metadata repeats it, which the broker counts, too."""
     limit = 5 * 1024 * 1024
     df = spark.sql(f"SELECT 'x' AS value, REPEAT('k', {limit} - 3000) AS key")
     make_sink().write(df, epoch="a")
@@ -180,7 +176,7 @@ def test_a_key_that_is_nearly_as_long_as_a_message_may_be_is_refused_by_name(spa
 @pytest.mark.parametrize(
     "option", [{"hashing": "md5"}, {"batching": "key"}, {"null_values": "keep"}]
 )
-def test_other_words_are_refused(make_sink, option):
+def test_unknown_values_of_options_are_refused(make_sink, option):
     with pytest.raises(ConfigurationError, match=next(iter(option))):
         make_sink(**option)
 

@@ -48,7 +48,7 @@ SECRET = "hunter2-hunter2"
         ("sasl_jaas_client_section", "x", "Kerberos authentication (SASL) is not supported"),
     ],
 )
-def test_a_wrong_value_is_named_with_what_is_allowed(name, value, allowed):
+def test_a_wrong_value_is_named_with_the_allowed_ones(name, value, allowed):
     with pytest.raises(ConfigurationError) as caught:
         PulsarSink(**{**GOOD, name: value})
     assert repr(name) in str(caught.value)
@@ -65,7 +65,7 @@ def test_all_wrong_options_are_named_at_once():
     [("serviceUrl", "service_url"), ("Commit.Log", "commit_log"), ("sink_idd", "sink_id"),
      ("createTopics", "create_topics"), ("null_value", "null_values")],
 )  # fmt: skip
-def test_an_option_that_is_spelt_in_another_way_is_asked_about(given, meant):
+def test_a_misspelt_option_is_an_error_with_a_suggestion(given, meant):
     with pytest.raises(ConfigurationError, match=rf"'{given}': did you mean '{meant}'\?"):
         PulsarSink(**GOOD, **{given: "x"})
     if meant in DeltaSinkOptions.model_fields:
@@ -73,7 +73,7 @@ def test_an_option_that_is_spelt_in_another_way_is_asked_about(given, meant):
             DeltaSinkOptions.parse({given: "x"})
 
 
-def test_the_names_that_editors_know_are_those_that_are_accepted():
+def test_typed_arguments_match_the_options():
     known = list(PulsarSinkArguments.__annotations__)
     fields = PulsarSinkOptions.model_fields.items()
     assert known == [field.alias or name for name, field in fields]
@@ -106,17 +106,17 @@ def test_a_type_checker_finds_a_wrong_name_and_a_wrong_type(tmp_path):
         ({"token": "a", "token_file": "/b"}, "one authentication method, not token and token_file"),
     ],
 )
-def test_half_a_way_to_log_in_and_two_of_them_are_refused_at_once(options, match):
+def test_incomplete_and_conflicting_logins_are_refused(options, match):
     with pytest.raises(ConfigurationError, match=match):
         PulsarSink(**GOOD, auth=Auth(**options))
 
 
-def test_an_argument_of_auth_given_to_a_sink_is_told_where_it_belongs():
+def test_a_login_option_of_a_sink_names_auth():
     with pytest.raises(ConfigurationError, match=r"'token_file': pass auth=Auth\(token_file=...\)"):
         PulsarSink(**GOOD, token_file="/b")
 
 
-def test_secrets_show_nowhere():
+def test_secrets_are_never_shown():
     storage = {"storage_options": {"secret": SECRET}}
     shown = []
     for login in ({"token": SECRET}, {"basic_user": "spark", "basic_password": SECRET}):

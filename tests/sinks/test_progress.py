@@ -1,4 +1,4 @@
-"""What the driver's log says of an epoch, and of a sink whose topic was changed."""
+"""Log lines of the driver about epochs, and about a sink whose topic was changed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def lines(caplog):
     return lambda: [r.getMessage() for r in caplog.records if r.name == "eos.sinks._progress"]
 
 
-def test_each_epoch_is_a_line_with_its_rows_bytes_and_time(spark, make_sink, lines, name):
+def test_each_epoch_logs_its_rows_bytes_and_time(spark, make_sink, lines, name):
     df = spark.range(12345).selectExpr("repeat('x', 100) AS value")
     result = make_sink().write(df, epoch="a")
     (line,) = lines()
@@ -26,7 +26,7 @@ def test_each_epoch_is_a_line_with_its_rows_bytes_and_time(spark, make_sink, lin
     assert "written before (rows: 12,345): nothing is written now" in skipped
 
 
-def test_another_topic_under_a_known_sink_is_warned_of_with_both_names(
+def test_another_topic_of_a_known_sink_warns_with_both_names(
     spark, make_sink, caplog, name, pulsar_standalone
 ):
     create_partitioned(pulsar_standalone.admin_url, name, 3)

@@ -1,4 +1,4 @@
-"""A query that goes on under another sink id: what is committed under the old one stays written."""
+"""A query that continues with another sink id: rows committed under the old one stay written."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def values(pulsar_standalone, name):
 
 
 def forget_the_commit(checkpoint: Path, epoch: int) -> None:
-    """As a driver leaves it that dies between the sink's commit and Spark's."""
+    """Make the checkpoint that of a driver which died between the sink's commit and Spark's."""
     (checkpoint / "commits" / str(epoch)).unlink()
     (checkpoint / "commits" / f".{epoch}.crc").unlink(missing_ok=True)
 
 
 @pytest.mark.parametrize("epoch", [0, 1])
-def test_an_epoch_that_is_committed_under_the_old_name_is_refused_with_it(
+def test_an_epoch_committed_under_the_old_sink_id_is_refused(
     source, make_sink, values, tmp_path, name, epoch
 ):
     checkpoint = tmp_path / "checkpoint"
@@ -38,7 +38,7 @@ def test_an_epoch_that_is_committed_under_the_old_name_is_refused_with_it(
         with pytest.raises(StreamingQueryException, match=rf'NewLineage.*Use sink_id="{name}"'):
             source.run(renamed, checkpoint)
     assert values() == before
-    # As the error says: once with the old name, then with the new one.
+    # As the error suggests: once with the old id, then with the new one.
     source.run(make_sink(), checkpoint)
     source.add("new")
     with pytest.raises(StreamingQueryException, match=rf"last epoch there is {epoch}"):
@@ -49,7 +49,7 @@ def test_an_epoch_that_is_committed_under_the_old_name_is_refused_with_it(
     assert values() == [*before, "new", "newer"]
 
 
-def test_sparks_own_writer_is_refused_as_well(
+def test_the_datasource_writer_is_refused_too(
     spark, source, writer_options, values, tmp_path, name
 ):
     checkpoint = tmp_path / "checkpoint"

@@ -1,4 +1,4 @@
-"""Tasks, executors and stages that run twice, on real executors: never a row twice."""
+"""Tasks, executors and stages that run twice, on real executors: no duplicate rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timeout(320)
 
 TAG = uuid.uuid4().hex[:8]
 REASONS = {
-    # First, while both executors hold a part of the shuffle. No attempt number shows this one:
+    # First, while both executors have a part of the shuffle. No attempt number shows this one:
     # only the stage's own counter does.
     f"fetch-{TAG}": "another run of the task has answered",
     f"task-{TAG}": "another run of the task has answered",
@@ -27,7 +27,7 @@ ERROR = f"error-{TAG}"
 
 @pytest.fixture(scope="module")
 def folder(pulsar_standalone, tmp_path_factory):
-    """Runs all scenarios in one driver; the folder with their commit logs."""
+    """Run all scenarios in one driver; return the folder with their commit logs."""
     folder = tmp_path_factory.mktemp("reruns")
     urls = (pulsar_standalone.service_url, pulsar_standalone.admin_url)
     with driver("tests.sinks.rerun_driver", *urls, str(folder), *REASONS, ERROR) as process:
@@ -43,9 +43,7 @@ def folder(pulsar_standalone, tmp_path_factory):
 
 
 @pytest.mark.parametrize("scenario", REASONS, ids=lambda s: s.split("-")[0])
-def test_what_ran_twice_is_aborted_and_written_once_in_a_new_transaction(
-    folder, pulsar_standalone, scenario
-):
+def test_a_rerun_task_is_aborted_and_its_epoch_written_once(folder, pulsar_standalone, scenario):
     records = [r for r in CommitLog.open_read_only(folder / "log", scenario).records() if r.epoch]
     states = [record.state.value for record in records]
     assert states == ["OPEN", "ABORTING", "ABORTED", "OPEN", "PREPARED", "COMMITTED"]
@@ -56,8 +54,8 @@ def test_what_ran_twice_is_aborted_and_written_once_in_a_new_transaction(
     assert sorted(int(m.value[:8]) for m in seen) == list(range(160_000))
 
 
-def test_an_error_of_the_users_own_ends_the_job_at_once_and_is_not_in_the_log(folder):
-    """Its later runs may not write, and fail of the same: of what the first one failed."""
+def test_an_error_of_the_users_code_ends_the_job_and_is_not_in_the_log(folder):
+    """Its later runs may not write, and fail with the error of the first one."""
     records = [r for r in CommitLog.open_read_only(folder / "log", ERROR).records() if r.epoch]
     assert [record.state.value for record in records] == ["OPEN", "ABORTING", "ABORTED"]
     reason = str(records[-1].reason)

@@ -1,4 +1,4 @@
-"""A checkpoint that is set back to an older copy: nothing is dropped in silence."""
+"""A checkpoint that is set back to an older copy: no rows are dropped silently."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ def rewound(source, make_sink, tmp_path):
     return checkpoint
 
 
-def test_epochs_that_spark_cuts_in_another_way_are_not_dropped(source, make_sink, rewound, values):
+def test_epochs_that_spark_plans_again_are_not_dropped(source, make_sink, rewound, values):
     for value in ("3", "4"):
         source.add(value)
-    for _ in range(2):  # the second start runs it by the plan of the first, which is too young
+    for _ in range(2):  # the second start runs it by the plan of the first, which is too recent
         with pytest.raises(StreamingQueryException, match=r"RewoundCheckpoint.*Epoch 1.*on_rewind"):
             source.run(make_sink(), rewound, files_per_epoch=100)
     assert values() == ["0", "1", "2"]
 
 
-def test_a_person_may_pass_by_what_the_source_cuts_as_before(source, make_sink, rewound, values):
+def test_on_rewind_skip_skips_committed_epochs(source, make_sink, rewound, values):
     source.add("3")
     source.run(make_sink(on_rewind="skip"), rewound)
     assert values() == ["0", "1", "2", "3"]
@@ -51,7 +51,7 @@ def test_a_person_may_pass_by_what_the_source_cuts_as_before(source, make_sink, 
     assert values() == ["0", "1", "2", "3", "4"]
 
 
-def test_what_is_missing_can_be_written_with_a_key_and_a_new_checkpoint(
+def test_missing_rows_can_be_written_with_a_key_and_a_new_checkpoint(
     source, spark, make_sink, rewound, values, tmp_path
 ):
     source.add("3")
@@ -62,7 +62,7 @@ def test_what_is_missing_can_be_written_with_a_key_and_a_new_checkpoint(
     assert values() == ["0", "1", "2", "3"]
 
 
-def test_of_two_sinks_the_one_that_went_on_drops_nothing_when_the_other_one_goes_back(
+def test_a_sink_ahead_of_another_drops_no_rows_after_a_rewind(
     source, make_sink, name, values, tmp_path
 ):
     behind, ahead = f"{name}-behind", f"{name}-ahead"

@@ -1,6 +1,6 @@
-"""Any DataFrame that a sink takes comes back from its topic as it was, through Spark and SQL.
+"""Any DataFrame that a sink writes is read back unchanged from its topic, by Spark and SQL.
 
-``fastavro`` and Python's ``json`` say what the messages hold, which ``pulsar-client`` reads.
+``pulsar-client`` reads the messages, ``fastavro`` and Python's ``json`` decode them.
 """
 
 from __future__ import annotations
@@ -72,10 +72,10 @@ NAMES = st.sampled_from(
 
 
 def records(way: str, schema: str) -> st.SearchStrategy[StructType]:
-    """Schemas of Spark's that the topic can have.
+    """Generate Spark schemas that the topic can have.
 
-    SQL and JSON: no moments. They are text in such a table, so Spark itself casts them before the
-    writer sees a row, in the session's zone: docs/catalog.md.
+    SQL and JSON: no timestamps. They are text in such a table, so Spark itself casts them in the
+    session's zone, before the writer gets a row: docs/catalog.md.
     """
     atoms = ATOMS
     if (way, schema) == ("sql", "json"):
@@ -87,12 +87,12 @@ Leaf = Callable[[Any, DataType], Any]
 
 
 def mapped(value: Any, kind: DataType, leaf: Leaf) -> Any:
-    """``value`` with ``leaf`` of each single value in it."""
+    """Apply ``leaf`` to each single value in ``value``."""
     if value is None:
         return None
     match kind:
         case StructType():
-            # A field that is null may be left out of JSON.
+            # JSON may omit null fields.
             return {
                 one.name: mapped(value.get(one.name), one.dataType, leaf) for one in kind.fields
             }
@@ -105,7 +105,7 @@ def mapped(value: Any, kind: DataType, leaf: Leaf) -> Any:
 
 
 def of_rows(rows: list[dict[str, Any]], schema: StructType, leaf: Leaf) -> Any:
-    """The contents of rows that were read in another form."""
+    """Convert rows for a comparison."""
     found = [tuple(mapped(row, schema, leaf).values()) for row in rows]
     return contents(Frame(schema, tuple(found)).to_arrow())
 
@@ -117,7 +117,7 @@ def of_avro(value: Any, kind: DataType) -> Any:
 
 
 def of_json(value: Any, kind: DataType) -> Any:
-    """What JSON has no type for is text in it: docs/schemas.md."""
+    """Convert values without a type in JSON to text: docs/schemas.md."""
     match kind:
         case BinaryType():
             return base64.b64decode(value, validate=True)
@@ -134,7 +134,7 @@ ERA = 400
 
 
 def moment(text: str, kind: DataType) -> int:
-    """Days, or microseconds, since 1970; Python has no year 10,000, nor one before the first."""
+    """Return days or microseconds since 1970; Python supports only the years 1 to 9999."""
     found = MOMENT.fullmatch(text)
     assert found is not None, text
     sign, year, *rest = found.groups()
@@ -150,14 +150,14 @@ def moment(text: str, kind: DataType) -> int:
 
 
 def as_read(kind: DataType, schema: str) -> DataType:
-    """What docs/schemas.md says that a type is when it is read."""
+    """Return the type that is read, by docs/schemas.md."""
     match kind:
         case ByteType() | ShortType():
             return IntegerType()
         case DateType() | TimestampType() | TimestampNTZType() if schema == "json":
             return StringType()
-        # Whatever is read may be null, as with Spark's own files: another version of the schema
-        # may allow it. So nothing of NOT NULL is compared.
+        # Columns that are read may be null, as with Spark's own files: another version of the
+        # schema may allow it. So NOT NULL is not compared.
         case ArrayType():
             return ArrayType(as_read(kind.elementType, schema))
         case MapType():
@@ -169,12 +169,12 @@ def as_read(kind: DataType, schema: str) -> DataType:
 
 
 def unmarked(kind: StructType) -> StructType:
-    """Without metadata: the source notes there which columns are fields."""
+    """Remove the metadata, where the source marks columns that are fields."""
     return StructType([StructField(one.name, one.dataType, one.nullable) for one in kind.fields])
 
 
 class RoundTrip:
-    """Writes frames, and asks Spark and others what became of them."""
+    """Writes frames, and reads them back by Spark and others."""
 
     def __init__(
         self, spark: SparkSession, server: PulsarStandalone, make_sink: Any, folder: Path
@@ -185,7 +185,7 @@ class RoundTrip:
         )
 
     def by_sink(self, frame: Frame, topic: str, schema: str) -> DataFrame:
-        """The sink, and the source."""
+        """Write by the sink, and read by the source."""
         sink = self.make_sink(sink_id=topic, topic=topic, schema=schema, metadata=False)
         sink.write(self.load(frame, topic), epoch="rows")
         sink.close()
@@ -193,7 +193,7 @@ class RoundTrip:
         return self.spark.read.format("pulsar").options(**options).load()
 
     def by_sql(self, frame: Frame, topic: str, schema: str) -> DataFrame:
-        """A table of the topic, INSERT and SELECT."""
+        """Write and read a table of the topic by SQL."""
         self.load(frame, topic).createOrReplaceTempView("new_rows")
         self.catalog.create(topic, schema=schema, columns=frame.schema.toDDL())
         table = self.catalog.register(topic)
@@ -205,10 +205,10 @@ class RoundTrip:
         return frame_of(self.spark, self.folder / topic)
 
     def messages(self, topic: str, schema: str) -> list[dict[str, Any]]:
-        """The records that consumers get; of Avro with the numbers that moments are."""
+        """Return the records that consumers get; with Avro, times are numbers."""
         seen = drain(self.server.service_url, f"persistent://public/default/{topic}")
         if schema == "json":
-            # Not as Python's floats: they have no 38 digits.
+            # Not as Python's floats, which do not have 38 digits.
             return [json.loads(one.value, parse_float=Decimal, parse_int=Decimal) for one in seen]
         path = f"/v2/schemas/public/default/{topic}/schema"
         registered = call(self.server.admin_url, "GET", path)["data"]
@@ -217,18 +217,18 @@ class RoundTrip:
         return [fastavro.schemaless_reader(io.BytesIO(one.value), parsed, None) for one in seen]
 
     def check(self, way: str, frame: Frame, topic: str, schema: str) -> None:
-        """The frame that comes back is the one that was written, and so are the messages."""
+        """Check that the frame read back and the messages equal what was written."""
         told = f"{way} {schema} {frame.schema.json()}"
         read = (self.by_sql if way == "sql" else self.by_sink)(frame, topic, schema)
         if frame.rows or way == "sql":
             assert unmarked(read.schema) == as_read(frame.schema, schema), told
-        else:  # no rows, no producer: nothing was registered
+        else:  # without rows there is no producer, and no registered schema
             assert (read.columns, read.count()) == (["value"], 0), told
             return
         given = contents(frame.to_arrow())
         back = numbers(read.toArrow()).to_pylist()
         assert of_rows(back, frame.schema, of_spark(schema)) == given, told
-        # After that: the judge marks a topic's end by a message of its own.
+        # Afterwards, because the judge sends its own message to mark the topic's end.
         rows = self.messages(topic, schema)
         sent = of_rows(rows, frame.schema, of_avro if schema == "avro" else of_json)
         assert sent == given, told
@@ -250,7 +250,7 @@ def trip(
     tmp_path: Path,
     spark_conf: Callable[[str, str], None],
 ) -> RoundTrip:
-    """In New York: moments don't depend on the session's zone."""
+    """The session's zone is New York, which must not change times."""
     spark_conf("spark.sql.session.timeZone", "America/New_York")
     return RoundTrip(spark, pulsar_standalone, make_sink, tmp_path)
 
@@ -266,7 +266,7 @@ MAY_BE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def objections(kind: DataType) -> Iterator[str]:
-    """Why no schema has the type, each as the beginning of what is said of it."""
+    """Yield the beginnings of the messages for an unsupported type."""
     match kind:
         case StructType():
             for field in kind.fields:
@@ -285,8 +285,8 @@ def objections(kind: DataType) -> Iterator[str]:
 
 
 @given(ODD_RECORDS, st.sampled_from(["avro", "json"]))
-def test_a_frame_that_no_schema_has_is_refused_by_name(columns, schema):
-    """Before a job, a transaction or a topic: from the types alone."""
+def test_a_dataframe_of_unsupported_types_is_refused(columns, schema):
+    """Before a job, a transaction or a topic exists: by the types alone."""
     wrong = list(objections(columns))
     if not wrong:
         assert layout_of(columns, schema=schema_of(schema), metadata=False).record
@@ -298,7 +298,7 @@ def test_a_frame_that_no_schema_has_is_refused_by_name(columns, schema):
 
 @pytest.mark.parametrize("schema", ["avro", "json"])
 @pytest.mark.parametrize("way", ["sink", "sql"])
-def test_any_frame_comes_back_as_it_was(trip, name, way, schema):
+def test_any_dataframe_comes_back_unchanged(trip, name, way, schema):
     (frame,) = frames(records(way, schema), 1, 20)
     trip.check(way, frame, name, schema)
 
@@ -307,7 +307,7 @@ def test_any_frame_comes_back_as_it_was(trip, name, way, schema):
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("schema", ["avro", "json"])
 @pytest.mark.parametrize("way", ["sink", "sql"])
-def test_ten_thousand_rows_come_back_as_they_were(trip, name, way, schema):
+def test_ten_thousand_rows_come_back_unchanged(trip, name, way, schema):
     rows = 0
     trip.check(way, Frame(StructType([StructField("a", StringType())])), f"{name}-none", schema)
     for n, frame in enumerate(frames(records(way, schema), 30, 400)):

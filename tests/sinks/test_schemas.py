@@ -1,4 +1,4 @@
-"""Whole rows under schemas of the registry, as plain consumers of two languages see them."""
+"""Whole rows with registered schemas, as plain consumers of two languages see them."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def topic(name) -> str:
 
 @pytest.fixture
 def registered(pulsar_standalone, name) -> Callable[[], list[dict[str, Any]]]:
-    """All versions of the topic's schema, in order."""
+    """Returns all versions of the topic's schema, in order."""
 
     def read(topic: str = f"public/default/{name}") -> list[dict[str, Any]]:
         answer = call(pulsar_standalone.admin_url, "GET", f"/v2/schemas/{topic}/schemas")
@@ -73,7 +73,7 @@ def registered(pulsar_standalone, name) -> Callable[[], list[dict[str, Any]]]:
 
 @pytest.fixture
 def raw(pulsar_standalone, topic):
-    """The values of all messages, as bytes, by a reader that knows no schema."""
+    """Returns the values of all messages as bytes, by a reader without a schema."""
 
     def read(count: int) -> list[bytes]:
         client = quiet_client(pulsar_standalone.service_url)
@@ -86,7 +86,7 @@ def raw(pulsar_standalone, topic):
 
 @pytest.fixture
 def java(pulsar_standalone):
-    """What Pulsar's Java client reads: for each topic, schema and number of messages its lines."""
+    """Returns the lines of Pulsar's Java client for each topic, schema and number of messages."""
     command = find_java()
     if command is None:
         pytest.skip("there is no Java here: the broker runs in a container")
@@ -231,7 +231,7 @@ def test_json_keeps_microseconds_and_does_not_depend_on_the_sessions_zone(spark,
     assert raw(1) == [b'{"t":"2026-11-20T12:00:00.123456Z","m":0.10}']
 
 
-def test_columns_with_two_underscores_are_the_messages(
+def test_columns_with_the_sources_names_are_the_messages_own(
     spark, make_sink, raw, pulsar_standalone, topic
 ):
     df = spark.sql(
@@ -248,7 +248,7 @@ def test_columns_with_two_underscores_are_the_messages(
     assert message.event_timestamp() == 1795176000000
 
 
-def test_a_compatible_change_goes_on_in_the_same_query(
+def test_a_query_continues_after_a_compatible_change(
     spark, make_sink, source, registered, log, raw, tmp_path
 ):
     sink = make_sink(schema="avro")
@@ -285,7 +285,7 @@ def test_an_incompatible_change_aborts_the_epoch_and_shows_both(
     assert raw(1) == [b'{"id":1,"s":"a"}']
 
 
-def test_a_changed_type_is_named_with_what_can_be_done(spark, make_sink):
+def test_a_changed_type_is_named_with_the_fixes(spark, make_sink):
     sink = make_sink(schema="avro")
     sink.write(spark.sql("SELECT 1 AS id, STRUCT('a' AS t) AS s"), epoch="a")
     with pytest.raises(IncompatibleSchema) as caught:
@@ -296,7 +296,7 @@ def test_a_changed_type_is_named_with_what_can_be_done(spark, make_sink):
     assert "set-schema-compatibility-strategy" in text
 
 
-def test_renamed_columns_are_said_or_refused(spark, make_sink, registered, log, caplog):
+def test_renamed_columns_are_logged_or_refused(spark, make_sink, registered, log, caplog):
     old, new = spark.sql("SELECT 1 AS id, 'x' AS a"), spark.sql("SELECT 1 AS id, 'x' AS b")
     make_sink(schema="avro").write(old, epoch="a")
     strict = make_sink(schema="avro", on_changed_columns="refuse")
@@ -315,14 +315,14 @@ def test_renamed_columns_are_said_or_refused(spark, make_sink, registered, log, 
 
 
 @pytest.mark.parametrize("options", [{}, {"schema": "avro"}])
-def test_wrong_columns_are_refused_before_a_transaction_is_begun(spark, make_sink, log, options):
+def test_wrong_columns_are_refused_before_a_transaction_begins(spark, make_sink, log, options):
     df = spark.sql("SELECT 1 AS wrong" if not options else "SELECT parse_json('1') AS v")
     with pytest.raises(InputError):
         make_sink(**options).write(df, epoch="a")
     assert {record.state for record in log() if record.epoch} <= {State.FAILED}
 
 
-def test_a_schema_that_somebody_else_registered_is_used(
+def test_a_registered_schema_is_used_and_extended(
     spark, make_sink, pulsar_standalone, topic, registered, raw
 ):
     theirs = {
@@ -348,7 +348,7 @@ def test_a_schema_that_somebody_else_registered_is_used(
     (value,) = raw(1)
     row = fastavro.schemaless_reader(io.BytesIO(value), json.loads(version["data"]))
     assert row == {"note": None, "id": 5, "state": "OPEN"}
-    # More than they know: theirs is extended, with all that is theirs.
+    # Rows with more columns extend the registered schema and keep its parts.
     make_sink(schema="avro").write(spark.sql("SELECT 6 AS id, 'x' AS neu"), epoch="b")
     extended = json.loads(registered()[1]["data"])
     assert (extended["name"], extended["namespace"], extended["doc"]) == (
@@ -357,7 +357,7 @@ def test_a_schema_that_somebody_else_registered_is_used(
     assert [field["name"] for field in extended["fields"]] == ["note", "id", "state", "neu"]
 
 
-def test_a_schema_of_ones_own_is_registered_as_it_is(spark, make_sink, registered, raw):
+def test_the_users_schema_is_registered_unchanged(spark, make_sink, registered, raw):
     own = """{"type": "record", "name": "Mine", "fields": [
         {"name": "id", "type": "long"}, {"name": "kind", "type": "string", "default": "none"}]}"""
     make_sink(schema=AvroSchema(own)).write(spark.sql("SELECT 5 AS id"), epoch="a")
@@ -381,7 +381,7 @@ def test_a_compiled_message_class_is_a_schema(spark, make_sink, registered, raw)
     )
 
 
-def test_protobuf_goes_on_with_the_numbers_that_are_registered(spark, make_sink, registered, raw):
+def test_protobuf_keeps_the_registered_field_numbers(spark, make_sink, registered, raw):
     make_sink(schema="protobuf").write(spark.sql("SELECT 1 AS b, 'x' AS a"), epoch="a")
     make_sink(schema="protobuf").write(spark.sql("SELECT 'y' AS a, 2 AS b, 3 AS c"), epoch="b")
     assert len(registered()) == 2
@@ -429,7 +429,7 @@ def namespace(pulsar_standalone, name: str, **policies: object) -> str:
     return f"persistent://public/{name}/t"
 
 
-def test_where_schemas_are_enforced_rows_need_one(spark, make_sink, pulsar_standalone, name):
+def test_enforced_schemas_require_a_schema(spark, make_sink, pulsar_standalone, name):
     topic = namespace(pulsar_standalone, name, schemaValidationEnforced=True)
     df = spark.sql("SELECT 1 AS id")
     assert make_sink(topic=topic, schema="avro").write(df, epoch="a").records == 1
@@ -437,7 +437,7 @@ def test_where_schemas_are_enforced_rows_need_one(spark, make_sink, pulsar_stand
         make_sink(topic=topic).write(spark.sql("SELECT 'x' AS value"), epoch="b")
 
 
-def test_where_producers_may_not_register_schemas_the_error_says_whom_to_ask(
+def test_a_refused_registration_names_the_operators_command(
     spark, make_sink, pulsar_standalone, name
 ):
     topic = namespace(pulsar_standalone, name, isAllowAutoUpdateSchema=False)
@@ -448,7 +448,7 @@ def test_where_producers_may_not_register_schemas_the_error_says_whom_to_ask(
     assert "the topic has no schema  the rows need avro" in str(caught.value)
 
 
-# What the broker admits of: a new column, one less, another type. Measured; the names are its own.
+# Changes that the broker allows: a new column, one less, another type (measured).
 STRATEGIES = {
     "ALWAYS_COMPATIBLE": (True, True, True),
     "BACKWARD": (True, True, False),
@@ -470,10 +470,12 @@ def test_a_pair_may_be_of_single_values_and_a_tombstone(spark, make_sink, java, 
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_each_strategy_decides_about_changes(spark, make_sink, pulsar_standalone, name, strategy):
+def test_each_compatibility_strategy_is_respected(
+    spark, make_sink, pulsar_standalone, name, strategy
+):
     topic = namespace(pulsar_standalone, name, schemaCompatibilityStrategy=strategy)
     sink = make_sink(topic=topic, schema="avro")
-    sink.write(spark.sql("SELECT 1 AS id, 'x' AS a"), epoch="0")  # Spark: neither is ever null
+    sink.write(spark.sql("SELECT 1 AS id, 'x' AS a"), epoch="0")  # in Spark both are never null
     changes = [
         "SELECT 1 AS id, 'x' AS a, 'y' AS neu",
         "SELECT 1 AS id",
@@ -517,14 +519,12 @@ def test_each_strategy_decides_about_changes(spark, make_sink, pulsar_standalone
         ("avro", "SELECT 1 AS a, 2 AS a", "Two columns are named 'a'"),
     ],
 )
-def test_what_a_schema_does_not_take_is_refused_before_anything_is_sent(
-    spark, make_sink, schema, sql, text
-):
+def test_unsupported_columns_are_refused_before_rows_are_sent(spark, make_sink, schema, sql, text):
     with pytest.raises(InputError, match=text):
         make_sink(schema=schema).write(spark.sql(sql), epoch="a")
 
 
-def test_a_null_where_the_schema_has_none_aborts_the_epoch(spark, make_sink, log):
+def test_a_null_in_a_required_field_aborts_the_epoch(spark, make_sink, log):
     own = '{"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}'
     df = spark.sql("SELECT CAST(NULL AS INT) AS a")
     with pytest.raises(InputError, match="'a' is null in a row"):
@@ -532,7 +532,7 @@ def test_a_null_where_the_schema_has_none_aborts_the_epoch(spark, make_sink, log
     assert log()[-1].state is State.ABORTED
 
 
-def test_a_schema_that_is_none_is_refused_at_once(make_sink):
+def test_an_unknown_schema_is_refused(make_sink):
     with pytest.raises(ConfigurationError, match=r"no schema 'xml'.*There are: bytes"):
         make_sink(schema="xml")
     with pytest.raises(ConfigurationError, match="option 'schema'"):

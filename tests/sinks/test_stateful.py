@@ -1,7 +1,6 @@
-"""Stateful queries whose epochs are skipped, or run twice in one call: the state stays right.
+"""Stateful queries whose epochs are skipped, or run twice in one call: the state stays correct.
 
-Plain foreachBatch functions that keep what they see in memory: these are facts about Spark, on
-which the sink builds. Where Spark changes, these tests say so.
+These are facts about Spark, on which the sink depends, tested with plain foreachBatch functions.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def counts(rows):
 
 
 class Job:
-    """A query that counts, written as an exactly-once sink writes: what is there is skipped."""
+    """A query that counts; like an exactly-once sink it skips epochs that were written."""
 
     def __init__(self, source, checkpoint, skip) -> None:
         self.source = source
@@ -57,7 +56,7 @@ class Job:
 
 @pytest.fixture
 def skipped_job(source, tmp_path, stores):
-    """Runs a job to where an epoch is written that Spark has not noted."""
+    """Runs a job until an epoch is written that is not in Spark's checkpoint."""
 
     def make(name, skip) -> Job:
         stores(name)
@@ -70,7 +69,7 @@ def skipped_job(source, tmp_path, stores):
     return make
 
 
-# What the sink is given of the epoch's DataFrame.
+# DataFrames derived from the epoch's.
 GIVEN = {
     "all": lambda df: df,
     "no-column": lambda df: df.select(sf.lit("x").alias("value")),
@@ -83,7 +82,7 @@ GIVEN = {
 
 
 @pytest.mark.parametrize("name", STORES)
-def test_a_skipped_epoch_that_is_computed_goes_on(skipped_job, name):
+def test_a_query_continues_after_a_skipped_epoch_was_computed(skipped_job, name):
     job = skipped_job(name, run_without_writing)
     job.run()
     job.run()
@@ -91,9 +90,7 @@ def test_a_skipped_epoch_that_is_computed_goes_on(skipped_job, name):
 
 
 @pytest.mark.parametrize("name", ["hdfs-1", "rocksdb-2"])
-def test_the_state_is_written_whatever_the_sink_is_given_of_the_dataframe(
-    source, tmp_path, stores, name
-):
+def test_the_state_is_written_for_any_derived_dataframe(source, tmp_path, stores, name):
     stores(name)
     given = list(GIVEN.values())
     last: list[int] = []
@@ -152,7 +149,7 @@ def test_a_persisted_dataframe_is_not_computed_twice(source, tmp_path, stores, s
 
 
 def a_new_token(key, pdfs, state) -> Iterator[pd.DataFrame]:
-    """State that no second run gets again: what it was, and what it is now."""
+    """Return random state, which a second run does not repeat: the old and the new one."""
     old = state.get[0] if state.exists else ""
     state.update((uuid.uuid4().hex,))
     yield pd.DataFrame({"key": [key[0]], "old": [old], "new": [state.get[0]]})
@@ -166,7 +163,7 @@ def tokens(rows):
 
 
 def run_half(df, marker) -> None:
-    """Partition 1 fails when Spark has noted that partition 0 is done, its state written."""
+    """Fail in partition 1 after Spark knows that partition 0 is done and its state written."""
 
     def fail_in_partition_1(batches):
         yield from batches
@@ -188,9 +185,9 @@ def run_half(df, marker) -> None:
 
 @pytest.fixture
 def broken_links(source, tmp_path, stores):
-    """How many groups of each epoch went on from another state than that of the rows before it.
+    """Counts the groups of each epoch that continued from another state than the previous rows had.
 
-    Epoch 1 was computed half before it was computed, epoch 3 wholly.
+    Epoch 1 was computed in part before it was computed, epoch 3 completely.
     """
     first_runs = {
         1: lambda df: run_half(df, tmp_path / "partition 0 is done"),

@@ -1,4 +1,4 @@
-"""foreachBatch on real Spark: epochs, restarts, lineage, and the log as others read it."""
+"""foreachBatch on real Spark: epochs, restarts, lineage, and the log."""
 
 from __future__ import annotations
 
@@ -36,9 +36,7 @@ def test_each_epoch_is_written_once_over_restarts(source, make_sink, values, log
     assert states(log) == [(str(n), "COMMITTED") for n in range(4)]
 
 
-def test_an_epoch_that_spark_runs_again_after_its_commit_is_skipped(
-    source, make_sink, values, log, tmp_path
-):
+def test_a_rerun_of_a_committed_epoch_is_skipped(source, make_sink, values, log, tmp_path):
     source.add("a")
 
     def write_then_fail(df, epoch) -> None:
@@ -52,9 +50,7 @@ def test_an_epoch_that_spark_runs_again_after_its_commit_is_skipped(
     assert states(log) == [("0", "COMMITTED")]
 
 
-def test_two_calls_in_one_epoch_are_a_clear_error_and_nothing_is_lost(
-    source, make_sink, values, tmp_path
-):
+def test_two_calls_in_one_epoch_are_an_error_without_loss(source, make_sink, values, tmp_path):
     source.add("a")
     sink = make_sink()
 
@@ -82,7 +78,7 @@ def test_two_calls_by_new_objects_in_one_epoch_are_an_error_too(
     assert values() == ["a"]
 
 
-def test_a_second_call_whose_error_is_swallowed_is_told_with_the_next_epoch(
+def test_a_second_call_whose_error_is_caught_fails_the_next_epoch(
     source, make_sink, values, tmp_path
 ):
     source.add("a", "b")
@@ -103,7 +99,7 @@ def test_a_second_call_whose_error_is_swallowed_is_told_with_the_next_epoch(
     assert values() == ["a", "b", "c"]
 
 
-def test_a_sink_that_refuses_goes_on_when_a_person_has_given_the_epoch_up(
+def test_a_refusing_sink_continues_after_the_epoch_was_abandoned(
     source, make_sink, values, tmp_path, name
 ):
     for value in ("a", "b", "c"):
@@ -125,9 +121,7 @@ def test_a_sink_that_refuses_goes_on_when_a_person_has_given_the_epoch_up(
     assert values() == ["a", "c"]
 
 
-def test_a_new_checkpoint_is_refused_unless_told_to_continue(
-    source, make_sink, values, log, tmp_path
-):
+def test_a_new_checkpoint_is_refused_by_default(source, make_sink, values, log, tmp_path):
     source.add("a")
     source.run(make_sink(), tmp_path / "old")
     with pytest.raises(StreamingQueryException, match=r"NewLineage.*on_new_query"):
@@ -138,9 +132,7 @@ def test_a_new_checkpoint_is_refused_unless_told_to_continue(
     assert len({r.query_id for r in log() if r.epoch}) == 2
 
 
-def test_a_query_whose_log_is_gone_is_refused_and_no_empty_one_is_made(
-    source, make_sink, values, log, tmp_path
-):
+def test_a_query_whose_log_is_gone_is_refused(source, make_sink, values, log, tmp_path):
     source.add("a")
     source.run(make_sink(), tmp_path / "checkpoint")
     kept = [record.state for record in log()]

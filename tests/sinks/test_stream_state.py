@@ -1,4 +1,4 @@
-"""PulsarSink under stateful queries, job groups and threads of the user's own."""
+"""PulsarSink with stateful queries, and with the user's job groups and threads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def values(pulsar_standalone, name):
 
 @pytest.fixture
 def job(source, make_sink, tmp_path):
-    """Runs a query whose rows name the state they go on from, and the state they leave."""
+    """Runs a query whose rows have the state before and after them."""
 
     def run() -> None:
         sink = make_sink(max_attempts=2)
@@ -40,7 +40,7 @@ def job(source, make_sink, tmp_path):
 
 
 def check_chain(values: list[str], epochs: int) -> None:
-    """Every key came out once an epoch, each time from the state that its last row left."""
+    """Check that each key has one row in each epoch, with the state after its previous row."""
     chains = defaultdict(list)
     for value in values:
         key, new, *old = value.split(" ")
@@ -52,7 +52,7 @@ def check_chain(values: list[str], epochs: int) -> None:
 
 
 def poison_once():
-    """The first attempt to write fails when all its rows are there."""
+    """Fail the first attempt after all its rows were sent."""
     left = [TransactionPoisoned("for this test")]
 
     def fail() -> None:
@@ -63,7 +63,7 @@ def poison_once():
 
 
 @pytest.mark.parametrize("name_of_stores", ["hdfs-1", "rocksdb-2-changelog"])
-def test_a_stateful_query_goes_on_behind_a_skipped_epoch(
+def test_a_stateful_query_continues_after_a_skipped_epoch(
     source, make_sink, values, stores, tmp_path, name_of_stores
 ):
     stores(name_of_stores)
@@ -86,7 +86,7 @@ def test_a_stateful_query_goes_on_behind_a_skipped_epoch(
     assert sorted(values()) == [f"{key} {n}" for key in KEYS for n in (1, 2, 3)]
 
 
-def test_an_epoch_that_runs_twice_in_one_call_leaves_the_state_of_its_rows(job, stores, values):
+def test_an_epoch_that_runs_twice_keeps_the_state_of_its_written_rows(job, stores, values):
     stores("hdfs-1")
     job()
     with poison_once():
@@ -95,12 +95,12 @@ def test_an_epoch_that_runs_twice_in_one_call_leaves_the_state_of_its_rows(job, 
     check_chain(values(), 3)
 
 
-def test_with_state_of_format_2_the_query_ends_before_an_epoch_runs_twice(job, stores, values):
+def test_an_epoch_with_state_format_2_does_not_run_twice(job, stores, values):
     stores("rocksdb-2-changelog")
     job()
     with poison_once(), pytest.raises(StreamingQueryException, match="for this test"):
         job()
-    job()  # the epoch again, and its own
+    job()  # the repeated epoch, and the next one
     check_chain(values(), 3)
 
 
@@ -121,9 +121,7 @@ def test_a_second_call_in_one_epoch_is_an_error_in_any_job_group(
     assert values() == ["a"]
 
 
-def test_sinks_work_side_by_side_in_threads_of_the_users_own(
-    source, make_sink, pulsar_standalone, name, tmp_path
-):
+def test_sinks_work_in_the_users_threads(source, make_sink, pulsar_standalone, name, tmp_path):
     ids = [f"{name}-{n}" for n in range(2)]
     sinks = [make_sink(sink_id=sink_id, topic=sink_id) for sink_id in ids]
 

@@ -1,4 +1,4 @@
-"""What Spark tells of the query behind a foreachBatch call: which one, and whether it has state."""
+"""The query of a foreachBatch call, and whether it has state."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ STATEFUL = {
         KeysAsTheyAre(), "value string", "append", "none"
     ),
 }
-# What a user makes of the epoch's DataFrame before the sink has it.
+# DataFrames that users derive from the epoch's before the sink gets them.
 DERIVED = {
     "as-it-is": lambda df: df,
     "pruned": lambda df: df.select(sf.lit("x").alias("value")),
@@ -86,7 +86,7 @@ def counts(rows):
 
 
 def in_a_call(source, tmp_path, function, of=lambda rows: rows, mode="append"):
-    """What ``function`` returns for the DataFrame of one epoch, inside of the foreachBatch call."""
+    """Return the result of ``function`` for the DataFrame of one epoch, in a foreachBatch call."""
     answers = []
 
     def call(df, epoch) -> None:
@@ -100,12 +100,12 @@ def in_a_call(source, tmp_path, function, of=lambda rows: rows, mode="append"):
 
 
 @pytest.mark.parametrize("operator", STATELESS)
-def test_a_query_without_state_is_known(source, tmp_path, operator):
+def test_a_stateless_query_is_recognised(source, tmp_path, operator):
     assert not in_a_call(source, tmp_path, is_stateful, STATELESS[operator])
 
 
 @pytest.mark.parametrize("operator", STATEFUL)
-def test_each_stateful_operator_is_known(source, tmp_path, operator, spark_conf):
+def test_each_stateful_operator_is_recognised(source, tmp_path, operator, spark_conf):
     if operator == "transform":
         spark_conf("spark.sql.streaming.stateStore.providerClass", ROCKSDB)
     mode = "update" if operator == "aggregation" else "append"
@@ -113,7 +113,7 @@ def test_each_stateful_operator_is_known(source, tmp_path, operator, spark_conf)
 
 
 @pytest.mark.parametrize("derived", DERIVED)
-def test_state_is_seen_behind_whatever_was_made_of_the_dataframe(source, tmp_path, derived):
+def test_state_is_found_in_derived_dataframes(source, tmp_path, derived):
     make = DERIVED[derived]
     assert in_a_call(source, tmp_path, lambda df: is_stateful(make(df)), counts, "update")
 
@@ -125,7 +125,7 @@ def test_rows_that_were_computed_before_have_no_state_to_write(source, tmp_path)
     assert not in_a_call(source, tmp_path, collected, counts, "update")
 
 
-def test_asking_for_state_runs_nothing(source, tmp_path, spark):
+def test_the_check_for_state_runs_no_job(source, tmp_path, spark):
     context = spark.sparkContext
 
     def ask(df) -> list[int]:
@@ -141,7 +141,7 @@ def test_asking_for_state_runs_nothing(source, tmp_path, spark):
 
 @pytest.fixture
 def seen(source, tmp_path):
-    """Runs a query of two epochs, in two runs of it; what ``function`` says, and PySpark itself."""
+    """Run a query of two epochs in two runs; return the results of ``function`` and of PySpark."""
 
     def run(function):
         answers, truth = [], []
@@ -158,18 +158,18 @@ def seen(source, tmp_path):
 
 @pytest.fixture
 def another_query(spark):
-    """A query that runs beside the test's own."""
+    """A query that runs concurrently with the test's."""
     query = spark.readStream.format("rate").load().writeStream.format("noop").start()
     yield query
     query.stop()
 
 
-def test_a_run_is_told_by_the_session_of_its_dataframe(seen, another_query):
+def test_a_query_is_found_by_the_session_of_its_dataframe(seen, another_query):
     answers, truth = seen(lambda df: running_query(df.select("value").filter("value is not null")))
     assert answers == truth
 
 
-def test_a_job_group_of_the_users_own_changes_nothing(seen):
+def test_the_users_job_group_has_no_effect(seen):
     def ask(df):
         df.sparkSession.sparkContext.setJobGroup("mine", "the user's own")
         return running_query(df)
@@ -178,13 +178,13 @@ def test_a_job_group_of_the_users_own_changes_nothing(seen):
     assert answers == truth
 
 
-def test_a_thread_of_the_users_own_is_in_the_call_too(seen, another_query):
+def test_the_users_thread_finds_its_query(seen, another_query):
     with ThreadPoolExecutor(1) as pool:  # the same thread for both runs
         answers, truth = seen(lambda df: pool.submit(running_query, df).result())
     assert answers == truth
 
 
-def test_a_dataframe_of_another_session_belongs_to_the_call_of_its_thread(seen, spark):
+def test_a_dataframe_of_another_session_belongs_to_the_query_of_its_thread(seen, spark):
     answers, truth = seen(lambda df: running_query(spark.range(1)))
     assert answers == truth
 

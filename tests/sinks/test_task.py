@@ -1,4 +1,4 @@
-"""The parts of a task that need no Spark."""
+"""The parts of a task that don't need Spark."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_small_batches_are_joined_in_order_until_they_are_large_enough():
     assert [b.column(0).to_pylist() for b in joined] == [[1, 2], [3, 4], [5]]
 
 
-def test_a_large_batch_passes_without_a_copy():
+def test_a_large_batch_is_not_copied():
     large = batch(*range(100))
     (passed,) = gathered([large], 16)
     assert passed is large
@@ -60,12 +60,12 @@ def write_task(*, spread: bool = False, partitions: int = 1) -> WriteTask:
 @pytest.mark.parametrize(
     ("spread", "partitions", "wanted"), [(False, 64, 10), (True, 1, 10), (True, 4, 40)]
 )
-def test_only_rows_that_are_cut_up_by_key_are_held_back(spread, partitions, wanted):
+def test_only_rows_that_are_split_by_key_are_held_back(spread, partitions, wanted):
     assert write_task(spread=spread, partitions=partitions).gathered_bytes == wanted
 
 
 class Closing:
-    """A partition's writer: its closing takes a while, or fails at once."""
+    """A partition's writer whose close takes a while, or fails immediately."""
 
     def __init__(self, seen: list[str], failure: Exception | None) -> None:
         self.seen, self.failure = seen, failure
@@ -85,7 +85,7 @@ class Closing:
 def closing(
     monkeypatch, *failures: Exception | None, parks: bool = False, poison: EosError | None = None
 ) -> tuple[object, list[str]]:
-    """What a task returns or raises that has such writers, and what happened in which order."""
+    """Return the result or error of a task with such writers, and the order of events."""
     seen: list[str] = []
 
     def check() -> None:
@@ -105,13 +105,13 @@ def closing(
         return error, seen
 
 
-def test_a_task_that_fails_as_it_closes_reports_when_nothing_is_under_way(monkeypatch):
+def test_a_task_that_fails_while_closing_waits_for_its_sends(monkeypatch):
     failure = ConnectionLost("x")
     assert closing(monkeypatch, failure) == (failure, ["settled", "abandoned"])
 
 
 @pytest.mark.parametrize("place", [0, 1, 40])
-def test_of_many_that_are_closed_at_once_one_that_fails_is_not_forgotten(monkeypatch, place):
+def test_a_failure_of_one_of_many_closes_is_reported(monkeypatch, place):
     failures: list[Exception | None] = [None] * 41
     failures[place] = ConnectionLost("x")
     error, seen = closing(monkeypatch, *failures)
@@ -120,7 +120,7 @@ def test_of_many_that_are_closed_at_once_one_that_fails_is_not_forgotten(monkeyp
     assert "settled" not in seen[:-42]
 
 
-def test_a_task_that_fails_keeps_no_producer_for_later(monkeypatch):
+def test_a_failed_task_keeps_no_producers(monkeypatch):
     failed = closing(monkeypatch, None, ConnectionLost("x"), None, parks=True)[1]
     assert failed[-4:] == ["settled", *["abandoned"] * 3]
     poisoned = closing(monkeypatch, None, parks=True, poison=ConnectionLost("x"))[1]
@@ -128,13 +128,13 @@ def test_a_task_that_fails_keeps_no_producer_for_later(monkeypatch):
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
-def test_a_task_closes_whatever_it_has_opened(monkeypatch, count):
+def test_a_task_closes_all_its_producers(monkeypatch, count):
     figures, seen = closing(monkeypatch, *[None] * count)
     assert figures == (("figures",) * count, ("t",), ())
     assert seen == ["closed"] * count
 
 
-def test_a_topic_that_is_gone_under_a_task_was_deleted_and_no_option_is_named(monkeypatch):
+def test_a_topic_deleted_under_a_task_is_reported_without_an_option(monkeypatch):
     def gone(*_args, **_named):
         raise TopicNotFound("no such topic", hint="open the producer with create=True")
 
@@ -149,8 +149,8 @@ def options(port: int = 6650, **others) -> ClientOptions:
     return ClientOptions(service_url=f"pulsar://127.0.0.1:{port}", **{**known, **others})
 
 
-def test_an_acknowledgement_that_is_here_and_not_told_yet_is_waited_for():
-    """``flush`` may return between the two: a close used to wait for an answer behind them."""
+def test_close_waits_for_results_of_arrived_acknowledgements():
+    """``flush`` may return between the two."""
     told: Future[MessageId] = Future()
     successor = SimpleNamespace()
     producer = SimpleNamespace(topic="t", name="p", transfer=lambda: successor)

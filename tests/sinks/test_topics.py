@@ -1,4 +1,4 @@
-"""Rows that name their topics: many in one transaction, all or nothing over all of them."""
+"""Rows that name their topics: many topics in one transaction, all or nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COLUMNS = "value string, key string, topic string"
 
 @pytest.fixture
 def routed(make_sink):
-    """Sinks without a topic of their own."""
+    """Makes sinks without the option topic."""
     return lambda **options: make_sink(topic=None, receipt_namespace="public/default", **options)
 
 
@@ -40,7 +40,7 @@ def in_topic(pulsar_standalone):
 
 
 def rows(spark, count: int, topics: list[str]):
-    """Row n goes to topic n modulo their number; two tasks."""
+    """Return rows for two tasks; row n goes to topic n modulo their number."""
     texts = ", ".join(f"'{topic}'" for topic in topics)
     return spark.range(0, count, 1, 2).selectExpr(
         "CAST(id AS STRING) AS value",
@@ -90,9 +90,7 @@ def test_a_key_goes_to_one_partition_of_each_topic(spark, routed, name, pulsar_s
         ("__eos-receipts-x", "a system topic"),
     ],
 )
-def test_one_row_that_goes_nowhere_keeps_all_the_others_out(
-    spark, routed, name, in_topic, log, bad, says
-):
+def test_one_row_with_a_bad_topic_aborts_all(spark, routed, name, in_topic, log, bad, says):
     routed().write(spark.createDataFrame([("0", "k", name)], COLUMNS), epoch="0")
     mixed = [(str(n), "k", name) for n in range(1, 50)] + [("50", "k", bad)]
     with pytest.raises(InputError, match=says):
@@ -101,7 +99,7 @@ def test_one_row_that_goes_nowhere_keeps_all_the_others_out(
     assert log()[-1].state is State.ABORTED
 
 
-def test_an_unknown_topic_is_refused_or_made(spark, routed, name, in_topic):
+def test_an_unknown_topic_is_refused_or_created(spark, routed, name, in_topic):
     new = f"{name}-new"
     df = spark.createDataFrame(
         [("1", "k", new), ("2", "l", f"persistent://public/default/{new}")], COLUMNS
@@ -113,13 +111,13 @@ def test_an_unknown_topic_is_refused_or_made(spark, routed, name, in_topic):
     assert in_topic(new) == [1, 2]
 
 
-def test_the_option_goes_before_the_column(spark, make_sink, name, in_topic):
+def test_the_option_topic_overrides_the_column(spark, make_sink, name, in_topic):
     df = spark.createDataFrame([("1", "k", f"{name}-other")], COLUMNS)
     make_sink().write(df, epoch="a")
     assert in_topic(name) == [1]
 
 
-def test_without_topics_it_is_said_what_to_set(spark, make_sink, routed):
+def test_a_missing_topic_option_is_an_error_with_a_fix(spark, make_sink, routed):
     with pytest.raises(ConfigurationError, match=r"set topic.*receipt_namespace"):
         make_sink(topic=None)
     with pytest.raises(InputError, match="Column 'topic' is missing"):
@@ -128,7 +126,7 @@ def test_without_topics_it_is_said_what_to_set(spark, make_sink, routed):
         routed().write(spark.range(1).selectExpr("'x' AS value", "1 AS topic"), epoch="a")
 
 
-def test_what_a_dead_driver_has_prepared_is_committed_in_all_topics(
+def test_a_dead_drivers_prepared_epoch_is_committed_in_all_topics(
     spark, routed, name, in_topic, tmp_path
 ):
     topics = [f"{name}-{n}" for n in range(3)]
@@ -156,7 +154,7 @@ def test_hundreds_of_topics_in_one_epoch(spark, routed, name, log):
     assert {part.records for part in parts} == {10}
 
 
-def test_unknown_topics_are_made_with_as_many_partitions_as_wanted(
+def test_unknown_topics_are_created_with_partitions(
     spark, make_sink, routed, pulsar_standalone, name, in_topic
 ):
     counts = {}
@@ -173,17 +171,17 @@ def test_unknown_topics_are_made_with_as_many_partitions_as_wanted(
     assert in_topic(name) == list(range(10))
 
 
-def test_partitions_can_only_be_made_by_the_admin_api(make_sink):
+def test_creating_partitions_needs_the_admin_api(make_sink):
     with pytest.raises(ConfigurationError, match="needs admin_url"):
         make_sink(create_topics=3)
     with pytest.raises(ConfigurationError, match="'create_topics'"):
         make_sink(create_topics=-1, admin_url="http://localhost:8080")
 
 
-def test_a_topic_that_is_made_says_what_keeps_its_messages(
+def test_a_created_topic_warns_about_retention(
     spark, make_sink, pulsar_standalone, name, caplog, monkeypatch
 ):
-    monkeypatch.setattr(_creation, "_made", itertools.count())  # this process has made many
+    monkeypatch.setattr(_creation, "_made", itertools.count())  # this process may have created many
     df = spark.sql("SELECT 'x' AS value")
     make_sink().write(df, epoch="a")
     (said,) = [one.message for one in caplog.records if one.name == "eos.sinks._creation"]
@@ -212,12 +210,12 @@ def kept_min(admin: AdminClient, topic: str) -> int:
         {"retention_minutes": -2, "admin_url": "http://localhost:8080"},
     ],
 )
-def test_a_retention_that_could_not_be_set_is_refused(make_sink, options):
+def test_invalid_retention_options_are_refused(make_sink, options):
     with pytest.raises(ConfigurationError, match="retention_minutes"):
         make_sink(**options)
 
 
-def test_a_topic_with_rows_that_is_gone_is_made_anew_with_a_warning(
+def test_a_lost_topic_is_recreated_with_a_warning(
     spark, make_sink, pulsar_standalone, name, caplog, recovery, tmp_path
 ):
     sink = make_sink()

@@ -2,8 +2,8 @@
 
     python -m tests.sinks.writer_driver SERVICE_URL ADMIN_URL FOLDER SCENARIO...
 
-Run by test_writer_reruns.py. Prints a line of JSON for each run of a query; the sink, its topic and
-its checkpoint bear the scenario's name. Each scenario runs until the query ends without an error,
+Run by test_datasource_reruns.py. Prints a line of JSON for each run of a query; its sink, topic and
+checkpoint have the scenario's name. Each scenario runs until the query ends without an error,
 three times at most.
 """
 
@@ -29,7 +29,7 @@ RUNS = 3
 
 
 def faulty(rows: DataFrame, scenario: str, folder: Path, admin_url: str) -> DataFrame:
-    """``rows``, with the scenario's fault on their way."""
+    """Return ``rows`` with the scenario's fault."""
     args = (folder / f"{scenario}.marker", admin_url, scenario)
     match scenario.split("-")[0]:
         case "task" | "batch":
@@ -44,12 +44,12 @@ def faulty(rows: DataFrame, scenario: str, folder: Path, admin_url: str) -> Data
 
 
 def run_stream(spark: SparkSession, scenario: str, folder: Path, options: dict[str, str]) -> None:
-    """One run of the query: all ``ROWS`` are one epoch."""
+    """Run the query once: all ``ROWS`` are one epoch."""
     files = folder / f"{scenario}.rows"
     if not files.exists():
         source(spark, 16).write.parquet(str(files))
     stream = spark.readStream.schema("value string").parquet(str(files))
-    # A shuffle before the sink, where it is what the fault hits.
+    # A shuffle before the sink, if the fault hits it.
     one = stream.repartition(1) if scenario.startswith("fetch") else stream.coalesce(1)
     query = (
         faulty(one, scenario, folder, options["adminUrl"])
@@ -63,7 +63,7 @@ def run_stream(spark: SparkSession, scenario: str, folder: Path, options: dict[s
 
 
 def run_batch(spark: SparkSession, scenario: str, folder: Path, options: dict[str, str]) -> None:
-    """One run of the job."""
+    """Run the job once."""
     rows = faulty(source(spark, 1), scenario, folder, options["adminUrl"])
     rows.write.format("pulsar").mode("append").options(**options, epoch="1").save()
 

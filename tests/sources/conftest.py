@@ -19,18 +19,18 @@ Load = Callable[..., DataFrame]
 
 @pytest.fixture
 def options(pulsar_standalone: PulsarStandalone, name: str) -> dict[str, Any]:
-    """What every reader of this test's topic needs."""
+    """The options for reading this test's topic."""
     return {"serviceUrl": pulsar_standalone.service_url, "topic": name}
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:
-    """Without those that a test takes away: Spark fails at a None."""
+    """Remove options that a test sets to None, which Spark does not accept."""
     return {name: value for name, value in options.items() if value is not None}
 
 
 @pytest.fixture
 def load(spark: SparkSession, options: dict[str, Any]) -> Load:
-    """Batch reads of this test's topic: columns, and further options."""
+    """Makes batch reads of this test's topic, given columns and further options."""
 
     def read(columns: str | None = None, /, **more: Any) -> DataFrame:
         reader = spark.read.format("pulsar").options(**_given(options | more))
@@ -41,7 +41,7 @@ def load(spark: SparkSession, options: dict[str, Any]) -> Load:
 
 @pytest.fixture
 def send(client: PulsarClient, name: str) -> Callable[..., list[MessageId]]:
-    """Sends one entry for each value; to this test's topic unless another is named."""
+    """Sends one entry for each value, to this test's topic by default."""
 
     def send(*values: bytes, topic: str = name) -> list[MessageId]:
         producer = client.entry_producer(topic, create="-partition-" not in topic)
@@ -56,7 +56,7 @@ def send(client: PulsarClient, name: str) -> Callable[..., list[MessageId]]:
 def run(
     spark: SparkSession, options: dict[str, Any], tmp_path: Path
 ) -> Callable[..., dict[int, list[Any]]]:
-    """Runs the query until it has read what is there; the values of each epoch that ran."""
+    """Runs the query until it has read all messages; returns the values of each epoch that ran."""
 
     def run(fail_in: int | None = None, column: str = "value", **more: Any) -> dict[int, list[Any]]:
         epochs: dict[int, list[Any]] = {}
@@ -88,7 +88,7 @@ def run(
 
 @pytest.fixture
 def topic_admin(pulsar_standalone: PulsarStandalone, name: str) -> Callable[..., Any]:
-    """One admin call on a topic, this test's unless another is named: ``("PUT", "/unload")``."""
+    """Calls the admin API for a topic, by default this test's: ``("PUT", "/unload")``."""
 
     def ask(method: str, path: str = "", body: object = None, *, topic: str = name) -> Any:
         whole = f"/v2/persistent/public/default/{topic}{path}"

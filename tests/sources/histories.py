@@ -1,4 +1,4 @@
-"""Tables with a topic's past, and what a new query reads of them; no broker is asked."""
+"""Tables with a topic's history, read by a new query without a broker."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def form(*names: str) -> RowFormat:
 
 
 def rows(first: int, *times: datetime, topic: str | None = TOPIC) -> pa.Table:
-    """As StreamNative's connector names and types them."""
+    """Return rows with the names and types of StreamNative's connector."""
     numbers = range(first, first + len(times))
     ids = [pulsar.MessageId(-1, 5, n, 0).serialize() for n in numbers]
     return pa.table(
@@ -52,19 +52,19 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def begun(path: Path, *names: str, **more: Any) -> HistorySpan:
-    """Where a new query stands that reads these columns."""
+    """Return the first span of a new query that reads these columns."""
     table = HistoryTable.for_new_query(options(path, **more))
     table.check_columns(form("value", *names))
     return replace(table.span(), topics=tuple(sorted(table.last_messages())))
 
 
 def read(path: Path, *names: str, **more: Any) -> list[dict[str, Any]]:
-    """All rows of a new query's history, in order of their values."""
+    """Return all rows of a new query's history, ordered by value."""
     return read_again(path, begun(path, *names, **more), *names)
 
 
 def read_again(path: Path, span: HistorySpan, *names: str) -> list[dict[str, Any]]:
-    """The same of a query that has begun."""
+    """Return those of a running query."""
     chosen, wanted = options(path), form("value", *names)
     table = HistoryTable.for_running_query(chosen, span)
     ranges = table.ranges(span.followed_by(span.count))

@@ -84,7 +84,7 @@ def test_a_schema_chooses_columns_and_is_checked(load, send):
         load("value string").collect()
 
 
-def test_offsets_bound_a_read_first_included_last_not(load, send, name):
+def test_starting_offsets_are_inclusive_and_ending_offsets_exclusive(load, send, name):
     ids = send(*(b"%d" % n for n in range(6)))
     topic = f"persistent://public/default/{name}"
 
@@ -105,7 +105,7 @@ def test_an_empty_topic_has_no_rows(load, client, name):
     assert load().count() == 0
 
 
-def test_an_unknown_topic_is_an_error_and_is_not_made(load, client, name):
+def test_an_unknown_topic_is_an_error_and_is_not_created(load, client, name):
     with pytest.raises(Exception, match="TopicNotFound"):
         load().collect()
     assert not client.exists(name)

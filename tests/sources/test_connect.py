@@ -1,4 +1,4 @@
-"""The source on Spark Connect: a real server, and a client that has nothing of Spark's JVM."""
+"""The source on Spark Connect: a real server, and a client without a JVM."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 from tests.support.connect import run_connect_job
 
 
-def test_a_topic_is_read_in_batch_and_as_a_stream(send, pulsar_standalone, name, tmp_path):
+def test_batch_and_stream_read_a_topic(send, pulsar_standalone, name, tmp_path):
     send(b"0", b"1", b"2")
     args = (pulsar_standalone.service_url, name, str(tmp_path))
     found = json.loads(run_connect_job("tests.sources.connect_job", *args).splitlines()[-1])

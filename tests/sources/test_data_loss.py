@@ -1,4 +1,4 @@
-"""What was deleted before it was read ends a query; gaps in ids do not."""
+"""A query ends if entries were deleted before it read them, but not at gaps in ids."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 @pytest.fixture
 def trim(topic_admin):
-    """Deletes all ledgers of the topic that nothing keeps, the one that was written to as well."""
+    """Deletes all ledgers of the topic that are not kept, including the last one."""
 
     def trim():
         topic_admin("PUT", "/unload")
@@ -55,11 +55,11 @@ def test_a_first_epoch_that_runs_again_after_its_entries_were_trimmed(run, send,
         run(**UNKEPT)
 
 
-def test_a_subscription_keeps_what_was_not_read(run, send, trim):
+def test_a_subscription_keeps_unread_entries(run, send, trim):
     send(b"0", b"1", b"2")
     run()
-    run()  # the subscription moves behind the first epoch
-    for _ in range(2):  # nothing new: what was read may go, and nobody may take it for a loss
+    run()  # the subscription moves after the first epoch
+    for _ in range(2):  # nothing new: read entries may be deleted, which is no loss
         trim()
     send(b"3")
     trim()
@@ -68,7 +68,7 @@ def test_a_subscription_keeps_what_was_not_read(run, send, trim):
 
 
 @pytest.mark.parametrize("count", [1, 6], ids=["shorter", "longer"])
-def test_a_topic_that_was_made_anew_is_another_one(run, send, topic_admin, count):
+def test_a_recreated_topic_is_a_loss(run, send, topic_admin, count):
     send(*(b"%d" % n for n in range(3)))
     run()
     topic_admin("DELETE", "?force=true")
@@ -82,10 +82,8 @@ def test_a_topic_that_was_made_anew_is_another_one(run, send, topic_admin, count
     assert run() == {2: [b"more"]}
 
 
-def test_a_checkpoint_of_a_longer_topic_does_not_wait_for_ever(
-    run, send, name, tmp_path, topic_admin
-):
-    """As with another cluster, whose ledgers have lower numbers."""
+def test_a_checkpoint_beyond_the_topics_end_is_a_loss(run, send, name, tmp_path, topic_admin):
+    """As on another cluster, whose ledgers have lower numbers."""
     (sent,) = send(b"0")
     run(fail_in=None)
     (offset,) = [

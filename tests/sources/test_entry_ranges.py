@@ -1,4 +1,4 @@
-"""Spans cut by entries: nothing is left out, nothing is in two."""
+"""Spans that are split by entries: no entry is missing or in two parts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from eos.sources._offsets import Span
 
 @st.composite
 def spans(draw: st.DrawFn) -> tuple[Span, list[Ledger], list[EntryPlace]]:
-    """A span, its partition's ledgers, and the places of the entries in it."""
+    """Generate a span, its partition's ledgers, and the places of its entries."""
     ids = sorted(draw(st.sets(st.integers(1, 30), min_size=1, max_size=5)))
     ledgers = [Ledger(one, draw(st.integers(1, 9)), 100, False) for one in ids]
     entries = [(one.id, entry) for one in ledgers for entry in range(one.entries)]
@@ -26,7 +26,7 @@ def spans(draw: st.DrawFn) -> tuple[Span, list[Ledger], list[EntryPlace]]:
 
 
 @given(spans(), st.integers(1, 12))
-def test_parts_cover_the_span_and_are_about_as_long(
+def test_parts_cover_the_span_and_have_about_equal_lengths(
     drawn: tuple[Span, list[Ledger], list[EntryPlace]], parts: int
 ) -> None:
     span, ledgers, entries = drawn
@@ -67,7 +67,7 @@ def test_a_limit_leaves_each_partition_at_least_an_entry():
     assert limited(contents, 1.0) == {"large": (1, 1000), "small": (1, 2)}
 
 
-def test_tasks_are_given_out_by_bytes():
+def test_tasks_are_divided_by_bytes():
     contents = {
         name: Contents.of(Span((1, 0), (1, 10)), [Ledger(1, 10, size, False)])
         for name, size in (("a", 3000), ("b", 1000), ("c", 0))
@@ -76,7 +76,7 @@ def test_tasks_are_given_out_by_bytes():
     assert contents["a"].bytes == 3000
 
 
-def test_entries_that_the_ledgers_do_not_have_yet_are_counted():
+def test_entries_after_the_listed_ledgers_end_are_counted():
     # The ledger that is written to: the list may be older than the end of the span.
     contents = Contents.of(Span((1, 2), (1, 9)), [Ledger(1, 4, 400, False)])
     assert contents.entries == 7

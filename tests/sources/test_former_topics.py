@@ -1,4 +1,4 @@
-"""A query whose topics change over restarts has each message once; one that goes is named."""
+"""A query whose topics change over restarts reads each message once, and names former topics."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def flat(*runs: dict[int, list[bytes]]) -> list[bytes]:
     return [value for run in runs for _, epoch in sorted(run.items()) for value in epoch]
 
 
-def test_a_topic_that_leaves_and_comes_back_is_continued_where_the_query_stopped(
+def test_a_topic_that_is_read_again_continues_where_the_query_stopped(
     run, send, name, pulsar_standalone, topic_admin
 ):
     a, b = f"{name}-a", f"{name}-b"
@@ -33,13 +33,13 @@ def test_a_topic_that_leaves_and_comes_back_is_continued_where_the_query_stopped
     send_both(2)
     topic_admin("POST", "/partitions", 2, topic=a)
     send(b"a3", topic=f"{a}-partition-1")
-    read.append(run(**without))  # once told, it is known
-    # All ways to name it are one, and a start is for a query that begins.
+    read.append(run(**without))  # reported only once
+    # Other ways to name it mean the same, and startingOffsets are for new queries.
     pattern = {"topic": None, "topicsPattern": f"{name}-.*", "startingOffsets": "latest"}
     read.append(run(**pattern))
     assert sorted(flat(read[-1])) == [b"a1", b"a2", b"a3"]
     send_both(4)
-    # A pattern's topic goes by the same option.
+    # The option also drops a topic of a pattern.
     read.append(run(**pattern, droppedTopics=a))
     send_both(5)
     read.append(run(**both))
@@ -49,14 +49,14 @@ def test_a_topic_that_leaves_and_comes_back_is_continued_where_the_query_stopped
     assert sorted(flat(*read)) == sorted(judged)
 
 
-def test_a_topic_that_was_made_anew_while_it_was_left_is_a_loss(run, send, name, topic_admin):
+def test_a_former_topic_that_was_recreated_is_a_loss(run, send, name, topic_admin):
     a, b = f"{name}-a", f"{name}-b"
     both = {"topic": None, "topics": f"{a},{b}"}
     send(b"a0", b"a1", topic=a)
     send(b"b0", topic=b)
     run(**both)
     send(b"b1", topic=b)
-    assert run(topic=b, failOnDataLoss=False) == {1: [b"b1"]}  # its place is kept all the same
+    assert run(topic=b, failOnDataLoss=False) == {1: [b"b1"]}  # its place is still kept
     topic_admin("DELETE", "?force=true", topic=a)
     send(b"new", topic=a)
     with pytest.raises(Exception, match=f"DataLost.*{a}"):
@@ -64,7 +64,7 @@ def test_a_topic_that_was_made_anew_while_it_was_left_is_a_loss(run, send, name,
     assert run(**both, failOnDataLoss=False) == {2: [b"new"]}
 
 
-def test_a_topic_beside_its_own_partition_is_read_once(load, run, send, name, pulsar_standalone):
+def test_a_topic_and_its_partition_are_read_once(load, run, send, name, pulsar_standalone):
     create_partitioned(pulsar_standalone.admin_url, name, 2)
     send(b"0", b"1", topic=f"{name}-partition-0")
     named_twice = {"topic": None, "topics": f"{name},{name}-partition-0"}

@@ -1,4 +1,4 @@
-"""The past from a table, then the topic: each message once, none between the two."""
+"""History from a table, then the topic: each message once, without a gap."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CONFIGURED = {
 
 @pytest.fixture
 def archive(load, tmp_path: Path) -> Archive:
-    """Appends what is in the topic now to a table; only rows that ``keep`` chooses."""
+    """Appends the topic's current messages to a table; only rows that ``keep`` selects."""
     path = tmp_path / "past"
 
     def archive(keep: Callable[[pa.Table], Any] | None = None, **more: Any) -> Path:
@@ -41,7 +41,7 @@ def archive(load, tmp_path: Path) -> Archive:
 
 @pytest.fixture
 def a_file_each(pulsar_standalone: PulsarStandalone) -> dict[str, Any]:
-    """Options by which each epoch has one file of the history."""
+    """Options for one file of the history in each epoch."""
     admin_url = pulsar_standalone.admin_url
     return {"startingOffsets": None, "maxBytesPerTrigger": 1, "adminUrl": admin_url}
 
@@ -54,14 +54,14 @@ def flat(epochs: dict[int, list[bytes]]) -> list[bytes]:
     return [value for _, epoch in sorted(epochs.items()) for value in epoch]
 
 
-def test_a_batch_reads_the_table_and_what_came_behind_it(load, send, archive):
+def test_a_batch_reads_the_table_and_later_messages(load, send, archive):
     send(b"0", b"1")
     past = archive()
     send(b"2", b"3")
     assert values(load(history=past)) == [b"0", b"1", b"2", b"3"]
 
 
-def test_a_stream_reads_the_table_first_and_goes_on_with_the_topic(run, send, archive):
+def test_a_stream_reads_the_table_and_then_the_topic(run, send, archive):
     send(b"0", b"1")
     past = archive()
     send(b"2")
@@ -70,7 +70,7 @@ def test_a_stream_reads_the_table_first_and_goes_on_with_the_topic(run, send, ar
     assert run(startingOffsets=None, history=past) == {2: [b"3"]}
 
 
-def test_history_is_cut_into_epochs_and_a_restart_within_it_goes_on(
+def test_history_is_divided_into_epochs_and_continues_after_a_restart(
     run, send, archive, a_file_each
 ):
     for n in range(3):
@@ -80,12 +80,12 @@ def test_history_is_cut_into_epochs_and_a_restart_within_it_goes_on(
     limited = a_file_each | {"history": past}
     with pytest.raises(Exception, match="after the epoch was read"):
         run(fail_in=1, **limited)
-    # What is appended later is of another version than the query's.
+    # Later appends are in other versions than the query's.
     archive()
     assert run(**limited) == {1: [b"1"], 2: [b"2"], 3: [b"3"]}
 
 
-def test_an_entry_of_which_the_table_has_a_part_is_read_from_there_on(
+def test_the_rest_of_a_partly_archived_entry_is_read(
     run, load, client: PulsarClient, name, archive
 ):
     with client.producer(name, create=True, linger_ms=200) as producer:
@@ -97,7 +97,7 @@ def test_an_entry_of_which_the_table_has_a_part_is_read_from_there_on(
     assert run(startingOffsets=None, history=past) == {0: [b"0", b"1"], 1: [b"2", b"3", b"4"]}
 
 
-def test_partitions_have_a_seam_each_and_new_ones_none(
+def test_each_partition_has_its_own_boundary(
     run, send, name, archive, pulsar_standalone, topic_admin
 ):
     create_partitioned(pulsar_standalone.admin_url, name, 2)
@@ -112,7 +112,7 @@ def test_partitions_have_a_seam_each_and_new_ones_none(
     assert sorted(found[1]) == [b"b1", b"c0"]
 
 
-def test_a_topic_that_is_added_while_the_past_is_read_is_read_from_the_topic_alone(
+def test_a_topic_added_while_the_history_is_read_has_no_history(
     run, send, name, archive, a_file_each
 ):
     for n in range(2):
@@ -129,7 +129,7 @@ def test_a_topic_that_is_added_while_the_past_is_read_is_read_from_the_topic_alo
     assert sorted(value for epoch in found if epoch > 1 for value in found[epoch]) == [b"b0", b"b1"]
 
 
-def test_a_topic_that_is_named_by_its_partition_has_the_same_seam(
+def test_a_history_with_partition_names_has_the_same_boundary(
     load, send, name, pulsar_standalone, tmp_path
 ):
     create_partitioned(pulsar_standalone.admin_url, name, 1)
@@ -143,7 +143,7 @@ def test_a_topic_that_is_named_by_its_partition_has_the_same_seam(
     assert found == [b"0", b"1"]
 
 
-def test_rows_of_topics_that_are_not_read_are_left_out(load, send, name, archive):
+def test_rows_of_other_topics_are_left_out(load, send, name, archive):
     send(b"mine")
     send(b"other", topic=f"{name}-other")
     past = archive(topic=None, topics=f"{name},{name}-other")
@@ -154,7 +154,7 @@ def test_rows_of_topics_that_are_not_read_are_left_out(load, send, name, archive
     assert sorted(both) == [b"mine", b"new", b"new other", b"other"]
 
 
-def test_a_partitioned_table_and_columns_that_it_lacks(load, send, tmp_path):
+def test_a_partitioned_table_with_missing_columns_is_read(load, send, tmp_path):
     send(b"0", b"1")
     rows = load(metadata=True).toArrow()
     day = pa.array(["a b", "c%d"])
@@ -163,7 +163,7 @@ def test_a_partitioned_table_and_columns_that_it_lacks(load, send, tmp_path):
     assert sorted(values(load(history=past))) == [b"0", b"1"]
     few = tmp_path / "few"
     write_deltalake(few, rows.select(["value", "__messageId"]))
-    assert values(load(history=few)) == [b"0", b"1"]  # one topic: nobody has to say which
+    assert values(load(history=few)) == [b"0", b"1"]  # with one topic the column is not needed
     with pytest.raises(Exception, match="no column __key"):
         load(history=few, metadata=True).collect()
     without = tmp_path / "without"
@@ -173,9 +173,7 @@ def test_a_partitioned_table_and_columns_that_it_lacks(load, send, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["Value", "payload"])
-def test_a_table_with_other_names_for_the_values_is_refused_and_not_read_as_nulls(
-    load, send, tmp_path, name
-):
+def test_a_table_with_other_column_names_is_refused(load, send, tmp_path, name):
     send(b"0")
     rows = load(metadata=True).toArrow()
     past = tmp_path / "past"
@@ -184,7 +182,7 @@ def test_a_table_with_other_names_for_the_values_is_refused_and_not_read_as_null
         load(history=past).collect()
 
 
-def test_columns_that_came_later_than_the_table_are_null_in_it(load, send, tmp_path):
+def test_columns_added_after_the_table_are_null(load, send, tmp_path):
     definition = {
         "type": "record",
         "name": "R",
@@ -199,7 +197,7 @@ def test_columns_that_came_later_than_the_table_are_null_in_it(load, send, tmp_p
     assert [(row.old, row.new) for row in rows] == [(1, None), (2, 3)]
 
 
-def test_a_column_of_another_type_is_told_before_anything_is_read(load, send, tmp_path):
+def test_a_column_of_another_type_is_refused_before_reading(load, send, tmp_path):
     send(b"0")
     rows = load(metadata=True).toArrow()
     past = tmp_path / "past"
@@ -209,7 +207,7 @@ def test_a_column_of_another_type_is_told_before_anything_is_read(load, send, tm
     said = r"column value of .* is string, but that of the topic binary.* or read the topic with"
     with pytest.raises(Exception, match=said):
         load(history=past).collect()
-    # No schema of the topic has a say in this one.
+    # This column does not depend on the topic's schema.
     as_number = rows.set_column(time, "__publishTime", rows["__publishTime"].cast(pa.int64()))
     write_deltalake(past, as_number, mode="overwrite", schema_mode="overwrite")
     said = r"column __publishTime of .* is bigint, .* timestamp.* Cast the table's column\."
@@ -218,16 +216,14 @@ def test_a_column_of_another_type_is_told_before_anything_is_read(load, send, tm
     assert "your own schema" not in str(refused.value)
 
 
-def test_a_gap_between_table_and_topic_is_told_before_the_history_is_read(
-    run, send, archive, topic_admin
-):
+def test_a_gap_between_table_and_topic_is_an_error_before_reading(run, send, archive, topic_admin):
     send(b"0")
     past = archive()
     send(b"1")
     topic_admin("PUT", "/unload")
     send(b"2")
     topic_admin("PUT", "/unload")
-    send(b"3")  # nothing keeps the ledgers before it
+    send(b"3")  # the ledgers before it are not kept
     topic_admin("POST", "/trim")
     with pytest.raises(Exception, match="no longer exist"):
         run(startingOffsets=None, history=past)
@@ -236,7 +232,9 @@ def test_a_gap_between_table_and_topic_is_told_before_the_history_is_read(
     assert found[1][-1:] == [b"3"]
 
 
-def test_what_is_behind_the_seam_is_kept_while_the_history_is_read(run, send, archive, topic_admin):
+def test_messages_after_the_boundary_are_kept_while_the_history_is_read(
+    run, send, archive, topic_admin
+):
     send(b"0")
     past = archive()
     send(b"1")
@@ -249,7 +247,7 @@ def test_what_is_behind_the_seam_is_kept_while_the_history_is_read(run, send, ar
     assert flat(run(startingOffsets=None, history=past)) == [b"0", b"1", b"2", b"3"]
 
 
-def test_a_topic_that_was_made_anew_is_told(load, send, archive, topic_admin):
+def test_a_recreated_topic_is_a_loss(load, send, archive, topic_admin):
     for _ in range(3):
         send(b"0")
     past = archive()
@@ -259,7 +257,7 @@ def test_a_topic_that_was_made_anew_is_told(load, send, archive, topic_admin):
         load(history=past).collect()
 
 
-def test_a_query_keeps_the_history_that_it_began_with(run, send, archive, tmp_path):
+def test_a_query_keeps_its_history(run, send, archive, tmp_path):
     send(b"0")
     past = archive()
     run(startingOffsets=None, history=past)
@@ -268,17 +266,17 @@ def test_a_query_keeps_the_history_that_it_began_with(run, send, archive, tmp_pa
     with pytest.raises(Exception, match="has begun with the history at"):
         run(startingOffsets=None, history=other)
     send(b"1")
-    assert run(startingOffsets=None) == {1: [b"1"]}  # it has all of it, and needs it no more
+    assert run(startingOffsets=None) == {1: [b"1"]}  # all of it is read, so it is no longer needed
 
 
-def test_a_query_that_began_without_a_history_gets_none(run, send, archive):
+def test_a_history_can_not_be_added_to_a_query(run, send, archive):
     send(b"0")
     run()
     with pytest.raises(Exception, match="has begun without a history"):
         run(startingOffsets=None, history=archive())
 
 
-def test_files_that_were_vacuumed_are_loss_with_a_way_out(run, send, archive, a_file_each):
+def test_vacuumed_files_are_a_loss(run, send, archive, a_file_each):
     for n in range(2):
         send(b"%d" % n)
         past = archive(lambda rows, n=n: pc.equal(rows["value"], b"%d" % n))
@@ -294,7 +292,7 @@ def test_files_that_were_vacuumed_are_loss_with_a_way_out(run, send, archive, a_
     assert flat(run(**limited, failOnDataLoss=False)) == [b"2"]
 
 
-def test_a_table_made_anew_under_the_query_is_loss_with_a_way_out(run, send, archive, a_file_each):
+def test_a_recreated_table_is_a_loss(run, send, archive, a_file_each):
     for n in range(2):
         send(b"%d" % n)
         past = archive(lambda rows, n=n: pc.equal(rows["value"], b"%d" % n))
@@ -310,14 +308,14 @@ def test_a_table_made_anew_under_the_query_is_loss_with_a_way_out(run, send, arc
     assert flat(run(**limited, failOnDataLoss=False)) == [b"2"]
 
 
-def test_an_empty_table_is_a_past_without_messages(load, send, archive, client, name):
+def test_an_empty_table_has_no_messages(load, send, archive, client, name):
     client.create_unpartitioned(name)
     past = archive()
     send(b"0")
     assert values(load(history=past)) == [b"0"]
 
 
-def test_tables_that_are_none_or_need_more_are_refused(spark, load, send, archive, tmp_path):
+def test_missing_and_unsupported_tables_are_refused(spark, load, send, archive, tmp_path):
     send(b"0")
     with pytest.raises(Exception, match="has no Delta table"):
         load(history=tmp_path / "nothing").collect()
@@ -335,7 +333,7 @@ def test_tables_that_are_none_or_need_more_are_refused(spark, load, send, archiv
             load(history=other).collect()
 
 
-def test_a_past_without_a_subscription_is_warned_of(run, send, archive, caplog):
+def test_a_history_without_a_subscription_warns(run, send, archive, caplog):
     send(b"0")
     caplog.set_level(logging.WARNING)
     found = run(startingOffsets=None, history=archive(), durableSubscription=False)

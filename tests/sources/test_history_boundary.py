@@ -31,7 +31,7 @@ def batch(rows: list[tuple[TopicName, MessageId]]) -> pa.RecordBatch:
 
 
 @given(st.lists(_rows, max_size=4))
-def test_of_each_partition_the_greatest_in_topic_order(batches):
+def test_each_partition_has_its_greatest_id(batches):
     expected: dict[str, MessageId] = {}
     for topic, one in (row for rows in batches for row in rows):
         name = str(topic if one.partition < 0 else topic.partition(one.partition))
@@ -41,7 +41,7 @@ def test_of_each_partition_the_greatest_in_topic_order(batches):
     assert found == expected
 
 
-def test_topics_that_are_not_read_have_no_seam():
+def test_other_topics_have_no_boundary():
     rows = [(ORDERS, MessageId(1, 1)), (OTHERS, MessageId(2, 1))]
     found = last_messages([batch(rows)], lambda topic: topic == ORDERS, None)
     assert found == {str(ORDERS): MessageId(1, 1)}

@@ -1,4 +1,4 @@
-"""Tables that others write and change: read as deltalake itself reads them, or refused by name."""
+"""Tables of other writers: read as by deltalake, or refused by name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.sources.histories import NOW, TOPIC, begun, options, read, read_again
 
 
 def append(path: Path, actions: dict[str, Any]) -> None:
-    """A commit of another writer."""
+    """Commit as another writer."""
     log = path / "_delta_log"
     version = DeltaTable(path).version() + 1
     (log / f"{version:020d}.json").write_text(json.dumps(actions) + "\n")
@@ -49,7 +49,7 @@ def test_times_as_spark_writes_them_are_read_in_all_years(tmp_path):
 
 
 @pytest.mark.parametrize("column", ["__topic", "day", "moment"])
-def test_partitioned_tables_in_odd_folders(tmp_path, column):
+def test_partitioned_tables_in_odd_folders_are_read(tmp_path, column):
     past = tmp_path / "it's ü#?=+ past"
     days = pa.array(["a b/c%d", None, "x=y#?"])
     table = rows(0, NOW, NOW, NOW).append_column("day", days)
@@ -97,7 +97,7 @@ def _no_zone(table: pa.Table) -> pa.Table:
         (_no_zone, IncompatibleSchema, "column __eventTime of .* is timestamp_ntz"),
     ],
 )
-def test_what_places_are_made_of_is_checked_whatever_columns_a_query_has(
+def test_columns_for_places_are_always_checked(
     tmp_path, change: Callable[[pa.Table], pa.Table], error, said
 ):
     write_deltalake(tmp_path, pa.concat_tables([change(rows(0, NOW))]))
@@ -123,7 +123,7 @@ def test_a_damaged_file_is_named(tmp_path):
         read(tmp_path)
 
 
-def test_a_query_goes_on_with_its_version_whatever_the_table_needs_later(tmp_path):
+def test_a_query_keeps_its_version_after_new_table_features(tmp_path):
     write_deltalake(tmp_path, rows(0, NOW))
     span, names = begun(tmp_path), ["deletionVectors", "columnMapping", "unheardOf"]
     append(
@@ -141,8 +141,8 @@ def test_a_query_goes_on_with_its_version_whatever_the_table_needs_later(tmp_pat
     assert [row["value"] for row in read(tmp_path, historyVersion="0")] == [b"0"]
 
 
-def test_a_version_that_was_written_again_with_other_files_is_another_one(tmp_path):
-    """A table that was set back by its files: the same id, the same number."""
+def test_a_version_with_other_files_is_a_loss(tmp_path):
+    """A table whose files were set back has the same id and version numbers."""
     write_deltalake(tmp_path, rows(0, NOW))
     write_deltalake(tmp_path, rows(1, NOW), mode="append")
     span = begun(tmp_path)
@@ -151,7 +151,7 @@ def test_a_version_that_was_written_again_with_other_files_is_another_one(tmp_pa
     assert (begun(tmp_path).version, begun(tmp_path).count) == (span.version, span.count)
     with pytest.raises(DataLost, match="no longer exists"):
         HistoryTable.for_running_query(options(tmp_path), span)
-    # Checkpoints of releases that noted only how many files there are.
+    # Checkpoints of releases that recorded only the number of files.
     HistoryTable.for_running_query(options(tmp_path), replace(span, digest=""))
     with pytest.raises(DataLost, match="no longer exists"):
         HistoryTable.for_running_query(options(tmp_path), replace(span, digest="", count=3))

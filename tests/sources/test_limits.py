@@ -1,4 +1,4 @@
-"""How much an epoch reads, and how it is split over tasks."""
+"""Limits of epochs, and their division among tasks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def admin(pulsar_standalone):
 @pytest.mark.parametrize(
     "limit", [{"maxEntriesPerTrigger": 4}, {"maxBytesPerTrigger": 200}, {"maxRowsPerTrigger": 4}]
 )
-def test_an_epoch_has_at_most_so_much_and_nothing_is_left_out(run, send, admin, topic_admin, limit):
+def test_epochs_are_limited_and_complete(run, send, admin, topic_admin, limit):
     everything = [b"%d" % n for n in range(10)]
     send(*everything[:5])
     topic_admin("PUT", "/unload")
@@ -28,7 +28,7 @@ def test_an_epoch_has_at_most_so_much_and_nothing_is_left_out(run, send, admin, 
     assert len(epochs) in (2, 3)
 
 
-def test_markers_and_aborted_entries_are_cut_through(run, send, client, name, admin):
+def test_limits_count_markers_and_aborted_entries(run, send, client, name, admin):
     expected = []
     for n in range(6):
         txn = client.transaction()
@@ -52,7 +52,7 @@ def test_a_partition_is_split_into_ranges_over_its_ledgers(
     everything = [b"%03d" % n for n in range(40)]
     for part in range(4):
         send(*everything[part * 10 : part * 10 + 10])
-        client.subscribe_durably(name, "keeper")  # else what is closed may be deleted
+        client.subscribe_durably(name, "keeper")  # else closed ledgers may be deleted
         topic_admin("PUT", "/unload")
     df = load(**admin, minPartitions=6)
     assert df.rdd.getNumPartitions() == 6
@@ -61,7 +61,7 @@ def test_a_partition_is_split_into_ranges_over_its_ledgers(
     assert {len(part) for part in parts} == {6, 7}
 
 
-def test_split_by_keys_each_key_is_in_one_task_in_its_order(load, client, name):
+def test_split_by_keys_keeps_each_key_in_one_task_and_in_order(load, client, name):
     producer = client.entry_producer(name, create=True)
     expected = defaultdict(list)
     for n in range(300):

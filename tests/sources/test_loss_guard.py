@@ -1,4 +1,4 @@
-"""What counts as lost, and what does not."""
+"""Which deletions are losses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eos.sources._data_loss import LossGuard
 
 
 class Seen:
-    """A topic ``t`` as a planner sees it."""
+    """A topic ``t``, as ``SourceTopics`` sees it."""
 
     def __init__(self, *, fresh: EntryPlace = (0, 0), longest: EntryPlace = (99, 99)) -> None:
         self.fresh, self.longest = fresh, longest
@@ -37,35 +37,35 @@ def start_of(
     return guard.starts({"t": place}, {"t": Bounds(first, last)}, seen or Seen())["t"]
 
 
-def test_what_begins_before_the_querys_place_is_all_there():
+def test_a_topic_that_begins_before_the_querys_place_has_no_loss():
     assert start_of((7, 5), (7, 0)) == (7, 5)
     assert start_of((7, 5), (3, 0), MessageId(7, 4)) == (7, 5)
 
 
-def test_a_query_at_its_beginning_starts_where_the_topic_begins():
+def test_a_new_query_starts_where_the_topic_begins():
     assert start_of(None, (7, 0)) == (7, 0)
     assert start_of((5, 0), (7, 0)) == (7, 0)
 
 
-def test_what_begins_behind_the_querys_place_has_lost_something():
+def test_a_topic_that_begins_after_the_querys_place_has_a_loss():
     with pytest.raises(DataLost, match="from 7:5 up to 9:0"):
         start_of((7, 5), (9, 0))
     assert start_of((7, 5), (9, 0), fail=False) == (9, 0)
 
 
-def test_a_deletion_of_what_was_read_is_none():
+def test_a_deletion_of_read_entries_is_no_loss():
     assert start_of((7, 5), (7, 5), seen=Seen(fresh=(9, 0))) == (9, 0)
     with pytest.raises(DataLost):
         start_of((7, 3), (7, 5), seen=Seen(fresh=(9, 0)))
 
 
-def test_a_new_partition_starts_where_it_begins_also_when_others_saw_a_deletion():
+def test_a_new_partition_starts_where_it_begins():
     guard = LossGuard(fail=True)
     seen = guard.starts({}, {"t": Bounds((7, 5), None)}, Seen(fresh=(9, 0)))
     assert seen == {"t": (9, 0)}
 
 
-def test_a_topic_that_ends_before_the_querys_place_is_another_one():
+def test_a_topic_that_ends_before_the_querys_place_was_recreated():
     with pytest.raises(
         DataLost, match="ends before 7:5, up to where the query has read: it was recreated"
     ):
@@ -73,11 +73,11 @@ def test_a_topic_that_ends_before_the_querys_place_is_another_one():
     assert start_of((7, 5), (3, 0), MessageId(3, 8), Seen(longest=(3, 8)), fail=False) == (3, 0)
 
 
-def test_a_topic_whose_end_is_not_readable_yet_is_the_same_one():
+def test_a_topic_whose_end_is_not_readable_yet_was_not_recreated():
     assert start_of((7, 5), (7, 0), None, Seen(longest=(7, 4))) == (7, 5)
 
 
-def test_a_topic_that_is_gone_is_named_and_forgotten(caplog):
+def test_a_deleted_topic_is_reported_once(caplog):
     with pytest.raises(DataLost, match=r"t was deleted, or .* up to 7:5"):
         LossGuard(fail=True).starts({"t": (7, 5)}, {}, Seen())
     guard = LossGuard(fail=False)

@@ -1,4 +1,4 @@
-"""Ledgers in tiered storage, which the bookies do not have any more, are read like all others."""
+"""Ledgers in tiered storage, which the bookies no longer have, are read like all others."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Ask = Callable[..., Any]
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory) -> Iterator[PulsarStandalone]:
-    """One whose ledgers have ``PER_LEDGER`` entries, and which offloads when it is told to."""
+    """A broker whose ledgers have ``PER_LEDGER`` entries, and which offloads on demand."""
     folder = tmp_path_factory.mktemp("offloaded")
     with PulsarStandalone(config=offloading(folder, entries_per_ledger=PER_LEDGER)) as running:
         yield running
@@ -36,7 +36,7 @@ def ask(broker) -> Ask:
 
 
 def write(broker: PulsarStandalone, rounds: range) -> None:
-    """Plain entries, a committed transaction and an aborted one, a few of each, in turn."""
+    """Write a few plain entries, committed and aborted transactions, in turn."""
     with PulsarClient(broker.service_url, timeout_s=20) as client:
         for number in rounds:
             producer = client.entry_producer(TOPIC, create=True)
@@ -52,7 +52,7 @@ def write(broker: PulsarStandalone, rounds: range) -> None:
 
 
 def offload(broker: PulsarStandalone, ask: Ask) -> int:
-    """Move all full ledgers away; returns how many are, when no bookie has them any more."""
+    """Offload all full ledgers; return how many are, after the bookies have deleted them."""
     last = ask("GET", "/lastMessageId")
     last = {name: last[name] for name in ("ledgerId", "entryId", "partitionIndex")}
     ask("PUT", "/offload", last)
@@ -67,8 +67,8 @@ def offload(broker: PulsarStandalone, ask: Ask) -> int:
 
 @contextmanager
 def deleting(broker: PulsarStandalone) -> Iterator[None]:
-    """Ledgers that were offloaded are deleted. While this policy holds the broker has no driver,
-    and can neither offload nor read; a broker's own setting of it has no effect (measured)."""
+    """Delete offloaded ledgers from bookies. While this policy is set, the broker has no driver,
+    so it can't offload or read; the broker's own setting has no effect (measured)."""
     call(broker.admin_url, "PUT", f"{NAMESPACE}/offloadDeletionLagMs", 0)
     try:
         yield
@@ -78,12 +78,12 @@ def deleting(broker: PulsarStandalone) -> Iterator[None]:
 
 
 def deleted(ask: Ask, deadline: float) -> int:
-    """How many ledgers are offloaded, as soon as no bookie has one of them."""
+    """Return the number of offloaded ledgers, once no bookie has one of them."""
     while True:
         ask("PUT", "/unload")
         ledgers = ask("GET", "/internalStats?metadata=true")["ledgers"]
         away = [one for one in ledgers if one["offloaded"]]
-        if not any("metadata" in one for one in away):  # which is the bookies'
+        if not any("metadata" in one for one in away):  # the bookies' own storage
             return len(away)
         assert time.monotonic() < deadline, ledgers
         ask("POST", "/trim")
@@ -92,7 +92,7 @@ def deleted(ask: Ask, deadline: float) -> int:
 
 @pytest.fixture(scope="module")
 def away(broker, ask) -> int:
-    """The topic, with 6 rounds, all but its newest ledger offloaded."""
+    """A topic with 6 rounds, all but its newest ledger offloaded."""
     with PulsarClient(broker.service_url, timeout_s=20) as client:
         client.entry_producer(TOPIC, create=True).close()
     ask("PUT", "/subscription/keeps-it", {"ledgerId": -1, "entryId": -1, "partitionIndex": -1})
@@ -101,17 +101,17 @@ def away(broker, ask) -> int:
 
 
 def expected(broker: PulsarStandalone) -> list[bytes]:
-    """What a plain client reads."""
+    """The values that a plain client reads."""
     return without_sentinels([one.value for one in drain(broker.service_url, TOPIC)])
 
 
 def without_sentinels(values: list[bytes]) -> list[bytes]:
-    """Each drain leaves one, which has no value."""
+    """Remove the sentinels of ``drain``, which have no values."""
     return [value for value in values if value]
 
 
 @pytest.mark.parametrize("split", [{}, {"minPartitions": 4}], ids=["whole", "split"])
-def test_a_batch_reads_through_what_was_offloaded(spark, broker, away, split):
+def test_a_batch_reads_offloaded_ledgers(spark, broker, away, split):
     assert away >= 4
     read = spark.read.format("pulsar").options(
         serviceUrl=broker.service_url, adminUrl=broker.admin_url, topic=TOPIC, **split
@@ -121,7 +121,7 @@ def test_a_batch_reads_through_what_was_offloaded(spark, broker, away, split):
     assert len(expected(broker)) == 6 * 11
 
 
-def test_a_reader_without_spark_does_too(broker, away):
+def test_a_client_reads_offloaded_ledgers(broker, away):
     with PulsarClient(broker.service_url) as client, client.reader(TOPIC) as reader:
         found = [
             value.as_py() for batch in reader.read_to(reader.last_id) for value in batch["value"]
@@ -129,7 +129,7 @@ def test_a_reader_without_spark_does_too(broker, away):
     assert without_sentinels(found) == expected(broker)
 
 
-def test_a_stream_goes_on_when_its_place_is_offloaded(spark, broker, ask, away, tmp_path):
+def test_a_stream_continues_in_an_offloaded_ledger(spark, broker, ask, away, tmp_path):
     epochs: dict[int, list[bytes]] = {}
 
     def note(df, epoch):

@@ -1,4 +1,4 @@
-"""Places and times that a user gives as text."""
+"""Places and times as text in options."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ A0, A1, B = (
 ALL = (A0, A1, B)
 
 
-def test_one_word_is_for_all_partitions():
+def test_a_word_applies_to_all_partitions():
     for word in ("earliest", "latest"):
         assert parse_offsets(word, ALL, "starting_offsets") == dict.fromkeys(ALL, word)
 
 
-def test_a_partition_counts_more_than_its_topic_and_who_is_not_named_is_left_out():
+def test_a_partitions_entry_overrides_its_topics():
     text = json.dumps({"a": "latest", A1: "17:0"})
     assert parse_offsets(text, ALL, "starting_offsets") == {A0: "latest", A1: "17:0"}
 
@@ -37,12 +37,12 @@ def test_a_partition_counts_more_than_its_topic_and_who_is_not_named_is_left_out
         ('{"a b": "1:2"}', "without spaces"),
     ],
 )
-def test_a_wrong_place_is_named(text, complaint):
+def test_invalid_places_are_refused(text, complaint):
     with pytest.raises(ConfigurationError, match=complaint):
         parse_offsets(text, ALL, "starting_offsets")
 
 
-def test_a_time_is_milliseconds_or_has_its_zone():
+def test_a_time_is_in_milliseconds_or_has_a_zone():
     for text in ("1763805600000", "2025-11-22T10:00:00Z", "2025-11-22T11:00:00+01:00"):
         assert parse_times(text, [B], "starting_time") == {B: 1763805600000}
     by_topic = json.dumps({"b": 5, A0: "1970-01-01T00:00:01Z"})
@@ -52,6 +52,6 @@ def test_a_time_is_milliseconds_or_has_its_zone():
 @pytest.mark.parametrize(
     "text", ["now", "2025-11-22T10:00:00", "-5", "1e3", '{"b": true}', '{"b": 1.5}', "9" * 20]
 )
-def test_what_is_no_time_is_refused(text):
+def test_invalid_times_are_refused(text):
     with pytest.raises(ConfigurationError, match="is not a time"):
         parse_times(text, ALL, "starting_time")

@@ -1,4 +1,4 @@
-"""Offsets: an epoch's own start stands with its end, and equal ones are equal texts."""
+"""Offsets have the start and the end of an epoch, and equal ones have equal texts."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_an_offset_survives_the_checkpoint(
     assert text(again) == text(offset)
 
 
-def test_what_gives_nothing_new_is_the_same_text_whatever_the_order_of_names() -> None:
+def test_an_epoch_without_new_entries_has_the_same_text() -> None:
     begun = Offset.starting({"b": (1, 1), "a": None})
     offset = begun.followed_by(begun.ends, {"b": (1, 3), "a": (0, 1)})
     starts = offset.ends
@@ -81,14 +81,14 @@ def test_what_gives_nothing_new_is_the_same_text_whatever_the_order_of_names() -
     assert text(mixed) == text(offset)
 
 
-def test_an_epoch_has_the_partitions_that_there_are_now_from_where_it_is_told() -> None:
+def test_an_epoch_has_the_given_partitions_and_starts() -> None:
     offset = Offset.starting({"a": (1, 1), "gone": (9, 9)})
     following = offset.followed_by({"a": (4, 0), "new": (2, 0)}, {"a": (4, 3), "new": (2, 5)})
     assert following.spans == {"a": Span((4, 0), (4, 3)), "new": Span((2, 0), (2, 5))}
     assert following.spans["new"].last == MessageId(2, 4)
 
 
-def test_a_place_is_text() -> None:
+def test_places_are_formatted_and_parsed() -> None:
     for place, expected in (((17, 0), "17:0"), (None, "earliest")):
         assert place_text(place) == expected
         assert parse_place(expected) == place
@@ -97,7 +97,7 @@ def test_a_place_is_text() -> None:
             parse_place(wrong)
 
 
-def test_behind_an_entry_is_the_next_place() -> None:
+def test_the_place_after_an_entry_is_the_next_one() -> None:
     assert place_after(MessageId(3, 4, 1)) == (3, 5)
     assert place_after(None) is None
 
@@ -125,19 +125,19 @@ def test_behind_an_entry_is_the_next_place() -> None:
         {"version": 1, "partitions": {"a": {"from": "1:0", "to": "\u0661:0"}}},
     ],
 )
-def test_a_checkpoint_of_something_else_is_refused(value: object) -> None:
+def test_invalid_offsets_are_refused(value: object) -> None:
     with pytest.raises(ConfigurationError, match="invalid offset"):
         Offset.from_json(value)
 
 
-def test_releases_that_know_no_history_refuse_an_offset_that_has_one() -> None:
+def test_an_offset_with_a_history_has_a_newer_version() -> None:
     history = HistorySpan("/t", "id", 3, 0, 1, 2)
     assert Offset.starting({}, None, history).to_json()["version"] == 2
     assert Offset.starting({}).to_json()["version"] == 1
     assert Offset({}, left={"a": None}).to_json()["version"] == 3
 
 
-def test_a_checkpoint_says_whether_it_has_all_places_that_the_query_has_left() -> None:
+def test_an_offset_says_whether_it_keeps_former_topics() -> None:
     old = Offset.starting({"a": (1, 1)})
     for offset in (old, replace(old, keeps_left=True)):
         following = offset.followed_by(offset.ends, {"a": (1, 5)}, {"b": (2, 2)})
@@ -147,7 +147,7 @@ def test_a_checkpoint_says_whether_it_has_all_places_that_the_query_has_left() -
 
 
 @pytest.mark.parametrize("numbers", [(2, 1, 3), (0, 4, 3), (-1, 0, 3)])
-def test_a_history_of_files_that_are_not_there_is_refused(numbers: tuple[int, int, int]) -> None:
+def test_a_history_with_wrong_file_counts_is_refused(numbers: tuple[int, int, int]) -> None:
     broken = Offset.starting({}, None, HistorySpan("/t", "id", 3, *numbers)).to_json()
     with pytest.raises(ConfigurationError, match="invalid offset"):
         Offset.from_json(broken)
@@ -155,7 +155,7 @@ def test_a_history_of_files_that_are_not_there_is_refused(numbers: tuple[int, in
 
 @pytest.mark.parametrize("odd", ["1e400", "-1", "1.5", "true", "null", '"7"', "1e2", "9" * 30])
 @pytest.mark.parametrize("field", ["from", "to", "files", "version", "messages"])
-def test_numbers_of_a_history_that_we_never_write_are_refused(field: str, odd: str) -> None:
+def test_invalid_numbers_of_a_history_are_refused(field: str, odd: str) -> None:
     span = HistorySpan("/t", "id", 3, 0, 1, 2, partial={"a": ((1, 2), 3)})
     value = Offset.starting({}, None, span).to_json()
     past = value["history"]
@@ -183,7 +183,7 @@ OTHER = "persistent://public/default/other"
         ({"topics_pattern": "public/default/o.n"}, OTHER, False),
     ],
 )
-def test_an_epoch_of_a_checkpoint_reads_what_the_options_name(
+def test_an_epoch_reads_only_topics_that_the_options_name(
     options: dict[str, str], name: str, is_read: bool
 ) -> None:
     given = SourceOptions.parse({"service_url": "pulsar://localhost", **options})
@@ -197,7 +197,7 @@ def test_an_epoch_of_a_checkpoint_reads_what_the_options_name(
 
 
 @pytest.mark.parametrize("table", [None, "/other"])
-def test_an_epoch_of_a_checkpoint_reads_no_other_table(table: str | None) -> None:
+def test_an_epoch_reads_only_the_table_that_the_options_name(table: str | None) -> None:
     options = {"service_url": "pulsar://localhost", "topic": "own"}
     given = SourceOptions.parse(options | ({} if table is None else {"history": table}))
     uri = Folder("/secret").uri

@@ -1,4 +1,4 @@
-"""How often a stream asks why it stands still."""
+"""How often a stream checks idle partitions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eos.sources._open_transactions import StandstillWatch
 
 
 class Topics:
-    """Partitions of which ``held`` stand before an open transaction."""
+    """Partitions, of which an open transaction blocks ``held``."""
 
     def __init__(self, *held: str) -> None:
         self.held = set(held)
@@ -34,7 +34,7 @@ def clock(monkeypatch):
     return Clock
 
 
-def test_only_what_stands_still_is_asked_about_and_in_turn(clock, caplog):
+def test_only_idle_partitions_are_checked_and_in_turn(clock, caplog):
     watch, topics = StandstillWatch(), Topics("t-100")
     moving = {f"m-{n}": (0, 0) for n in range(100)}
     standing = {f"t-{n}": (7, 3) for n in range(200)}

@@ -1,4 +1,4 @@
-"""Other people's data: what the Java client and ``pulsar-client`` wrote is read as Java reads it.
+"""Messages of the Java client and ``pulsar-client`` are read as Java reads them.
 
 ``java/Others.java`` writes a topic for each case and prints what ``AUTO_CONSUME`` reads.
 """
@@ -41,10 +41,10 @@ from tests.support.judge import quiet_client
 WRITE = Path(__file__).parent / "java" / "Others.java"
 EPOCH = datetime.datetime(1970, 1, 1)
 
-# What no Java consumer reads, or reads as it is not meant: why.
+# Cases that Java consumers can't read, or read wrongly, with the reason.
 REFUSED = {"protobuf": "PROTOBUF"}
-BY_CHARSET = {"charset": ["text", "ä€😀"]}  # as by ``new StringSchema(UTF_16)``
-# Rows that are malformed here, and bytes for Java: of no version, or of none that is known.
+BY_CHARSET = {"charset": ["text", "ä€😀"]}  # like ``new StringSchema(UTF_16)``
+# Rows with no version or an unknown one are malformed here, and bytes for Java.
 MALFORMED = {
     "unversioned-avro": {1: "names no version"},
     "unversioned-json": {1: "names no version"},
@@ -56,21 +56,21 @@ MALFORMED = {
 
 
 class Color(Enum):
-    """As Python users declare one."""
+    """An enum as Python users declare it."""
 
     RED = 1
     GREEN = 2
 
 
 class Part(plain.Record):
-    """Within ``Whole``."""
+    """A record within ``Whole``."""
 
     a = plain.Integer()
     b = plain.String(default="b")
 
 
 class Whole(plain.Record):
-    """What Python users send."""
+    """A record as Python users send it."""
 
     id = plain.Long(required=True)
     name = plain.String(default="nobody")
@@ -84,7 +84,7 @@ class Whole(plain.Record):
 
 
 def write_by_python(service_url: str, namespace: str) -> None:
-    """As users of ``pulsar-client`` do."""
+    """Send the cases by ``pulsar-client``."""
     full = {
         "id": 1, "name": "ä", "ratio": 0.5, "flag": True, "data": b"\0\xff", "color": Color.GREEN,
         "part": Part(a=1, b=None), "parts": [Part(a=2)], "counts": {"k": 3},
@@ -111,14 +111,14 @@ def write_by_python(service_url: str, namespace: str) -> None:
 
 @pytest.fixture(scope="module")
 def others(pulsar_standalone: PulsarStandalone) -> dict[str, list[dict[str, Any]]]:
-    """By the topics' full names: what Java read of each message."""
+    """The topics' full names -> Java's values of each message."""
     java = find_java()
     if java is None:
         pytest.skip("there is no Java here: the broker runs in a container")
     namespace = f"public/others-{uuid.uuid4().hex[:8]}"
     path = f"/v2/namespaces/{namespace}"
     call(pulsar_standalone.admin_url, "PUT", path, {})
-    strategy = "ALWAYS_COMPATIBLE"  # for the topic whose schema becomes another kind
+    strategy = "ALWAYS_COMPATIBLE"  # for the topic whose schema type changes
     call(pulsar_standalone.admin_url, "PUT", f"{path}/schemaCompatibilityStrategy", strategy)
     write_by_python(pulsar_standalone.service_url, namespace)
     jars = maven.pulsar_jars(maven.pulsar_version())[0].parent
@@ -134,12 +134,12 @@ def others(pulsar_standalone: PulsarStandalone) -> dict[str, list[dict[str, Any]
 
 @pytest.fixture
 def topic_of(others):
-    """The full name of a case's topic."""
+    """Return the full name of a case's topic."""
     return {name.rpartition("/")[2]: name for name in others}.__getitem__
 
 
 def read(service_url: str, topic: str, **more: str) -> list[dict[str, Any]]:
-    """The rows of the source, as its tasks make them."""
+    """Return the rows of the source's tasks."""
     given = {"serviceUrl": service_url, "topic": topic, "metadata": "true", "mode": "permissive"}
     options = SourceOptions.parse({**given, **more})
     values = values_of(options)
@@ -150,7 +150,7 @@ def read(service_url: str, topic: str, **more: str) -> list[dict[str, Any]]:
 
 
 def value_of(row: dict[str, Any]) -> Any:
-    """Of a row of the source: what Java calls the value."""
+    """Return the part of a row that Java calls the value."""
     left = {
         name: one
         for name, one in row.items()
@@ -160,7 +160,7 @@ def value_of(row: dict[str, Any]) -> Any:
 
 
 def same(java: Any, ours: Any) -> bool:
-    """Whether both are the same value; Java's are as ``Others.java`` prints them."""
+    """Whether both values are equal; Java's are printed by ``Others.java``."""
     if isinstance(ours, list) and ours and isinstance(ours[0], tuple):
         ours = dict(ours)
     match ours:
@@ -231,7 +231,7 @@ def test_all_cases_are_read_as_java_reads_them(others, pulsar_standalone):
     assert not wrong, "\n".join(map(str, wrong))
 
 
-def test_as_bytes_all_values_and_keys_are_those_that_java_sees(others, pulsar_standalone):
+def test_values_and_keys_as_bytes_equal_javas(others, pulsar_standalone):
     for topic, wanted in others.items():
         if topic.rpartition("/")[2] in REFUSED:
             continue
@@ -254,7 +254,7 @@ def test_peek_shows_what_java_reads(others, client: PulsarClient):
         shown = [decoder.decode(one) for one in peek_reader.found]
         assert len(shown) == len(wanted), case
         for number, (java, one) in enumerate(zip(wanted, shown, strict=True)):
-            # Each is shown by its own version, where that is known.
+            # Each is decoded by its own version, if that is known.
             unread = number in {**MALFORMED, "changed": {}, "deleted": [0]}.get(case, {})
             if unread or case in REFUSED:
                 is_right = one.problem is not None
@@ -267,7 +267,7 @@ def test_peek_shows_what_java_reads(others, client: PulsarClient):
 
 
 def alike(java: Any, shown: Any, hexadecimal: str | None = None) -> bool:
-    """Whether it is the same but for how moments, decimals and bytes are spelled."""
+    """Whether values are equal, except the format of times, decimals and bytes."""
     if isinstance(java, dict) and "hex" in java:
         data = bytes.fromhex(java["hex"])
         return hexadecimal == java["hex"] or shown in (
@@ -289,15 +289,13 @@ def alike(java: Any, shown: Any, hexadecimal: str | None = None) -> bool:
             odd = java.lower().replace("infinity", "inf")
             return shown in (java, odd)
         case str() | int() if isinstance(java, list | dict | float):
-            return True  # days, moments and decimals; ``same`` looks at these
+            return True  # dates, times and decimals, which ``same`` compares
         case float():
             return bool(java == pytest.approx(shown))
     return bool(java == shown)
 
 
-def test_a_message_that_can_not_be_read_is_named_with_the_reason_and_a_way_out(
-    pulsar_standalone, topic_of
-):
+def test_an_unreadable_message_is_named_with_the_reason_and_a_fix(pulsar_standalone, topic_of):
     for case, (reason,) in ((name, one.values()) for name, one in MALFORMED.items()):
         with pytest.raises(IncompatibleSchema) as caught:
             read(pulsar_standalone.service_url, topic_of(case), schema="auto", mode="failfast")
@@ -327,10 +325,10 @@ INNER = json.dumps(
         ("unversioned-string", "string", ["named", "bare"]),
     ],
 )
-def test_ones_own_definition_reads_what_the_registry_does_not_know(
+def test_the_users_definition_reads_unregistered_versions(
     pulsar_standalone, topic_of, case, schema, wanted
 ):
-    """Failing fast too: a query that reads the part it understands must be able to begin."""
+    """Also with failfast: a query of a readable part must be able to begin."""
     given = {"schema": schema} | ({} if schema == "string" else {"schemaDefinition": INNER})
     rows = read(pulsar_standalone.service_url, topic_of(case), **given)
     found = [
@@ -362,10 +360,10 @@ def test_ones_own_definition_reads_what_the_registry_does_not_know(
          "value.schema.type=INT64"),
     ],
 )  # fmt: skip
-def test_no_sink_writes_other_bytes_than_the_topics_schema_says(
+def test_sinks_refuse_topics_whose_schema_means_other_bytes(
     spark, pulsar_standalone, topic_of, tmp_path, others, case, rows, schema, said
 ):
-    """The broker lets each of them pass: it compares the data of schemas, and these are equal."""
+    """The broker accepts each of them, because it compares only definitions, which are equal."""
     sink = PulsarSink(
         service_url=pulsar_standalone.service_url, topic=topic_of(case), sink_id=f"s-{case}",
         commit_log=str(tmp_path), schema=schema,

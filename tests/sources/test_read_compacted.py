@@ -1,4 +1,4 @@
-"""``readCompacted``: what a reader of pulsar-client gets that asks for the same."""
+"""``readCompacted``, compared with a reader of pulsar-client."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.judge import quiet_client
 
 
 def judged(service_url: str, topic: str) -> list[tuple[str, bytes]]:
-    """Without what pulsar-client shows in place of a message that a compaction has taken out."""
+    """Remove pulsar-client's placeholders of messages that a compaction removed."""
     client = quiet_client(service_url)
     try:
         reader = client.create_reader(topic, pulsar.MessageId.earliest, is_read_compacted=True)
@@ -25,7 +25,7 @@ def judged(service_url: str, topic: str) -> list[tuple[str, bytes]]:
 
 @pytest.fixture
 def compact(topic_admin):
-    """Compacts the topic, and deletes what was compacted."""
+    """Compacts the topic, and deletes the compacted ledgers."""
 
     def compact() -> None:
         topic_admin("PUT", "/compaction")
@@ -77,7 +77,7 @@ def test_a_compacted_topic_is_read_as_pulsar_client_reads_it(
     producer.close()
 
 
-def test_what_only_a_batch_read_can_have_is_refused_for_a_stream(run, send):
+def test_options_of_batch_reads_are_refused_for_streams(run, send):
     send(b"0")
     for option, value in (("readCompacted", True), ("endingOffsets", "latest"), ("endingTime", 5)):
         with pytest.raises(Exception, match=f"{option} is for batch reads"):

@@ -1,4 +1,4 @@
-"""What can't be read is one clear error, and is read when the cause is gone. Without Spark."""
+"""Unreadable topics are one clear error, and are read after the cause is fixed. Without Spark."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ADMIN = token("admin")
 
 
 def read(url: str, topic: str, **more: str) -> list[Any]:
-    """All that is there, as a batch read has it."""
+    """Return all values, as a batch read does."""
     given = {"serviceUrl": url, "topic": topic, "requestTimeoutS": "5", **more}
     options = SourceOptions.parse(given)
     values = values_of(options)
@@ -44,7 +44,7 @@ def read(url: str, topic: str, **more: str) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[PulsarStandalone]:
-    """A broker that asks who may do what."""
+    """A broker with authorization."""
     config = {**CONFIG, "authorizationEnabled": "true"}
     with PulsarStandalone(config=config, admin_token=ADMIN) as running:
         yield running
@@ -57,7 +57,7 @@ def permit(broker: PulsarStandalone, topic: str, method: str) -> None:
 
 
 @pytest.mark.parametrize("schema", ["bytes", "auto"])
-def test_a_topic_that_the_role_may_not_read(guarded, name, schema):
+def test_a_topic_without_permission_is_refused(guarded, name, schema):
     url = guarded.service_url
     with PulsarClient(url, auth=Auth(token=ADMIN)) as client:
         client.entry_producer(name, create=True).send(b"a").result(timeout=20)
@@ -68,7 +68,7 @@ def test_a_topic_that_the_role_may_not_read(guarded, name, schema):
     assert read(url, name, **reader) == [b"a"]
 
 
-def test_a_topic_that_is_not_there_yet(pulsar_standalone, client, name):
+def test_a_missing_topic_is_an_error_until_it_exists(pulsar_standalone, client, name):
     url = pulsar_standalone.service_url
     with pytest.raises(TopicNotFound, match=name):
         read(url, name)
@@ -76,7 +76,7 @@ def test_a_topic_that_is_not_there_yet(pulsar_standalone, client, name):
     assert read(url, name) == [b"a"]
 
 
-def test_an_encrypted_entry_is_named_and_can_be_left_out(pulsar_standalone, client, name, tmp_path):
+def test_an_encrypted_entry_is_refused_or_skipped(pulsar_standalone, client, name, tmp_path):
     client.entry_producer(name, create=True).send(b"plain").result(timeout=20)
     send_encrypted(pulsar_standalone.service_url, name, tmp_path)
     client.entry_producer(name).send(b"behind").result(timeout=20)
@@ -88,15 +88,15 @@ def test_an_encrypted_entry_is_named_and_can_be_left_out(pulsar_standalone, clie
 
 
 @pytest.mark.parametrize("count", [0, -1])
-def test_what_is_behind_an_entry_of_a_strange_count_is_read(pulsar_standalone, client, name, count):
-    """The broker drops what it reads at once when the counts in it add up to 0: 0, or -1 and 1."""
+def test_entries_after_one_with_a_wrong_count_are_read(pulsar_standalone, client, name, count):
+    """The broker drops entries that it reads together if their counts add up to 0 (0; -1 and 1)."""
     url = pulsar_standalone.service_url
     for value in (b"before", count, b"behind", b"last"):
         if isinstance(value, int):
             send_claiming(client, name, value)
         else:
             client.entry_producer(name, create=True).send(value).result(timeout=20)
-        if value == b"behind":  # and nothing else, yet
+        if value == b"behind":  # and no more yet
             with pytest.raises(ProtocolError, match=rf"\d+:1:.* claims {count} messages"):
                 read(url, name, requestTimeoutS="2")
             for mode in ("dropmalformed", "permissive"):
@@ -110,7 +110,7 @@ def test_what_is_behind_an_entry_of_a_strange_count_is_read(pulsar_standalone, c
 
 
 @pytest.mark.parametrize("mode", ["failfast", "dropmalformed", "permissive"])
-def test_an_entry_that_comes_damaged_is_asked_for_again(pulsar_standalone, client, name, mode):
+def test_a_damaged_entry_is_fetched_again(pulsar_standalone, client, name, mode):
     producer = client.entry_producer(name, create=True)
     values = [b"one", b"two", b"three"]
     for value in values:
@@ -123,7 +123,7 @@ def test_an_entry_that_comes_damaged_is_asked_for_again(pulsar_standalone, clien
         assert fault.count == 2
 
 
-def test_an_entry_that_always_comes_damaged_is_named(pulsar_standalone, client, name):
+def test_an_entry_that_stays_damaged_is_named(pulsar_standalone, client, name):
     client.entry_producer(name, create=True).send(b"one").result(timeout=20)
     with (
         FaultProxy(pulsar_standalone.service_url) as proxy,
@@ -133,9 +133,7 @@ def test_an_entry_that_always_comes_damaged_is_named(pulsar_standalone, client, 
         read(proxy.service_url, name)
 
 
-def test_an_odd_answer_of_the_registry_leaves_no_entry_out(
-    pulsar_standalone, client, name, monkeypatch
-):
+def test_an_error_of_the_registry_skips_no_entry(pulsar_standalone, client, name, monkeypatch):
     url = pulsar_standalone.service_url
     sender = pulsar.Client(url)
     try:
@@ -153,7 +151,7 @@ def test_an_odd_answer_of_the_registry_leaves_no_entry_out(
     assert read(url, name, schema="auto", mode="dropmalformed") == ["one"]
 
 
-def test_a_message_in_chunks_is_named_and_can_be_left_out(pulsar_standalone, client, name):
+def test_a_chunked_message_is_refused_or_skipped(pulsar_standalone, client, name):
     url = pulsar_standalone.service_url
     sender = pulsar.Client(url)
     try:

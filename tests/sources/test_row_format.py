@@ -1,4 +1,4 @@
-"""What a message becomes in Spark, where the message is odd."""
+"""Odd messages as rows of Spark."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ def made(name: str, **columns: pa.Array) -> list[object]:
 
 
 @pytest.mark.parametrize("sent", [END_OF_9999 + 1, 2**63 - 1, -(2**63), YEAR_ONE - 1])
-def test_a_time_that_no_calendar_has_is_null_and_ends_no_query(sent: int, caplog) -> None:
+def test_a_time_out_of_range_is_null(sent: int, caplog) -> None:
     times = pa.array([0, None, END_OF_9999, sent], pa.int64()).view(pa.timestamp("ms", tz="UTC"))
     assert made("__eventTime", event_time=times) == [0, None, END_OF_9999 * 1000, None]
     assert f"has the event_time {sent}" in caplog.text
 
 
-def test_a_schema_version_is_the_brokers_number_and_anything_else_is_null() -> None:
+def test_a_schema_version_is_a_number_or_null() -> None:
     versions = pa.array([b"\0" * 7 + b"\5", None, b"\1", b""], pa.binary())
     assert made("__schemaVersion", schema_version=versions) == [5, None, None, None]
 
 
-def test_a_partition_knows_its_number() -> None:
+def test_a_partition_has_its_number() -> None:
     assert made("__partition", entry=pa.array([1, 2])) == [3, 3]
 
 
@@ -54,7 +54,7 @@ def record(*names: str) -> ValueFormat:
     return ValueFormat(written, None, Mode.FAILFAST)
 
 
-def test_a_field_goes_before_the_messages_column_of_its_name_unless_that_is_asked_for() -> None:
+def test_a_field_hides_a_message_column_unless_that_is_requested() -> None:
     values = record("id", "__key", "__op")
     assert schema_of_source(values).names == ["id", "__key", "__op"]
     assert schema_of_source(values, metadata=["__topic"]).names == [
@@ -71,13 +71,13 @@ def test_a_field_goes_before_the_messages_column_of_its_name_unless_that_is_aske
             schema_of_source(clash, metadata=True)
 
 
-def test_a_field_of_a_name_that_permissive_adds_is_refused_there_and_only_there() -> None:
+def test_a_field_with_a_name_of_permissive_mode_is_refused_in_it() -> None:
     values = record("__malformedValue")
     assert schema_of_source(values).names == ["__malformedValue"]
     with pytest.raises(ConfigurationError, match="column of mode=permissive"):
         schema_of_source(replace(values, mode=Mode.PERMISSIVE))
 
 
-def test_a_tombstone_is_told_from_a_value_and_keys_have_their_kind() -> None:
+def test_tombstones_and_kinds_of_keys_are_columns() -> None:
     assert made("__isTombstone", value=pa.array([b"", None, b"v"])) == [0, 1, 0]
     assert made("__keyIsBinary", key_is_binary=pa.array([True, None, False])) == [1, None, 0]

@@ -1,4 +1,4 @@
-"""Single entries of topics: looked at while topics move, and not all of them each time."""
+"""Samples of entries: retried while topics move, and not of all partitions each time."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from eos.errors import BrokerNotReady
 from eos.sources._rows_per_entry import MAX_RESAMPLED, RowsPerEntry, next_entry
 
 
-def test_a_topic_that_moves_meanwhile_is_asked_again():
-    """A broker can't be made to refuse at this very moment: so a client that is refused twice."""
+def test_reading_an_entry_is_retried_while_the_topic_moves():
+    """A real broker can't be made to refuse at this moment, so a client is refused twice."""
 
     class Client:
         def __init__(self):
@@ -28,7 +28,7 @@ def test_a_topic_that_moves_meanwhile_is_asked_again():
     assert next_entry(Client(), "t", None, 20) == "the entry"
 
 
-def test_partitions_that_are_known_are_looked_at_in_turn():
+def test_known_partitions_are_sampled_in_turn():
     looked, rows = [], {f"t{n}": n for n in range(150)}
 
     def look(name, start):
@@ -53,7 +53,7 @@ def test_partitions_that_are_known_are_looked_at_in_turn():
     assert seen == set(rows)
 
 
-def test_partitions_that_are_new_are_looked_at_at_once_and_a_few_each_time():
+def test_new_partitions_are_sampled_at_once():
     looked = []
 
     def look(name, _):

@@ -1,4 +1,4 @@
-"""Values as columns: by the registry, by a schema of one's own, and when they can't be read."""
+"""Values as columns: by registered schemas, by the user's, and values that can't be read."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from eos import PulsarSink
 
 
 class Order(Record):
-    """As somebody else's producer declares it."""
+    """A record of another producer."""
 
     id = Integer(required=True)
     name = String()
 
 
 class LaterOrder(Record):
-    """With one more."""
+    """With one more field."""
 
     id = Integer(required=True)
     name = String()
@@ -75,11 +75,11 @@ EVERYTHING = """
 
 
 @pytest.mark.parametrize("schema", ["avro", "json"])
-def test_rows_that_the_sink_wrote_come_back_as_they_were(spark, load, write, schema):
+def test_rows_of_a_sink_are_read_unchanged(spark, load, write, schema):
     written = spark.sql(EVERYTHING)
     write(written, schema)
     read = load(schema="auto")
-    if schema == "json":  # days and moments are text there
+    if schema == "json":  # dates and times are text in JSON
         read = read.selectExpr("* EXCEPT (day, at)", "DATE(day)", "TIMESTAMP(at)")
     types = [(field.name, field.dataType.simpleString()) for field in written.schema]
     assert [(field.name, field.dataType.simpleString()) for field in read.schema] == types
@@ -114,7 +114,7 @@ def test_pairs_are_two_columns(spark, load, write):
 
 
 @pytest.mark.parametrize("make", [AvroSchema, JsonSchema])
-def test_versions_of_others_are_read_by_the_newest_one(load, produce, make):
+def test_older_versions_are_read_by_the_newest_one(load, produce, make):
     produce(Order(id=1, name="a"), schema=make(Order))
     produce(LaterOrder(id=2, name=None, note="n"), schema=make(LaterOrder))
     produce(Order(id=3, name="c"), schema=make(Order))
@@ -122,7 +122,7 @@ def test_versions_of_others_are_read_by_the_newest_one(load, produce, make):
     assert rows == {1: ("a", None), 2: (None, "n"), 3: ("c", None)}
 
 
-def test_a_schema_of_ones_own_is_what_is_read(load, produce):
+def test_the_users_schema_is_used(load, produce):
     produce(Order(id=1, name="a"), schema=AvroSchema(Order))
     fields = [{"name": "id", "type": "long"}, {"name": "extra", "type": "string", "default": "e"}]
     mine = json.dumps({"type": "record", "name": "Mine", "fields": fields})
@@ -133,7 +133,7 @@ def test_a_schema_of_ones_own_is_what_is_read(load, produce):
         load(schema="avro", schemaDefinition=mine)
 
 
-def test_metadata_and_chosen_columns_stand_beside_fields(load, produce, name):
+def test_metadata_and_fields_can_be_chosen(load, produce, name):
     produce(Order(id=1, name="a"), schema=AvroSchema(Order))
     columns = load(schema="auto", metadata=True).columns
     assert columns[:3] == ["id", "name", "__key"]
@@ -150,18 +150,18 @@ def test_a_topic_without_a_schema_gives_bytes(load, send):
 
 @pytest.fixture
 def malformed(produce, send):
-    """Two orders, and between them what is none, though its producer says so."""
+    """Two orders, and between them a value that is not one, but has the schema's version."""
     produce(Order(id=1, name="a"), schema=AvroSchema(Order))
     send(b"\x02")
     produce(Order(id=3, name="c"), schema=AvroSchema(Order))
 
 
-def test_what_is_malformed_is_named(load, malformed):
+def test_a_malformed_value_is_an_error(load, malformed):
     with pytest.raises(Exception, match=r"The message \d+:\d+:-?\d+ of .* can't be read: "):
         load(schema="auto").collect()
 
 
-def test_what_is_malformed_is_kept_with_the_reason(load, malformed):
+def test_permissive_keeps_malformed_values_with_the_reason(load, malformed):
     first, second, third = load(schema="auto", mode="PERMISSIVE").collect()
     assert (first.id, first["__malformedValue"], first["__malformedReason"]) == (1, None, None)
     assert (second.id, second.name, bytes(second["__malformedValue"])) == (None, None, b"\x02")
@@ -169,18 +169,18 @@ def test_what_is_malformed_is_kept_with_the_reason(load, malformed):
     assert third.id == 3
 
 
-def test_what_is_malformed_is_left_out(load, malformed):
+def test_dropmalformed_leaves_malformed_messages_out(load, malformed):
     rows = load(schema="auto", mode="dropmalformed", metadata=True).collect()
     assert [row.id for row in rows] == [1, 3]
 
 
-def test_a_query_goes_on_when_it_is_told_what_to_do(run, malformed):
+def test_a_query_continues_with_another_mode(run, malformed):
     with pytest.raises(Exception, match="can't be read"):
         run(schema="auto")
     assert run(schema="auto", mode="dropmalformed", column="id") == {0: [1, 3]}
 
 
-def test_several_topics_need_one_schema(load, produce, name):
+def test_several_topics_must_have_one_schema(load, produce, name):
     a, b = f"{name}-a", f"{name}-b"
     both = {"topic": None, "topics": f"{a},{b}", "schema": "auto"}
     produce(Order(id=1, name="a"), schema=AvroSchema(Order), topic=a)

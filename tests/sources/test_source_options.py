@@ -1,4 +1,4 @@
-"""Options of the source: names as people write them, and one clear error for each wrong one."""
+"""Options of the source: spellings of names, and one clear error for each wrong option."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ GOOD = {"service_url": "pulsar://h:1", "topic": "t"}
 
 
 @pytest.mark.parametrize("name", ["service_url", "serviceUrl", "service.url", "SERVICE-URL"])
-def test_names_are_taken_as_people_write_them(name):
+def test_case_and_separators_of_names_are_ignored(name):
     assert SourceOptions.parse({name: "pulsar://h:1", "topic": "t"}).service_url == "pulsar://h:1"
 
 
@@ -79,6 +79,6 @@ def test_splitting_by_keys_needs_no_admin_url():
     assert SourceOptions.parse(GOOD | {"minPartitions": "4", "splitBy": "keys"}).min_partitions == 4
 
 
-def test_secrets_show_nowhere():
+def test_secrets_are_never_shown():
     options = SourceOptions.parse(GOOD | {"token": "hunter2hunter2"})
     assert "hunter2" not in repr(options) + str(options) + repr(options.client)

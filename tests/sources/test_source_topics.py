@@ -1,4 +1,4 @@
-"""What planning asks the broker for, and what it knows already."""
+"""Which ledgers are looked up, and which are cached."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OPTIONS = {"serviceUrl": "pulsar://localhost:1", "adminUrl": "http://localhost:1
 
 
 class Asked(list):
-    """Topics of which the admin API was asked for ``ledgers``."""
+    """Topics whose ``ledgers`` were looked up by the admin API."""
 
     def __init__(self):
         super().__init__()
@@ -35,7 +35,7 @@ def asked(monkeypatch):
     return asked
 
 
-def test_ledgers_are_asked_for_when_one_is_new_or_has_doubled(asked):
+def test_ledgers_are_looked_up_if_one_is_new_or_has_doubled(asked):
     planner = SourceTopics(SourceOptions.parse(OPTIONS))
     old = Ledger(3, 50, 5_000, False)
 
@@ -56,7 +56,7 @@ def test_ledgers_are_asked_for_when_one_is_new_or_has_doubled(asked):
     planner.close()
 
 
-def test_one_that_says_nothing_of_itself_is_asked_for_each_time(asked):
+def test_ledgers_that_do_not_reach_the_end_are_looked_up_each_time(asked):
     planner = SourceTopics(SourceOptions.parse(OPTIONS))
     for ledgers in ([], [Ledger(5, 0, 0, False)], [Ledger(4, 10, 10, False)]):
         asked.ledgers = ledgers

@@ -10,7 +10,7 @@ import pytest
 from tests.support.admin import call, create_partitioned
 
 
-def test_a_restart_goes_on_where_the_query_was(run, send):
+def test_a_restart_continues_where_the_query_stopped(run, send):
     send(b"0", b"1")
     assert run() == {0: [b"0", b"1"]}
     assert run() == {}
@@ -26,7 +26,7 @@ def test_a_first_epoch_that_runs_again_reads_the_same(run, send):
     assert run() == {0: [b"0", b"1"], 1: [b"2"]}
 
 
-def test_latest_is_where_it_was_when_the_query_began_also_when_that_epoch_runs_again(run, send):
+def test_latest_is_fixed_when_the_query_begins(run, send):
     send(b"before")
     with pytest.raises(Exception, match="after the epoch was read"):
         run(fail_in=0, startingOffsets="latest")
@@ -48,7 +48,7 @@ def test_a_later_epoch_that_runs_again_reads_the_same_over_an_unload(
     assert run() == {1: [b"1", b"2"], 2: [b"3"]}
 
 
-def test_only_what_is_committed_is_read_and_an_open_transaction_waits(run, send, client, name):
+def test_only_committed_messages_are_read(run, send, client, name):
     send(b"0")
     producer = client.entry_producer(name)
     open_txn, aborted = client.transaction(), client.transaction()
@@ -72,7 +72,7 @@ def test_new_partitions_are_found_and_read_from_their_beginning(run, send, name,
     assert run() == {1: [b"1"]}
 
 
-def test_a_query_that_runs_on_reads_what_comes(spark, options, send, client, name, tmp_path):
+def test_a_running_query_reads_new_messages(spark, options, send, client, name, tmp_path):
     client.create_unpartitioned(name)
     seen: list[bytes] = []
     query = (

@@ -1,4 +1,4 @@
-"""The subscription of a stream: it keeps what is not read, shows the backlog, and moves late."""
+"""The subscription of a stream: it keeps unread entries, shows the backlog, and moves late."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from eos.sources._subscription import QuerySubscription
 
 @pytest.fixture
 def subscriptions(topic_admin):
-    """Name and backlog of each durable subscription of the topic."""
+    """Returns name and backlog of each durable subscription of the topic."""
 
     def ask():
         stats = topic_admin("GET", "/stats")["subscriptions"]
@@ -21,7 +21,7 @@ def subscriptions(topic_admin):
     return ask
 
 
-def test_a_query_has_one_of_its_own_over_restarts(run, send, subscriptions):
+def test_a_query_keeps_its_subscription_over_restarts(run, send, subscriptions):
     send(b"0", b"1", b"2")
     run()
     ((name, _),) = subscriptions().items()
@@ -33,17 +33,17 @@ def test_a_query_has_one_of_its_own_over_restarts(run, send, subscriptions):
     assert subscriptions().keys() == {name}
 
 
-def test_it_moves_behind_what_spark_has_committed_but_for_one_entry(run, send, subscriptions):
+def test_it_moves_after_sparks_commit_except_for_one_entry(run, send, subscriptions):
     send(*(b"%d" % n for n in range(5)))
     with pytest.raises(Exception, match="after the epoch was read"):
         run(fail_in=0, subscription="mine")
     assert subscriptions() == {"mine": 5}
     send(b"5")
-    run(subscription="mine")  # commit is called with the next epoch: of the first one here
+    run(subscription="mine")  # Spark calls commit in the next epoch: here for the first one
     assert subscriptions() == {"mine": 2}
 
 
-def test_one_that_was_removed_is_made_again(run, send, subscriptions, topic_admin):
+def test_a_removed_subscription_is_recreated(run, send, subscriptions, topic_admin):
     send(b"0", b"1", b"2")
     run(subscription="mine")
     topic_admin("DELETE", "/subscription/mine?force=true")
@@ -52,22 +52,20 @@ def test_one_that_was_removed_is_made_again(run, send, subscriptions, topic_admi
     assert subscriptions() == {"mine": 2}
 
 
-def test_a_batch_read_leaves_nothing_behind_nor_does_a_stream_that_wants_none(
-    load, run, send, subscriptions
-):
+def test_batch_reads_and_opted_out_streams_have_no_subscription(load, run, send, subscriptions):
     send(b"0")
     load().count()
     run(durableSubscription=False)
     assert subscriptions() == {}
 
 
-def test_a_stream_from_the_end_keeps_nothing_from_before(run, send, subscriptions):
+def test_a_stream_from_latest_keeps_no_earlier_messages(run, send, subscriptions):
     send(*(b"%d" % n for n in range(5)))
     run(startingOffsets="latest", subscription="mine")
     assert subscriptions() == {"mine": 1}
 
 
-def test_one_that_another_query_has_moved_on_is_told(send, client, name, caplog):
+def test_a_subscription_moved_by_another_query_warns(send, client, name, caplog):
     ids = send(b"0", b"1", b"2", b"3")
     client.cursor(name, "mine").acknowledge(ids[3])
     topic = f"persistent://public/default/{name}"
@@ -81,10 +79,10 @@ def test_one_that_another_query_has_moved_on_is_told(send, client, name, caplog)
     assert not caplog.records
 
 
-def test_a_topic_of_which_the_checkpoint_knows_nothing_goes_on_at_the_querys_own_subscription(
+def test_a_topic_unknown_to_the_checkpoint_continues_at_the_subscription(
     send, client, name, caplog
 ):
-    """Checkpoints of releases that forgot the places of topics that the query had left."""
+    """Checkpoints of releases that did not keep the places of former topics."""
     ids = send(b"0", b"1", b"2", b"3")
     topic, first = f"persistent://public/default/{name}", (ids[0].ledger, 0)
     for subscription, is_own in (("eos-source-1", True), ("mine", False)):
@@ -99,7 +97,7 @@ def test_a_topic_of_which_the_checkpoint_knows_nothing_goes_on_at_the_querys_own
         assert ("has read" in record.message) == is_own
 
 
-def test_a_topic_that_moves_meanwhile_is_asked_again():
+def test_it_is_created_again_while_the_topic_moves():
     """Measured at unloads: "Consumer not found", "Subscription is fenced"."""
 
     class Refused:

@@ -53,7 +53,7 @@ def test_malformed_rows_are_left_out_and_tombstones_are_not(caplog):
     assert (record.malformed, record.topic) == (2, str(TOPIC))
 
 
-def test_what_names_no_version_is_named_with_a_way_out():
+def test_a_message_without_a_version_is_named_with_a_fix():
     unnamed = MESSAGES | {"schema_version": pa.array([bytes(8), bytes(8), None, None, None])}
     form = ValueFormat(TEXT, None, Mode.FAILFAST)
     good = {name: column.take(pa.array([0, 2, 4])) for name, column in unnamed.items()}
@@ -74,6 +74,6 @@ def test_what_names_no_version_is_named_with_a_way_out():
         ("json", "[", "Avro"),
     ],
 )
-def test_a_schema_that_is_none_is_refused(name, definition, complaint):
+def test_invalid_schemas_are_refused(name, definition, complaint):
     with pytest.raises(ConfigurationError, match=complaint):
         own_schema(name, definition)

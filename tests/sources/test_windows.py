@@ -1,4 +1,4 @@
-"""Batch reads of a stated window are whole, whatever transactions are open, or an error."""
+"""Batch reads of a window are complete or an error, also with open transactions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def admin(pulsar_standalone):
 
 @pytest.fixture
 def held(send, client, name):
-    """Ten messages, ten in a transaction that is open, ten more; the transaction, and its place."""
+    """Sends ten messages, ten in an open transaction, ten more; returns it and its place."""
     send(*(b"0-%d" % n for n in range(10)))
     producer = client.entry_producer(name)
     txn = client.transaction(timeout_s=300)
@@ -55,7 +55,7 @@ def held(send, client, name):
         txn.abort()
 
 
-def test_a_stated_end_behind_an_open_transaction_is_waited_for_and_then_an_error(
+def test_an_end_after_an_open_transaction_is_waited_for_and_then_an_error(
     load, held, name, admin, pulsar_standalone, send
 ):
     txn, place = held
@@ -72,7 +72,7 @@ def test_a_stated_end_behind_an_open_transaction_is_waited_for_and_then_an_error
         load(endingOffsets=beyond, endingWaitS=0).collect()
     first = [b"0-%d" % n for n in range(10)]
     assert values(load(**at_once, onOpenTransaction="stop")) == first
-    assert values(load()) == first  # what is there now is all that was asked for
+    assert values(load()) == first  # the read ends at the current end
     before = json.dumps({name: f"{place.ledger}:{place.entry}"})
     assert values(load(endingOffsets=before, endingWaitS=0)) == first
     threading.Timer(1, txn.commit).start()
@@ -84,7 +84,7 @@ def test_a_stated_end_behind_an_open_transaction_is_waited_for_and_then_an_error
     assert len(window) == 30
 
 
-def test_markers_and_aborted_entries_at_the_end_are_no_reason_to_wait(
+def test_markers_and_aborted_entries_at_the_end_are_not_waited_for(
     load, send, client, name, topic_admin
 ):
     send(b"0")
@@ -100,10 +100,8 @@ def test_markers_and_aborted_entries_at_the_end_are_no_reason_to_wait(
     assert len(values(load(**window))) == 41
 
 
-def test_delayed_messages_are_read_at_once_and_by_their_time_of_publishing(
-    load, name, pulsar_standalone
-):
-    """As a reader of pulsar-client gets them; only shared subscriptions wait."""
+def test_delayed_messages_are_read_by_their_publish_time(load, name, pulsar_standalone):
+    """As with a reader of pulsar-client; only shared subscriptions wait."""
     client = quiet_client(pulsar_standalone.service_url)
     producer = client.create_producer(name)
     producer.send(b"late", deliver_at=now_ms() + 3_600_000)
@@ -113,7 +111,7 @@ def test_delayed_messages_are_read_at_once_and_by_their_time_of_publishing(
     assert [seen.value for seen in drain(pulsar_standalone.service_url, name)] == [b"late", b"0"]
 
 
-def test_an_end_that_is_still_to_come_is_waited_for_and_then_an_error(load, send):
+def test_an_end_in_the_future_is_waited_for_or_an_error(load, send):
     send(b"0")
     with pytest.raises(Exception, match=r"endingTime is 20\S+, 3\d{3} s from now"):
         load(endingTime=now_ms() + 3_600_000).collect()
@@ -121,9 +119,7 @@ def test_an_end_that_is_still_to_come_is_waited_for_and_then_an_error(load, send
     assert values(load(endingTime=now_ms() + 3_000)) == [b"0", b"1"]
 
 
-def test_windows_that_follow_each_other_have_each_message_once(
-    load, send, client, name, pulsar_standalone
-):
+def test_consecutive_windows_have_each_message_once(load, send, client, name, pulsar_standalone):
     chance = random.Random(7)
     producer = client.entry_producer(name, create=True)
     cuts, open_ones = [], []
@@ -159,11 +155,11 @@ def planner(options) -> EpochPlanner:
     return EpochPlanner(chosen, row_format(form, schema_of_source(form, metadata=False)))
 
 
-def test_a_checkpoint_of_an_older_release_goes_on_with_the_querys_own_subscription(
+def test_a_checkpoint_of_an_older_release_continues_at_the_subscription(
     send, client, name, options, caplog
 ):
-    """It has forgotten where it stopped in a topic that it had left. One of this release has not:
-    what it lacks is new, or the checkpoint was set back."""
+    """It does not have the places of former topics. A checkpoint of this release has them:
+    a missing topic is new, or the checkpoint was set back."""
     ids = send(b"0", b"1", b"2", b"3")
     topic = f"persistent://public/default/{name}"
     client.cursor(topic, "eos-source-1").acknowledge(ids[1])
@@ -180,9 +176,7 @@ def test_a_checkpoint_of_an_older_release_goes_on_with_the_querys_own_subscripti
 
 
 @pytest.mark.parametrize("count", [1, 5])
-def test_a_topic_that_is_made_anew_under_a_running_query_is_a_loss(
-    send, name, options, topic_admin, count
-):
+def test_a_topic_recreated_under_a_running_query_is_a_loss(send, name, options, topic_admin, count):
     send(b"0", b"1", b"2")
     epochs = planner(options)
     try:
@@ -199,7 +193,7 @@ def test_a_topic_that_is_made_anew_under_a_running_query_is_a_loss(
         epochs.close()
 
 
-def test_a_stream_that_stands_before_an_open_transaction_says_so_once_in_a_while(
+def test_a_stream_blocked_by_an_open_transaction_warns_repeatedly(
     held, send, client, name, options, admin, caplog
 ):
     txn, place = held
@@ -228,8 +222,8 @@ def test_a_stream_that_stands_before_an_open_transaction_says_so_once_in_a_while
         epochs.close()
 
 
-@pytest.mark.chaos  # it stands still for a minute, as users see it
-def test_a_running_query_names_the_transaction_on_the_drivers_standard_error(
+@pytest.mark.chaos  # it is blocked for a minute, as for users
+def test_a_blocked_query_names_the_transaction_on_standard_error(
     held, pulsar_standalone, name, tmp_path
 ):
     txn, _ = held

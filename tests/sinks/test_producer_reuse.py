@@ -1,4 +1,4 @@
-"""Producers and readers that a stream uses again from epoch to epoch; a batch job leaves none."""
+"""Idle producers and readers that a stream reuses from epoch to epoch; batch jobs keep none."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.transport.scripted import wait_until
 
 
 def producers(log) -> list[set[str]]:
-    """Of each committed epoch, in order."""
+    """The producers of each committed epoch, in order."""
     return [
         {name for part in pulsar_part(record).partitions for name in part.producers}
         for record in log()
@@ -30,7 +30,7 @@ def values(pulsar_standalone, name):
     )
 
 
-def test_a_stream_uses_them_again_while_its_epochs_are_committed(
+def test_a_stream_reuses_producers_while_its_epochs_are_committed(
     source, make_sink, log, values, tmp_path
 ):
     for number in range(6):
@@ -44,14 +44,14 @@ def test_a_stream_uses_them_again_while_its_epochs_are_committed(
 
 
 def readers(broker, log) -> list[str]:
-    """The subscriptions of readers that are open on the receipt topic now."""
+    """The subscriptions of open readers on the receipt topic."""
     (topic,) = {pulsar_part(record).receipt_topic for record in log()}
     path = topic.replace("://", "/")
     stats = admin.call(broker.admin_url, "GET", f"/v2/{path}/stats")
     return sorted(one for one in stats["subscriptions"] if one.startswith("eos-reader"))
 
 
-def test_a_streams_driver_and_tasks_go_on_with_one_reader_each(
+def test_a_streams_driver_and_tasks_reuse_one_reader_each(
     source, make_sink, log, tmp_path, pulsar_standalone
 ):
     for number in range(6):
@@ -64,12 +64,12 @@ def test_a_streams_driver_and_tasks_go_on_with_one_reader_each(
         open_ones.append(readers(pulsar_standalone, log))
 
     source.run(write, tmp_path / "checkpoint")
-    # Spark's local mode has few workers, and the driver: each opens one reader, once.
+    # Spark's local mode has few workers, and the driver: each opens one reader once.
     assert len(set().union(*open_ones)) < 6
     assert len(open_ones[-1]) >= 2
 
 
-def test_behind_an_attempt_that_was_aborted_none_of_its_producers_is_used(
+def test_producers_of_an_aborted_attempt_are_not_reused(
     source, make_sink, log, values, tmp_path, monkeypatch
 ):
     aborted: set[str] = set()
@@ -95,7 +95,7 @@ def test_behind_an_attempt_that_was_aborted_none_of_its_producers_is_used(
     assert values() == [str(number) for number in range(4)]
 
 
-def test_a_topic_can_be_deleted_behind_a_batch_without_force(
+def test_a_topic_can_be_deleted_after_a_batch_without_force(
     spark, make_sink, name, log, pulsar_standalone
 ):
     sink = make_sink()
@@ -104,10 +104,10 @@ def test_a_topic_can_be_deleted_behind_a_batch_without_force(
     admin.call(pulsar_standalone.admin_url, "DELETE", f"/v2/persistent/public/default/{name}")
 
 
-def test_a_writer_by_format_leaves_none_open(
+def test_the_datasource_writer_keeps_no_producers(
     spark, source, writer_options, log, tmp_path, pulsar_standalone, name
 ):
-    """Its tasks do not learn which transactions are committed, and could use none again."""
+    """Its tasks don't know which transactions are committed, so they could not reuse producers."""
     for number in range(2):
         source.add(str(number))
     files = spark.readStream.option("maxFilesPerTrigger", 1).text(str(source.folder))
@@ -120,7 +120,7 @@ def test_a_writer_by_format_leaves_none_open(
     assert readers(pulsar_standalone, log) == []
 
 
-def test_where_the_schema_was_deleted_a_new_producer_registers_it_again(
+def test_a_deleted_schema_is_registered_again_by_a_new_producer(
     source, make_sink, tmp_path, name, pulsar_standalone, client
 ):
     for number in range(3):
@@ -138,7 +138,7 @@ def test_where_the_schema_was_deleted_a_new_producer_registers_it_again(
 
 
 @pytest.mark.slow
-def test_where_policies_limit_producers_a_stream_goes_on_without_parking(
+def test_a_stream_keeps_no_idle_producers_at_the_limit(
     source, make_sink, log, tmp_path, name, pulsar_standalone
 ):
     url, topic = pulsar_standalone.admin_url, f"/v2/persistent/public/default/{name}"
@@ -154,14 +154,14 @@ def test_where_policies_limit_producers_a_stream_goes_on_without_parking(
 
 
 @pytest.mark.slow
-def test_where_policies_limit_readers_a_stream_goes_on_without_parking(
+def test_a_stream_keeps_no_idle_readers_at_the_limit(
     source, make_sink, log, tmp_path, pulsar_standalone, monkeypatch
 ):
-    """Those that are parked are in nobody's way but the acknowledging's, which is refused then."""
+    """Idle readers block only the acknowledging consumer, which is refused then."""
     monkeypatch.setattr(_receipt_acks, "EVERY_S", 0.0)
     for number in range(5):
         source.add(*[f"{number}-{row}" for row in range(4)])
-    # By options of its own the workers have new clients: others may have met a crowd before.
+    # Different options give the workers new clients: others may have hit a limit before.
     sink = make_sink(request_timeout_s=29)
     open_ones: list[list[str]] = []
 
