@@ -40,7 +40,7 @@ SECRET = "hunter2-hunter2"
         ("max_attempts", 0, "greater than or equal to 1"),
         ("max_batch_bytes", "many", "integer"),
         ("create_topics", "perhaps", "boolean"),
-        ("compression", "gzip", "use auto, none, lz4, zlib, zstd, snappy"),
+        ("compression", "gzip", "one of auto, none, lz4, zlib, zstd, snappy"),
         ("colour", "red", "options are: "),
         ("encryption_keys", ["orders"], "end-to-end encryption is not supported yet"),
         ("crypto_key_reader", "x", "end-to-end encryption is not supported yet"),
