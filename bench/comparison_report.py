@@ -42,8 +42,8 @@ def _throughput(results: Results) -> list[str]:
     machine = results["machine"]
     rounds = results["base"]["eos"]["count"]
     lines = [
-        f"{machine['cores']} cores, Spark, broker and all clients on them. All take turns, in each "
-        f"round in an order drawn anew. {_rows_of_runs(results['throughput'])}",
+        f"{machine['cores']} cores, Spark, broker and all clients on them. Each round runs all of "
+        f"them, in a new random order. {_rows_of_runs(results['throughput'])}",
         "",
         f"| rows of 100 bytes, one partition | rows/s, median of {rounds} | lowest to highest |",
         "|---|---:|---|",
@@ -134,7 +134,7 @@ def _starts(results: Results) -> list[str]:
     empty, cold, idle = results["empty_tasks_s"], results["cold_s"], results["idle"]
     cores = ", ".join(f"{who} {share:.2f}" for who, share in idle["cores"].items())
     return [
-        "| hardly any rows | eos | beside it |",
+        "| hardly any rows | eos | alternative |",
         "|---|---:|---:|",
         f"| 2,000 Spark tasks, 50 of them with rows | {empty['eos']['median']:.1f} s "
         f"| {empty['spark_empty']['median']:.1f} s, Spark alone |",
@@ -142,7 +142,8 @@ def _starts(results: Results) -> list[str]:
         f"| {cold['eos']['median']:.1f} s | {cold['pulsar_client']['median']:.1f} s, "
         "`pulsar-client` |",
         "",
-        f"A stream of ten rows each second, for {idle['seconds']} s, uses of a core: {cores}.",
+        f"A stream of ten rows each second, for {idle['seconds']} s, uses these shares of a core: "
+        f"{cores}.",
     ]
 
 

@@ -129,7 +129,9 @@ def test_the_tables_have_the_measurements(results):
     assert "| topic partitions, a stream with keys, 1 to 50 | 10 | 12 |" in text
     assert "| 2,000 Spark tasks, 50 of them with rows | 21.0 s | 20.0 s, Spark alone |" in text
     assert "until it is read | 3.0 s | 2.5 s, `pulsar-client` |" in text
-    assert "uses of a core: broker 0.20, Python driver 0.08, Python workers 0.03." in text
+    assert (
+        "uses these shares of a core: broker 0.20, Python driver 0.08, Python workers 0.03." in text
+    )
     assert "until a reader has it: p50 400 ms, p99 900 ms." in text
     assert "In an epoch of 4,000,000 rows" in text
     assert "106 bytes for each row." in text
