@@ -1,4 +1,4 @@
-"""Messages that wait to be sent together, and the futures that their senders have."""
+"""Batches of messages to be sent together, and the futures of their senders."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _PAIR_OVERHEAD_BYTES: Final = 18
 _TIME_END: Final = 2**63
 
 
-class _ListWhenAsked:
-    """An attribute that is a list of its own from when it is first asked for.
+class _LazyList:
+    """An attribute that becomes a list at its first use.
 
-    Hardly anybody asks, and a list that waits costs the garbage collector as much as its owner.
+    It is rarely used, and each unused list would cost the garbage collector as much as its owner.
     """
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -30,59 +30,59 @@ class _ListWhenAsked:
 
     def __get__(self, future: MessageFuture, owner: type) -> list[Any]:
         made: list[Any] = []
-        setattr(future, self._name, made)  # found first from now on
+        setattr(future, self._name, made)  # hides this descriptor from now on
         future.is_watched = True
         return made
 
 
 class MessageFuture(Future[MessageId]):
-    """Of one message among many: those that go out together share one lock, and end together.
+    """The future of one message. All futures of a batch share one lock and complete together.
 
-    A ``Future`` has a lock of its own, which costs more than all else about a small message, and
-    behind it the garbage collector, which looks at all that is kept again and again.
+    A ``Future`` with its own lock would cost more than all other work for a small message, also in
+    the garbage collector, which scans living objects repeatedly.
 
     Attributes:
-        is_watched: there are callbacks, or others wait (``concurrent.futures.wait``).
+        is_watched: there are callbacks or waiters (``concurrent.futures.wait``).
     """
 
-    _waiters = _ListWhenAsked()
-    _done_callbacks = _ListWhenAsked()
+    _waiters = _LazyList()
+    _done_callbacks = _LazyList()
     is_watched = False
 
     _condition: Monitor  # type: ignore[assignment]
 
     def __init__(self, shared: Monitor) -> None:
         self._condition = shared
-        self._state = RUNNING  # nobody can call back what is sent
+        self._state = RUNNING  # a sent message can't be cancelled
         self._result = None
         self._exception = None
 
     @property
     def shared(self) -> Monitor:
-        """The lock."""
+        """The lock of the batch."""
         return self._condition
 
     def result(self, timeout: float | None = None) -> MessageId:
-        """As any ``Future``."""
+        """As ``Future.result``."""
         self._await(timeout)
         return super().result(0)._replace(batch_index=self._batch_index)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """As any ``Future``."""
+        """As ``Future.exception``."""
         self._await(timeout)
         return super().exception(0)
 
     def _await(self, timeout: float | None) -> None:
         if self._state != FINISHED:
-            with self._condition:  # others that share it may end first
+            with self._condition:  # a notification may be for other futures
                 self._condition.wait_for(lambda: self._state == FINISHED, timeout)
 
-    def end_locked(self, entry: MessageId | None, index: int, reason: EosError | None) -> None:
-        """Under the shared lock, whose waiters are woken behind it.
+    def complete_locked(self, entry: MessageId | None, index: int, reason: EosError | None) -> None:
+        """Set the result, under the shared lock; the caller notifies its waiters.
 
         Args:
-            entry: which it is stored in; None when it failed.
-            index: its place there.
+            entry: the entry that stores the message; None if it failed.
+            index: its index in the entry.
         """
         self._batch_index = index
         self._result, self._exception, self._state = entry, reason, FINISHED
@@ -93,79 +93,81 @@ class MessageFuture(Future[MessageId]):
                 else:
                     waiter.add_exception(self)
 
-    def call_back(self) -> None:
-        """Behind the lock: users' callbacks."""
+    def invoke_callbacks(self) -> None:
+        """Call users' callbacks, without the lock."""
         if self.is_watched:
             self._invoke_callbacks()  # type: ignore[attr-defined]
 
 
 @dataclass(eq=False)
 class PendingBatch:
-    """What goes out together: of one transaction, or of none.
+    """Messages to be sent together, all in one transaction or in none.
 
     Attributes:
-        key_type: of its keys; text and bytes can't stand in one column. None: no key yet.
-        is_leaving: it is being sent, and can't be dropped any more.
-        size_bytes: an upper bound of what the messages take.
+        key_type: the type of its keys, as str and bytes can't share a column. None: no key yet.
+        is_sending: it is being sent and can't be dropped any more.
+        size_bytes: an upper bound of the messages' size.
     """
 
     txn: Transaction | None
     key_type: type | None = None
-    is_leaving: bool = False
+    is_sending: bool = False
     size_bytes: int = 0
     messages: list[Message] = field(default_factory=list)
     futures: list[MessageFuture] = field(default_factory=list)
     shared: Monitor = field(default_factory=Monitor)
 
-    def takes(self, txn: Transaction | None, key: str | bytes | None) -> bool:
-        """Whether such a message may go with the others."""
+    def accepts(self, txn: Transaction | None, key: str | bytes | None) -> bool:
+        """Whether a message with this transaction and key fits into the batch."""
         return self.txn is txn and (
             key is None or self.key_type is None or self.key_type is type(key)
         )
 
     def fail(self, reason: EosError) -> None:
-        """End the futures that have not ended."""
+        """Fail the futures that are not done."""
         fail_all(self.futures, reason)
 
 
 def fail_all(futures: Sequence[MessageFuture], reason: EosError) -> None:
-    """End those of ``futures`` that have not ended."""
-    _end([one for one in futures if not one.done()], None, reason)
+    """Fail those of ``futures`` that are not done."""
+    _complete([one for one in futures if not one.done()], None, reason)
 
 
-def settle(futures: Sequence[MessageFuture], partition: int, entry: Future[MessageId]) -> None:
-    """End the ``futures`` of one entry's messages as the entry's own has ended."""
+def complete_all(
+    futures: Sequence[MessageFuture], partition: int, entry: Future[MessageId]
+) -> None:
+    """Complete the ``futures`` of one entry's messages with the result of ``entry``."""
     reason = entry.exception()
     if reason is None:
-        _end(futures, entry.result()._replace(partition=partition), None)
+        _complete(futures, entry.result()._replace(partition=partition), None)
     else:
-        _end(futures, None, reason if isinstance(reason, EosError) else Fatal(str(reason)))
+        _complete(futures, None, reason if isinstance(reason, EosError) else Fatal(str(reason)))
 
 
-def _end(
+def _complete(
     futures: Sequence[MessageFuture], entry: MessageId | None, reason: EosError | None
 ) -> None:
-    """Of one batch, all at once."""
+    """Complete futures of one batch together."""
     if not futures:
         return
     with futures[0].shared:
         for index, future in enumerate(futures):
-            future.end_locked(entry, index, reason)
+            future.complete_locked(entry, index, reason)
         futures[0].shared.notify_all()
     for future in futures:
-        future.call_back()
+        future.invoke_callbacks()
 
 
-def checked(
+def checked_message(
     value: bytes | None,
     key: str | bytes | None,
     event_time_ms: int | None,
     properties: Mapping[str, str] | None,
     max_bytes: int,
 ) -> tuple[Message, int]:
-    """A message of the sender's own, and an upper bound of its size in bytes.
+    """Return a copy of the message, and an upper bound of its size in bytes.
 
-    It is looked at now because nobody waits any more when it is encoded.
+    It is checked now, because its sender no longer waits when it is encoded.
 
     Raises:
         InputError: it can't be written.
@@ -173,7 +175,7 @@ def checked(
     """
     message = _copied(value, key, event_time_ms, properties)
     if not _is_plain(message):
-        # The slow way, for what is seldom: the encoder's own checks say what is wrong.
+        # The slow path, for rare messages: the encoder's checks raise the precise error.
         check_rows(rows_from_messages([message]), max_bytes)
     size_bytes = _OVERHEAD_BYTES + len(message.value or b"") + 4 * len(message.key or b"")
     if properties:
@@ -190,12 +192,12 @@ def _copied(
     event_time_ms: int | None,
     properties: Mapping[str, str] | None,
 ) -> Message:
-    """What the sender may change later is copied."""
+    """Copy values that the sender may change later."""
     if type(value) is bytes and properties is None:
         return Message(value, key, event_time_ms)
     if not isinstance(value, bytes | bytearray | memoryview | None):
         raise InputError(
-            f"a message's value is of type {type(value).__name__}: it must be bytes.",
+            f"A message's value must be bytes, not {type(value).__name__}.",
             hint='Encode it, for example text.encode("utf-8").',
         )
     own = None if value is None else bytes(value)
@@ -203,7 +205,7 @@ def _copied(
 
 
 def _is_plain(message: Message) -> bool:
-    """Whether nothing of it can be wrong but its size."""
+    """Whether the message is valid except for its size, by a fast check."""
     key, time_ms, properties = message.key, message.event_time_ms, message.properties
     if message.value is not None and key is None and time_ms is None and properties is None:
         return True

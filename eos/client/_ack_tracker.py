@@ -1,7 +1,7 @@
-"""What a consumer has given out and what of it is not acknowledged yet.
+"""Tracks the messages that a consumer has delivered and that are not acknowledged yet.
 
-A broker keeps acknowledgements of whole entries. So an entry is acknowledged when the last of its
-messages is; until then it stands here which of them are.
+A broker stores acknowledgements of whole entries. So an entry is acknowledged there with its last
+message; until then its acknowledged messages are recorded here.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from eos.wire.frames import Delivery
 
 @dataclass(frozen=True)
 class ReceivedMessage:
-    """A message as a consumer gives it.
+    """A message from a consumer.
 
     Attributes:
-        id: names it when it is acknowledged. In a batch the index in the batch is part of it.
+        id: identifies it for the acknowledgement; includes its index in a batch.
         value: None for a tombstone.
-        key: bytes when it travelled in base64.
-        event_time_ms: None when its producer set none.
-        redelivery_count: how often the broker has delivered it before; 0 where only one consumer
-            gets messages, since the broker does not count there.
+        key: bytes if it was encoded in base64.
+        event_time_ms: None if its producer set none.
+        redelivery_count: how often the broker has delivered it before; always 0 if only one
+            consumer receives messages, as the broker does not count then.
     """
 
     id: MessageId
@@ -41,20 +41,20 @@ class ReceivedMessage:
 
     @property
     def size(self) -> int:
-        """How much memory it takes, about."""
+        """Its approximate size in memory, in bytes."""
         return object_bytes(self.value, self.key, self.properties.items())
 
 
 @dataclass
 class UnackedEntry:
-    """An entry of which some messages are not acknowledged.
+    """An entry with messages that are not acknowledged.
 
     Attributes:
-        remaining: their batch indexes; -1 in an entry that is no batch.
+        remaining: their batch indexes; -1 in an entry that is not a batch.
         first: no index below it remains.
-        owner: in which transaction others were; None: in none.
-        num_messages: how many the entry has.
-        of_others: those that others had acknowledged before it came.
+        owner: the transaction in which the other messages were acknowledged; None: in none.
+        num_messages: the number of messages in the entry.
+        of_others: indexes that other consumers had acknowledged before the delivery.
     """
 
     place: EntryPlace
@@ -66,8 +66,10 @@ class UnackedEntry:
     of_others: frozenset[int] = frozenset()
 
     def as_acknowledged(self, *, in_transaction: bool) -> MessageIdData:
-        """How an ACK names it. In a transaction it conflicts with what others have acknowledged
-        unless that is left out: a bit for each message, set in those that are not meant.
+        """Return its id for an ACK.
+
+        In a transaction the ACK must exclude messages that others have acknowledged, or it
+        conflicts with them: it has one bit per message, set for excluded ones.
         """
         ledger, number = self.place
         if not (in_transaction and self.of_others):
@@ -81,30 +83,30 @@ class UnackedEntry:
 
 
 class AckStep(NamedTuple):
-    """An entry, and which of the messages that remain of it are acknowledged now."""
+    """An entry, and the remaining messages of it to be acknowledged now."""
 
     entry: UnackedEntry
     indexes: set[int]
 
     @property
     def is_last(self) -> bool:
-        """Whether none remains."""
+        """Whether no message remains then."""
         return len(self.indexes) == len(self.entry.remaining)
 
 
 class AckTracker:
-    """Locked by the consumer that has it."""
+    """The unacknowledged entries of one consumer, protected by the consumer's lock."""
 
     def __init__(self) -> None:
         self._entries: dict[EntryPlace, UnackedEntry] = {}
 
     @property
     def places(self) -> list[EntryPlace]:
-        """Of all entries that were given and are not acknowledged."""
+        """The positions of all unacknowledged entries."""
         return list(self._entries)
 
     def add(self, place: EntryPlace, indexes: Iterable[int], num_messages: int = 1) -> None:
-        """An entry was given, with the messages of these indexes, of so many that it has."""
+        """Record the delivery of the messages ``indexes`` of an entry with ``num_messages``."""
         given = set(indexes)
         others = frozenset(range(num_messages)) - given if num_messages > 1 else frozenset()
         self._entries[place] = UnackedEntry(
@@ -112,20 +114,20 @@ class AckTracker:
         )
 
     def clear(self) -> None:
-        """All of it will be delivered again."""
+        """Forget all entries: they will be delivered again."""
         self._entries.clear()
 
     def forget(self, places: Iterable[EntryPlace]) -> None:
-        """These will be delivered again."""
+        """Forget these entries: they will be delivered again."""
         for place in places:
             self._entries.pop(place, None)
 
     def steps(self, ids: Iterable[MessageId], owner: TxnId | None) -> list[AckStep]:
-        """Which messages of which entries ``ids`` name. Changes nothing.
+        """Return the acknowledgements of the messages ``ids``, by entry. Changes nothing.
 
         Raises:
-            Retriable: one of them is not waiting for an acknowledgement.
-            InputError: the rest of its entry is acknowledged in another transaction.
+            Retriable: a message is not waiting for an acknowledgement.
+            InputError: other messages of its entry were acknowledged in another transaction.
         """
         steps: dict[EntryPlace, AckStep] = {}
         for message_id in ids:
@@ -143,7 +145,7 @@ class AckTracker:
         return list(steps.values())
 
     def steps_up_to(self, message_id: MessageId, owner: TxnId | None) -> list[AckStep]:
-        """The same for all messages up to ``message_id``.
+        """Return the acknowledgements of all messages up to ``message_id``.
 
         Raises:
             Retriable, InputError: as ``steps``.
@@ -162,19 +164,19 @@ class AckTracker:
             raise _not_waiting(message_id)
         if entry.is_begun and entry.owner != owner:
             raise InputError(
-                f"{message_id} is in an entry of which other messages were acknowledged "
+                f"Other messages of the entry of {message_id} were acknowledged "
                 f"{f'in transaction {entry.owner}' if entry.owner else 'outside of transactions'}.",
                 hint="Acknowledge all messages of an entry in one transaction: receive_batch "
                 "gives whole entries.",
             )
         return entry
 
-    def take(self, steps: Iterable[AckStep], owner: TxnId | None) -> None:
-        """The acknowledgements of ``steps`` hold."""
+    def apply(self, steps: Iterable[AckStep], owner: TxnId | None) -> None:
+        """Record the acknowledgements of ``steps``."""
         for entry, indexes in steps:
             entry.remaining -= indexes
             entry.owner, entry.is_begun = owner, True
-            # An entry may have 250,000: each index is looked at once, whoever acknowledges how.
+            # An entry may have 250,000 messages: each index is visited once, in any order of acks.
             while entry.remaining and entry.first not in entry.remaining:
                 entry.first += 1
             if not entry.remaining and self._entries.get(entry.place) is entry:
@@ -185,15 +187,16 @@ def _not_waiting(message_id: MessageId) -> Retriable:
     return Retriable(
         f"{message_id} is not waiting for an acknowledgement: it was acknowledged before, or the "
         "broker delivers it again.",
-        hint="Receive again, and work on what comes.",
+        hint="Receive again, and process the messages that come.",
     )
 
 
 def wanted_of(entry: Entry, delivery: Delivery) -> Collection[int]:
-    """The indexes of the messages of ``entry`` that nobody has acknowledged.
+    """Return the indexes of the messages of ``entry`` that are not acknowledged.
 
-    Others may have, by index in the batch (``acknowledgmentAtBatchIndexLevelEnabled``). The broker
-    does not count what is acknowledged for permits (``Consumer.sendMessages``).
+    Other consumers may have acknowledged some by batch index
+    (``acknowledgmentAtBatchIndexLevelEnabled``). The broker does not count these as permits
+    (``Consumer.sendMessages``).
     """
     words = delivery.command.ack_set
     if not words:
@@ -203,10 +206,10 @@ def wanted_of(entry: Entry, delivery: Delivery) -> Collection[int]:
 
 
 def messages_of(entry: Entry, delivery: Delivery, wanted: Collection[int]) -> list[ReceivedMessage]:
-    """The messages in ``entry``, which came with ``delivery``, at the indexes ``wanted``.
+    """Return the messages of ``entry``, which came with ``delivery``, at the indexes ``wanted``.
 
     Raises:
-        ProtocolError: it is malformed, or has too many to be objects.
+        ProtocolError: it is malformed, or has too many messages for objects.
     """
     is_batch = entry.metadata.num_messages_in_batch is not None
     try:
@@ -224,6 +227,6 @@ def messages_of(entry: Entry, delivery: Delivery, wanted: Collection[int]) -> li
             if index in wanted
         ]
     except ProtocolError as error:
-        # Its traceback holds what was made of the entry as long as it is referred to, which with
-        # asyncio is until the next garbage collection (120 MiB each, measured).
+        # The traceback would keep the decoded entry alive, with asyncio until the next garbage
+        # collection (120 MiB each, measured).
         raise error.with_traceback(None) from None

@@ -1,4 +1,4 @@
-"""A consumer on one exact topic: messages of a durable subscription, and their acknowledgement."""
+"""A consumer on one exact topic: receives and acknowledges messages of a durable subscription."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ from eos.wire.commands import AckType, SubscriptionType
 from eos.wire.frames import Delivery
 
 BATCH_BYTES: Final = 32 * 1024 * 1024
-"""What ``receive_batch`` gives at once takes that and the rest of an entry, at most."""
+"""``receive_batch`` returns at most this, plus the rest of an entry."""
 
 _ORDERED: Final = (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER)
 Acknowledged = ReceivedMessage | MessageId
 
 
 class Consumer:
-    """Made by ``PulsarClient.consumer``. One thread at a time receives; any may acknowledge.
+    """Made by ``PulsarClient.consumer``. One thread at a time may receive; any may acknowledge.
 
-    When its topic moves or its connection is lost it subscribes again by itself, at the next
-    ``receive``. What was received before and is not acknowledged comes again then; its old copies
-    can't be acknowledged any more, which is an error and poisons the transaction.
+    If the topic moves or the connection is lost, the next ``receive`` subscribes again, and
+    unacknowledged messages are delivered again. To acknowledge their old copies is an error then,
+    and poisons the transaction.
 
-    After ``redeliver``, and after an aborted transaction, a consumer that has its subscription to
-    itself gets everything again that is not acknowledged.
+    After ``redeliver``, and after an aborted transaction, a consumer with exclusive use of its
+    subscription receives all unacknowledged messages again.
     """
 
     def __init__(
@@ -76,20 +76,20 @@ class Consumer:
         self._ready: deque[ReceivedMessage] = deque()
         self._epoch = 0
         self._failure: EosError | None = None
-        self._given = AckTracker()
+        self._tracker = AckTracker()
         self._closed = False
 
     def open(self) -> None:
-        """SUBSCRIBE, and let the broker deliver.
+        """Subscribe, and let the broker deliver.
 
         Raises:
-            TopicNotFound: there is no such topic.
-            ConsumerBusy: another consumer has the subscription to itself.
+            TopicNotFound: the topic does not exist.
+            ConsumerBusy: another consumer has exclusive use of the subscription.
             EosError: the broker refuses, or does not answer.
         """
         connection = self._lookup.broker_of(self.topic)
         with self._changed:
-            # Never one that was used before: what is still under way to that one is dropped.
+            # Never reuse an id: deliveries to an old one may still arrive, and are dropped.
             self._id = next(self._consumer_ids)
             self._connection = connection
             self._queue = ReceiveQueue(self._queue.entry_bytes_max)
@@ -127,14 +127,14 @@ class Consumer:
     # --- receiving --------------------------------------------------------------------------
 
     def receive(self, timeout_s: float) -> ReceivedMessage | None:
-        """The next message; None when none comes for ``timeout_s``.
+        """Return the next message; None if none comes within ``timeout_s``.
 
-        Subscribing again, where that is needed, may take the client's ``timeout_s`` besides.
+        To subscribe again may additionally take the client's ``timeout_s``.
 
         Raises:
-            ProtocolError: an entry can't be read: the next call goes on behind it, and
-                ``acknowledge`` with its id passes over it for good. Or the broker sent more than
-                it may: the next call subscribes again.
+            ProtocolError: an entry can't be read: the next call continues after it, and
+                ``acknowledge`` with its id skips it permanently. Or the broker exceeded its
+                permits: the next call subscribes again.
             EosError: the topic can't be read any more.
         """
         deadline = time.monotonic() + timeout_s
@@ -157,13 +157,13 @@ class Consumer:
                 self._open_again()
 
     def receive_batch(self, max_messages: int, timeout_s: float) -> list[ReceivedMessage]:
-        """Up to ``max_messages``, or 32 MiB, that are there once the first is; [] when none comes.
+        """Wait for a message, and return up to ``max_messages`` or 32 MiB available ones; or [].
 
-        The rest of the last one's entry is always given too, so that all of it can be acknowledged
-        in one transaction.
+        The rest of the last message's entry is always included, so that the whole entry can be
+        acknowledged in one transaction.
 
         Raises:
-            EosError: as ``receive``, once what came before it has been given.
+            EosError: as ``receive``, after all earlier messages were returned.
         """
         first = self.receive(timeout_s)
         messages = [] if first is None else [first]
@@ -176,19 +176,19 @@ class Consumer:
                 try:
                     if len(messages) >= max_messages or size > BATCH_BYTES or not self._take():
                         break
-                except ProtocolError as error:  # of the next entry: these are given first
+                except ProtocolError as error:  # of the next entry: return these messages first
                     self._failure = error
                     break
         return messages
 
     def _take(self) -> bool:
-        """Decode the next entry that waits; whether there was one."""
+        """Decode the next queued entry; return False if there is none."""
         if not self._queue:
             return False
         delivery, is_stale = self._queue.take()
         place = place_of(delivery)
         if not is_stale:
-            self._given.add(place, (-1,))  # one that can't be read can be acknowledged
+            self._tracker.add(place, (-1,))  # an unreadable entry can be acknowledged
         try:
             entry = Entry.of(delivery)
         except ProtocolError:
@@ -199,7 +199,7 @@ class Consumer:
         if not is_stale:
             messages = messages_of(entry, delivery, wanted)
             indexes = [message.id.batch_index for message in messages]
-            self._given.add(place, indexes, entry.num_messages)
+            self._tracker.add(place, indexes, entry.num_messages)
             self._ready.extend(messages)
         return True
 
@@ -210,7 +210,7 @@ class Consumer:
             connection.notify(lambda _: commands.Flow(consumer_id=self._id, permits=permits))
 
     def _open_again(self) -> None:
-        from eos.retry import attempts  # late: executors have no tenacity
+        from eos.retry import attempts  # lazy: executors have no tenacity
 
         for attempt in attempts(self._timeout_s):
             with attempt:
@@ -221,12 +221,13 @@ class Consumer:
     def acknowledge(
         self, messages: Acknowledged | Sequence[Acknowledged], txn: Transaction | None = None
     ) -> None:
-        """Acknowledge; with ``txn`` it holds when that is committed. An entry's messages are
-        acknowledged at the broker when the last of them is.
+        """Acknowledge ``messages``; with ``txn``, when it is committed.
+
+        The broker learns of an entry's acknowledgement when its last message is acknowledged.
 
         Raises:
-            Retriable: one of them was acknowledged before, or will be delivered again.
-            InputError: an entry's messages are acknowledged in different transactions.
+            Retriable: a message was acknowledged before, or will be delivered again.
+            InputError: messages of one entry are acknowledged in different transactions.
             EosError: the broker refuses, or does not answer. ``txn`` is poisoned.
         """
         if isinstance(messages, ReceivedMessage | MessageId):
@@ -235,15 +236,15 @@ class Consumer:
         self._acknowledge(ids, AckType.INDIVIDUAL, txn)
 
     def acknowledge_cumulative(self, message: Acknowledged, txn: Transaction | None = None) -> None:
-        """Acknowledge ``message`` and all before it; otherwise as ``acknowledge``.
+        """Acknowledge ``message`` and all earlier ones; otherwise as ``acknowledge``.
 
         Raises:
-            ConfigurationError: several consumers share the subscription.
+            ConfigurationError: several consumers may share the subscription.
         """
         if self._kind not in _ORDERED:
             raise ConfigurationError(
-                f"A subscription of the type {self._kind.name.lower()} has no order: "
-                "acknowledge its messages one by one."
+                f"A subscription of type {self._kind.name.lower()} has no order: "
+                "acknowledge its messages individually."
             )
         self._acknowledge([_id_of(message)], AckType.CUMULATIVE, txn)
 
@@ -253,9 +254,9 @@ class Consumer:
             acked = None if txn is None else self._enlist(txn)
             with self._changed:
                 if how is AckType.CUMULATIVE:
-                    steps = self._given.steps_up_to(ids[0], owner)
+                    steps = self._tracker.steps_up_to(ids[0], owner)
                 else:
-                    steps = self._given.steps(ids, owner)
+                    steps = self._tracker.steps(ids, owner)
                 connection = self._connection
             whole = sorted((one.entry for one in steps if one.is_last), key=lambda one: one.place)
             if whole:
@@ -271,13 +272,13 @@ class Consumer:
                     if acked is not None:
                         acked.failure = error
                     raise
-            self._hold(steps, acked, txn)
+            self._record(steps, acked, txn)
 
-    def _hold(
+    def _record(
         self, steps: list[AckStep], acked: TransactionAcks | None, txn: Transaction | None
     ) -> None:
         with self._changed:
-            self._given.take(steps, None if txn is None else txn.id)
+            self._tracker.apply(steps, None if txn is None else txn.id)
         if acked is not None:
             acked.begun |= {one.entry.place for one in steps if one.entry.remaining}
             acked.begun -= {one.entry.place for one in steps if not one.entry.remaining}
@@ -289,22 +290,19 @@ class Consumer:
                 txn, self.topic, self._sending, self._redeliver_places, self._close_failed
             )
             txn.enlist_subscription(acked, self.subscription)
-            self._transactions = {  # those that have ended say so
+            self._transactions = {  # forget ended ones
                 known: one for known, one in self._transactions.items() if not one.has_ended
             }
             self._transactions[txn] = acked
         txn.check()
         return acked
 
-    # --- again, and the end -----------------------------------------------------------------
+    # --- redelivery and closing -------------------------------------------------------------
 
     def redeliver(self, messages: Iterable[Acknowledged] | None = None) -> None:
-        """Have ``messages``, or all that was received, delivered again unless acknowledged.
-
-        A consumer that has its subscription to itself gets all again in either case.
-        """
+        """Request redelivery of ``messages``, or of all received ones, unless acknowledged."""
         with self._changed:
-            places = self._given.places if messages is None else None
+            places = self._tracker.places if messages is None else None
         self._redeliver_places(places or {_id_of(one).place for one in messages or ()})
 
     def _redeliver_places(self, places: Iterable[EntryPlace]) -> None:
@@ -316,9 +314,9 @@ class Consumer:
             )
             if is_ordered:
                 self._epoch += 1
-                self._queue.all_come_again()
-                self._given.clear()
-            self._given.forget(again)
+                self._queue.mark_stale()
+                self._tracker.clear()
+            self._tracker.forget(again)
             epoch = self._epoch if is_ordered else None
         if connection is not None and (again or is_ordered):
             ids = () if is_ordered else ids_of(again)
@@ -342,7 +340,7 @@ class Consumer:
                 )
 
     def close(self) -> None:
-        """End it; what is not acknowledged goes to another consumer. Twice does nothing."""
+        """Close it; unacknowledged messages go to other consumers. May be called twice."""
         with self._changed:
             self._closed = True
         self._close_failed(time.monotonic() + self._timeout_s)
@@ -363,13 +361,13 @@ class Consumer:
             self._connection = None
             self._queue = ReceiveQueue(self._queue.entry_bytes_max)
             self._ready.clear()
-            self._given.clear()
+            self._tracker.clear()
             self._changed.notify_all()
 
     # --- ConsumerListener: called by the connection's reading thread ------------------------
 
     def on_delivery(self, delivery: Delivery) -> None:
-        """Keep the entry until it is received."""
+        """Queue the entry."""
         with self._changed:
             command, queue = delivery.command, self._queue
             if command.consumer_id != self._id or self._connection is None:
@@ -377,13 +375,13 @@ class Consumer:
             is_old = command.consumer_epoch is not None and command.consumer_epoch < self._epoch
             queue.put(delivery, is_old=is_old, is_ordered=self._kind in _ORDERED)
             if queue.is_beyond_permits:
-                self._end(ProtocolError(f"More of {self.topic} came than were asked for."))
+                self._end(ProtocolError(f"The broker sent more of {self.topic} than permitted."))
             elif queue.is_overfull:
                 self._end(None)
             self._changed.notify_all()
 
     def _end(self, failure: EosError | None) -> None:
-        """Give up what waits; it comes again to the next one that subscribes."""
+        """Drop all queued entries and close: after the next SUBSCRIBE they come again."""
         connection = self._connection
         self._lose()
         self._failure = failure
@@ -392,7 +390,7 @@ class Consumer:
             connection.notify(closing(self._id))
 
     def on_closed(self, reason: EosError) -> None:  # noqa: ARG002
-        """The consumer or its connection ended without our doing."""
+        """The broker closed the consumer, or the connection ended."""
         self._lose()
 
 

@@ -1,4 +1,4 @@
-"""Waits until nothing is under way of producers whose transaction is being aborted."""
+"""Waits until the producers of a transaction to be aborted have nothing in flight."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from typing import Final, Protocol
 
 from eos.errors import EosError
 
-_CLOSED_AT_ONCE: Final = 64
+_MAX_THREADS: Final = 64
 
 
 class DrainedWriter(Protocol):
-    """What is asked of a producer here."""
+    """The interface of a producer here."""
 
     def flush(self, deadline: float = ...) -> None:
-        """Wait for what was sent before, at most until ``deadline`` of ``time.monotonic``."""
+        """Wait for earlier sends, until ``deadline`` by ``time.monotonic``."""
 
     def close_failed(self, deadline: float) -> None:
-        """Wait, at most until ``deadline``, until the broker has closed it; silent."""
+        """Wait until the broker has closed it, or until ``deadline``; raises nothing."""
 
 
 def drain(producers: Iterable[DrainedWriter], timeout_s: float) -> None:
-    """Wait until nothing of ``producers`` is under way: two time-outs at most, for all together.
+    """Wait until ``producers`` have nothing in flight, for at most two timeouts in total.
 
-    An abort that overtook the first send to a fresh partition would leave the partition's readers
-    pinned by it (measured). So first all acknowledgements are waited for; and a producer that
-    failed, or whose acknowledgements do not come, is closed at the broker, which answers when all
-    that it took before is stored. Silent: an abort comes next, and has to go out anyway.
+    An abort that overtakes the first send to a new partition blocks the partition's readers
+    (measured). So wait for all acknowledgements first. Then close each producer that failed, or
+    whose acknowledgements did not come: the broker answers when it has stored all earlier entries.
+    Raises nothing, as the abort must be sent in any case.
     """
     deadline = time.monotonic() + timeout_s
     failed = [producer for producer in producers if not _is_flushed(producer, deadline)]
     if not failed:
         return
     deadline = time.monotonic() + timeout_s
-    with ThreadPoolExecutor(min(len(failed), _CLOSED_AT_ONCE)) as pool:
+    with ThreadPoolExecutor(min(len(failed), _MAX_THREADS)) as pool:
         for producer in failed:
             pool.submit(producer.close_failed, deadline)
 

@@ -1,8 +1,8 @@
-"""A producer on one exact topic: sends, acknowledgements, and what becomes of doubt.
+"""A producer on one exact topic: it sends entries and handles their acknowledgements.
 
-Nothing is ever sent twice. Whatever leaves it open whether the broker has an entry (connection
-lost, SEND_ERROR, a missing acknowledgement, an id of -1:-1, the producer closed by the broker) ends
-the producer and poisons every transaction that it has written in (I4).
+Nothing is ever sent twice. If it is unknown whether the broker has an entry (connection lost,
+SEND_ERROR, a missing acknowledgement, an id of -1:-1, producer closed by the broker), the producer
+fails and poisons all transactions in which it has written (I4).
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from eos.wire.batch import (
 )
 
 METADATA_ROOM_BYTES: Final = 1024
-"""Kept free below the broker's limit for the entry's metadata, which the limit covers too."""
+"""Reserved for the entry's metadata, which counts towards the broker's limit."""
 _MAX_NAME_CHARS: Final = 256
 
 
 class EntryProducer:
     """Made by ``PulsarClient.entry_producer``. Safe for several threads.
 
-    ``name`` is the broker's: a name of our own, used again after an abort, would make a broker
-    with deduplication drop what it takes for repeats. ``topic`` is the exact name. A failed
-    producer stays failed; make a new one.
+    ``name`` is assigned by the broker. With a name that is reused after an abort, a broker with
+    deduplication would drop entries as duplicates. ``topic`` is the exact name. A failed producer
+    stays failed; create a new one.
     """
 
     def __init__(
@@ -60,14 +60,14 @@ class EntryProducer:
         self._id = producer_id
         self._timeout_s = timeout_s
         self._budget = budget
-        # Reentrant: a send that fails runs users' callbacks, and these may send.
+        # Reentrant: a failing send runs users' callbacks, which may send.
         self._send_lock = threading.RLock()
         self._transactions: set[Transaction] = set()  # under the window's lock
         self._window = Window(topic, budget, timeout_s=timeout_s, on_failure=self._poison_all)
 
     @property
     def max_batch_bytes(self) -> int:
-        """The longest batch payload that the broker takes."""
+        """The maximum batch payload that the broker accepts."""
         return self._connection.max_message_bytes - METADATA_ROOM_BYTES
 
     @property
@@ -76,28 +76,28 @@ class EntryProducer:
         return self._window.is_open
 
     def check(self) -> None:
-        """Raise why it is not usable; nothing when it is.
+        """Check that it is usable.
 
         Raises:
-            EosError: what made it fail; ``Fatal`` when it is closed.
+            EosError: the reason of its failure; ``Fatal`` if it is closed.
         """
         with self._window.lock:
             self._window.check()
 
     @property
     def schema_version(self) -> bytes | None:
-        """Of the schema that entries name; None: it was opened without one."""
+        """The schema version in the entries; None if it was opened without a schema."""
         return self._schema_version
 
     def open(self, schema: commands.SchemaInfo | None = None) -> None:
-        """PRODUCER; the broker chooses the name.
+        """Open it at the broker, which chooses its name.
 
         Args:
-            schema: of what is sent: registered with the topic, unless it is there; all entries
-                name its version.
+            schema: of the messages: registered with the topic if it is missing; all entries have
+                its version.
 
         Raises:
-            IncompatibleSchema: the topic's schemas do not admit it.
+            IncompatibleSchema: it is incompatible with the topic's schemas.
             EosError: the broker refuses, or does not answer.
         """
         doing = f"Opening a producer on {self.topic}"
@@ -117,11 +117,11 @@ class EntryProducer:
                 doing=doing,
             )
             if not answer.producer_ready:
-                raise BrokerNotReady(f"{doing}: another one has it to itself.")
+                raise BrokerNotReady(f"{doing}: another producer has exclusive access.")
             if not 0 < len(answer.producer_name) <= _MAX_NAME_CHARS:
                 raise ProtocolError(f"{doing}: a name of {len(answer.producer_name)} characters.")
         except BaseException:
-            self._take_back()  # the broker may have opened it
+            self._forget()  # the broker may have opened it
             raise
         self.name = answer.producer_name
         self._schema_version = None if schema is None else answer.schema_version
@@ -135,17 +135,17 @@ class EntryProducer:
         event_time_ms: int | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> Future[MessageId]:
-        """Send one message. The future ends with its id once the broker has stored it.
+        """Send one message. The future has its id once the broker has stored it.
 
-        A value that is None is a tombstone: a compacted topic drops the key.
+        A value of None is a tombstone: a compacted topic drops the key.
 
-        Inside a transaction the future may be ignored: ``commit`` waits for all of them. A callback
-        of the future must not block: it runs where acknowledgements are read.
+        In a transaction the future may be ignored: ``commit`` waits for all of them. A callback of
+        the future must not block: it runs in the thread that reads acknowledgements.
 
         Raises:
             MessageTooLarge: it exceeds the broker's limit.
-            EosError: the producer or the transaction is unusable. Whatever it was, the
-                transaction lacks this message now, and is poisoned.
+            EosError: the producer or the transaction is unusable. On any error the transaction is
+                poisoned, as it lacks this message.
         """
         message = Message(value, key, event_time_ms, dict(properties) if properties else None)
         (acknowledgement,) = self.send_many([message], txn=txn)
@@ -154,7 +154,7 @@ class EntryProducer:
     def send_many(
         self, messages: Iterable[Message], *, txn: Transaction | None = None
     ) -> list[Future[MessageId]]:
-        """Send messages as few entries as their size allows; one future for each entry."""
+        """Send messages in as few entries as their size allows; return a future per entry."""
         with poisoning(txn):
             rows = rows_from_messages(list(messages))
             check_rows(rows, self.max_batch_bytes)
@@ -165,10 +165,10 @@ class EntryProducer:
     def send_batch(
         self, batch: EncodedBatch, *, txn: Transaction | None = None
     ) -> Future[MessageId]:
-        """Send one encoded batch as one entry; waits while too many bytes are in flight.
+        """Send one encoded batch as one entry; wait while too many bytes are in flight.
 
         Raises:
-            RequestTimeout: acknowledgements stopped coming.
+            RequestTimeout: acknowledgements stopped.
             EosError: the producer or the transaction is unusable.
         """
         size_bytes = len(batch.payload)
@@ -177,17 +177,17 @@ class EntryProducer:
         with poisoning(txn):
             if size_bytes > self.max_batch_bytes:
                 raise MessageTooLarge(
-                    f"An entry of {size_bytes} bytes; {self.topic} takes {self.max_batch_bytes}."
+                    f"An entry has {size_bytes} bytes; {self.topic} takes {self.max_batch_bytes}."
                 )
         with self._send_lock:
-            # One lock from numbering to sending: entries leave in the order of their numbers.
+            # One lock from numbering to sending: entries are sent in the order of their numbers.
             entry = self._window.entry(size_bytes)
             try:
                 sequence_id = self._window.admit(
                     entry, batch.num_messages, lambda: self._check_admission(txn)
                 )
                 self._send(sequence_id, batch, txn)
-            except BaseException as error:  # Ctrl-C as well: part of it may be on its way
+            except BaseException as error:  # Ctrl-C as well: a part may have been sent
                 if self._window.is_in_flight(entry):
                     self._window.fail(self._reason_of(error))
                 raise
@@ -196,11 +196,11 @@ class EntryProducer:
     def _reason_of(self, error: BaseException) -> EosError:
         if isinstance(error, EosError):
             return error
-        return ConnectionLost(f"Sending to {self.topic} ended by {type(error).__name__}.")
+        return ConnectionLost(f"Sending to {self.topic} was ended by {type(error).__name__}.")
 
     def _check_admission(self, txn: Transaction | None) -> None:
-        # Under the window's lock, which flush() takes: whoever commits either finds this entry in
-        # flight, or is found by this check. So nothing is sent once a commit has begun (I3).
+        # Under the window's lock, which flush() takes: a commit either finds this entry in flight,
+        # or this check finds the commit. So nothing is sent once a commit has begun (I3).
         if txn is not None:
             txn.check()
         with poisoning(txn):
@@ -237,20 +237,20 @@ class EntryProducer:
         )
 
     def flush(self, deadline: float = math.inf) -> None:
-        """Wait until the broker has acknowledged everything that was sent before this call.
+        """Wait until the broker has acknowledged all entries that were sent before this call.
 
-        ``deadline``: not longer than that, on the clock of ``time.monotonic``.
+        ``deadline``: the latest end of the wait, by ``time.monotonic``.
 
         Raises:
-            RequestTimeout: no acknowledgement came for a whole time-out; transactions are poisoned.
+            RequestTimeout: no acknowledgement came within the timeout; transactions are poisoned.
             EosError: the producer failed.
         """
         self._window.flush(deadline)
 
     def close_failed(self, deadline: float) -> None:
-        """Wait until ``deadline`` for the broker to close one that failed; silent if it does not.
+        """After a failure: wait until the broker has closed it, or until ``deadline``.
 
-        The broker answers when all that it took before is stored.
+        The broker answers when it has stored all earlier entries. Raises nothing.
         """
         with contextlib.suppress(EosError):
             self._connection.request(
@@ -261,29 +261,27 @@ class EntryProducer:
             )
 
     def abandon(self) -> None:
-        """Close one of which nothing is under way; does not wait for the broker's answer."""
+        """Close it without waiting for the broker's answer. It must have nothing in flight."""
         if self._window.close():
-            self._take_back()
+            self._forget()
 
     def release(self, txn: Transaction) -> None:
-        """``txn`` has ended: what happens to this producer is no longer its business."""
+        """``txn`` has ended: later failures of this producer do not concern it."""
         with self._window.lock:
             self._transactions.discard(txn)
 
     def close(self) -> None:
-        """Flush, then CLOSE_PRODUCER: afterwards no entry of this producer is under way.
-
-        The second time it does nothing.
+        """Flush, then close: afterwards no entry is in flight. May be called twice.
 
         Raises:
-            EosError: an acknowledgement is missing, or the broker did not confirm the closing.
+            EosError: an acknowledgement is missing, or the broker did not confirm the close.
         """
-        if not self._window.close():  # from here on nothing is admitted
+        if not self._window.close():  # from now on nothing is admitted
             return
         try:
             self.flush()
         except EosError:
-            self._take_back()
+            self._forget()
             raise
         self._connection.request(
             self._close_command,
@@ -296,13 +294,13 @@ class EntryProducer:
             self._transactions.clear()
 
     def transfer(self) -> EntryProducer:
-        """``close``, but the broker's end stays open: the producer that is returned has it.
+        """Flush and close this object, and return a successor that keeps the broker's producer.
 
-        That one has sent nothing, and its numbers go on where these have ended: with deduplication
-        a broker drops what comes with an earlier one. This one sends nothing any more.
+        The successor has sent nothing. Its sequence ids continue, as a broker with deduplication
+        drops entries with lower ids. This object sends nothing any more.
 
         Raises:
-            EosError: an acknowledgement is missing, or the connection is gone.
+            EosError: an acknowledgement is missing, or the connection is lost.
         """
         self._window.close()
         try:
@@ -314,13 +312,13 @@ class EntryProducer:
             successor._window = self._window.successor(successor._poison_all)
             self._connection.replace_producer(self._id, self, successor)
         except EosError:
-            self._take_back()
+            self._forget()
             raise
         with self._window.lock:
             self._transactions.clear()
         return successor
 
-    def _take_back(self) -> None:
+    def _forget(self) -> None:
         self._connection.remove_producer(self._id)
         self._connection.notify(self._close_command)
 
@@ -330,23 +328,23 @@ class EntryProducer:
     # --- ProducerListener: called by the connection's reading thread ------------------------
 
     def on_send_receipt(self, answer: commands.SendReceipt) -> None:
-        """Settle the entry that ``answer`` acknowledges."""
+        """Complete the entry that ``answer`` acknowledges."""
         message_id = None if answer.message_id is None else answer.message_id.message_id()
         if message_id is None:
-            self._window.fail(ProtocolError(f"An acknowledgement without an id on {self.topic}."))
+            self._window.fail(ProtocolError(f"An acknowledgement on {self.topic} has no id."))
         elif message_id.is_dropped:
             self._window.fail(
                 ProtocolError(f"The broker dropped an entry on {self.topic} as a duplicate.")
             )
         elif not self._window.acknowledge(answer.sequence_id, message_id):
-            self._window.fail(ProtocolError(f"An acknowledgement out of turn on {self.topic}."))
+            self._window.fail(ProtocolError(f"An acknowledgement on {self.topic} was unexpected."))
 
     def on_send_error(self, error: commands.SendError) -> None:
         """The broker rejected an entry."""
         self.on_closed(broker_error(error.error, error.message, doing=f"Sending to {self.topic}"))
 
     def on_closed(self, reason: EosError) -> None:
-        """The producer or its connection ended without our doing."""
+        """The broker closed the producer, or the connection ended."""
         self._window.fail(reason)
 
     def _poison_all(self, reason: EosError) -> None:

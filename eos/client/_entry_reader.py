@@ -1,8 +1,7 @@
-"""A reader on one exact topic: its entries as they are stored, one after the other.
+"""A reader of one exact topic that returns its entries as they are stored, one after the other.
 
-It sees what a consumer's library hides: each entry's transaction and its producer's name. The
-broker decides what is readable: nothing of an aborted transaction, nothing at or behind the first
-entry of one that is open.
+It includes facts that client libraries hide: each entry's transaction and producer name. The broker
+sends no entries of an aborted transaction, and none from the first entry of an open one on.
 """
 
 from __future__ import annotations
@@ -27,22 +26,22 @@ from eos.wire.commands import MessageIdData
 from eos.wire.frames import Delivery
 
 PERMITS: Final = 1000
-"""How many messages the broker may have under way to us. It counts messages, and reads at most as
-many entries as it has permits, so no more entries than that ever wait here. It gets none before
-somebody reads: one that has permits and nothing to send looks for more every 10 ms only, when an
-entry has come at the wrong moment (measured)."""
+"""The number of messages that the broker may have in flight. It counts messages, and reads at most
+as many entries as it has permits, so no more entries than that are queued here. No permits are
+granted before a read: a broker with permits and nothing to send polls for new entries only every
+10 ms, if an entry came at the wrong moment (measured)."""
 
 ONE_PERMIT: Final = 1
-"""Permits of a reader that must not miss an entry. What a broker has read at once it drops without
-a word where the numbers of messages that its entries claim add up to 0 (``Consumer.sendMessages``;
-measured): a single entry takes no other with it."""
+"""The permits of a reader that must not miss an entry. A broker silently drops all entries that it
+has read at once if their claimed numbers of messages add up to 0 (``Consumer.sendMessages``;
+measured). An entry that is read alone takes no other with it."""
 
-MAX_WAITING_BYTES: Final = 64 * 1024 * 1024
-"""How much may wait here before it is read. Permits can't keep to it, as entries differ in size."""
+MAX_QUEUED_BYTES: Final = 64 * 1024 * 1024
+"""The limit of queued bytes. Permits can't enforce it, as entries differ in size."""
 
 _LONGEST_WAIT_S: Final = 3600.0
 _MOST_GRANTED: Final = 2**31 - 1
-"""In one FLOW: an entry may claim to hold as many messages as it likes."""
+"""In one FLOW: an entry may claim any number of messages."""
 
 
 def new_subscription(rules: ClusterRules) -> str:
@@ -66,16 +65,16 @@ def checked_start(start: MessageId | None) -> MessageId | None:
 
 
 class EntryReader:
-    """Made by ``PulsarClient.reader``; for one thread at a time.
+    """Made by ``PulsarClient.entry_reader``; for one thread at a time.
 
-    A failed reader stays failed; make a new one that begins behind the last entry that was read.
+    A failed reader stays failed; create a new one that begins at ``next_id``.
 
     Args:
-        consumer_ids: numbers that nobody uses again on ``connection``.
-        start: the first entry that is wanted; None: the topic's first.
-        permits: how many messages the broker may have under way; for one entry only, 1.
-        rules: for names at the broker.
-        subscription: the one there; None: of a name that nobody else has.
+        consumer_ids: numbers that are unique on ``connection``.
+        start: the first entry to read; None: the topic's first.
+        permits: how many messages the broker may have in flight; 1 for a single entry.
+        rules: for names of subscriptions.
+        subscription: its subscription at the broker; a unique name.
     """
 
     def __init__(
@@ -87,8 +86,8 @@ class EntryReader:
         rules: ClusterRules,
         *,
         timeout_s: float,
-        permits: int = PERMITS,
-        subscription: str | None = None,
+        permits: int,
+        subscription: str,
     ) -> None:
         self.topic = topic
         self._connection = connection
@@ -97,35 +96,35 @@ class EntryReader:
         self._next = None if start is None else MessageId(start.ledger, start.entry)
         self._permits = permits
         self._rules = rules
-        self._subscription = subscription or new_subscription(rules)
-        self._last: MessageId | None = None  # the last one that is wanted; None: all that come
+        self._subscription = subscription
+        self._last: MessageId | None = None  # the last entry to read; None: all
         self._closed = False
         self._changed = Monitor()
         # Under the condition:
         self._id = next(consumer_ids)
-        self._credit = 0  # what the broker has of the permits that it was given
-        self._may_come = 0  # entries: each takes a permit at least
+        self._credit = 0  # permits that the broker still has
+        self._expected = 0  # the maximum number of entries to come: each takes at least one permit
         self._queue: deque[Delivery] = deque()
-        self._waiting_bytes = 0
+        self._queued_bytes = 0
         self._is_out_of_step = False
         self._failure: EosError | None = None
 
     @property
     def next_id(self) -> MessageId | None:
-        """Behind the last entry that was read; None: the topic's first."""
+        """The position after the last entry that was read; None: the topic's first."""
         return self._next
 
     @property
     def is_usable(self) -> bool:
-        """Whether it can go on: neither failed nor closed."""
+        """Whether it can still read: not failed and not closed."""
         with self._changed:
             return self._failure is None and self._connection.is_alive
 
     def open(self) -> None:
-        """SUBSCRIBE without a durable cursor.
+        """Subscribe, without a durable cursor.
 
         Raises:
-            TopicNotFound: there is no such topic.
+            TopicNotFound: the topic does not exist.
             EosError: the broker refuses, or does not answer.
         """
         self._connection.add_consumer(self._id, self)
@@ -154,13 +153,13 @@ class EntryReader:
         )
 
     def read(self, deadline: float) -> Iterator[Entry]:
-        """The entries from where the last reading stopped, as they become readable.
+        """Yield entries as they become readable, from the last position on.
 
-        Ends when ``deadline`` passes, on the clock of ``time.monotonic``, and not before: a pause
-        says nothing about what will become readable.
+        It ends at ``deadline``, by ``time.monotonic``, and not earlier: a pause does not mean that
+        no more entries will become readable.
 
         Raises:
-            ConnectionLost: the connection is gone, or the broker closed the reader.
+            ConnectionLost: the connection is lost, or the broker closed the reader.
             ProtocolError: an entry is malformed.
             Fatal: the reader is closed.
         """
@@ -168,8 +167,9 @@ class EntryReader:
         yield from self._read(deadline)
 
     def read_to(self, last: MessageId, deadline: float) -> Iterator[Entry]:
-        """``read`` for who wants nothing behind ``last``, which is stored: the broker may send no
-        more than that, in the same ledger. To stop there is the caller's business.
+        """``read``, but the broker may send no entries after ``last`` in the same ledger.
+
+        ``last`` must be stored. The caller must stop there.
 
         Raises:
             EosError: as ``read``.
@@ -182,12 +182,12 @@ class EntryReader:
             try:
                 entry = Entry.of(delivery)
             except ProtocolError as error:
-                self._end(error)  # going on behind it would lose it without a word
+                self._end(error)  # to continue would lose it silently
                 raise
             with self._changed:
                 self._credit -= entry.num_messages
-                # The broker subtracts what an entry says that it has: a negative count adds
-                # permits, and enough of them overflow, so that nothing comes any more (measured).
+                # The broker subtracts the number of messages that an entry claims: a negative one
+                # adds permits, and enough of them overflow, so that nothing comes (measured).
                 self._is_out_of_step |= (entry.metadata.num_messages_in_batch or 1) < 0
             # With a start past its end the broker delivers the whole topic again (measured).
             at = MessageId(entry.id.ledger, entry.id.entry)
@@ -201,7 +201,7 @@ class EntryReader:
             with self._changed:
                 if self._queue:
                     delivery = self._queue.popleft()
-                    self._waiting_bytes -= len(delivery.body)
+                    self._queued_bytes -= len(delivery.body)
                     return delivery
                 if self._failure is not None:
                     raise copy.copy(self._failure)
@@ -214,7 +214,7 @@ class EntryReader:
         return None
 
     def _permit(self) -> None:
-        """Let the broker send more, once it has half of what is wanted or less."""
+        """Grant permits, once the broker has at most half of the wanted ones."""
         wanted, at, last = self._permits, self._next, self._last
         if at is not None and last is not None and at.ledger == last.ledger:
             wanted = min(wanted, last.entry - at.entry + 1)
@@ -224,28 +224,29 @@ class EntryReader:
                 return
             missing = min(missing, _MOST_GRANTED)
             self._credit += missing
-            self._may_come = self._credit - len(self._queue)
+            self._expected = self._credit - len(self._queue)
         self._connection.notify(lambda _: commands.Flow(consumer_id=self._id, permits=missing))
 
     def _open_again(self) -> None:
-        """Subscribe anew behind what was read: what there was no room for comes again, and fewer at
-        once."""
+        """Subscribe again after the last read entry: dropped entries come again, fewer at once."""
         self._connection.remove_consumer(self._id)
         self._connection.notify(closing(self._id))
         self._subscription = new_subscription(self._rules)  # the old one may not be closed yet
         with self._changed:
-            self._id = next(self._consumer_ids)  # what is still under way to the old one is dropped
+            self._id = next(self._consumer_ids)  # deliveries to the old id are dropped
             self._is_out_of_step = False
-            self._credit = self._may_come = 0
+            self._credit = self._expected = 0
         try:
             self.open()
-        except BaseException:  # Ctrl-C as well: nothing would ever come, and nobody would say so
-            self._end(ConnectionLost(f"The reader on {self.topic} could not go on."))
+        except BaseException:  # Ctrl-C as well: otherwise reads would wait in vain
+            self._end(ConnectionLost(f"The reader on {self.topic} could not subscribe again."))
             raise
 
     def acknowledge(self) -> None:
-        """Acknowledge what was read, for who looks at the topic's subscriptions: one that never
-        moves looks stuck. Does not wait for an answer."""
+        """Acknowledge the last read entry, without waiting for an answer.
+
+        Otherwise the subscription would look stuck to an operator.
+        """
         if self._next is not None and self._next.entry:
             last = MessageIdData.of_entry(MessageId(self._next.ledger, self._next.entry - 1))
             kind = commands.AckType.CUMULATIVE
@@ -254,12 +255,12 @@ class EntryReader:
             )
 
     def last_id(self, timeout_s: float) -> MessageId | None:
-        """The last entry that is readable now; None when there is none.
+        """Return the last entry that is readable now, or None.
 
-        Never a marker, never an aborted entry, below every open transaction (measured).
+        Never a marker or an aborted entry, and before all open transactions (measured).
 
         Raises:
-            EosError: the broker refuses, or does not answer in ``timeout_s``.
+            EosError: the broker refuses, or does not answer within ``timeout_s``.
         """
         answer = self._connection.request(
             lambda request_id: commands.GetLastMessageId(
@@ -273,7 +274,7 @@ class EntryReader:
         return None if last.ledger < 0 else last._replace(batch_index=-1)
 
     def close(self) -> None:
-        """End it; does not wait for the broker's answer. The second time it does nothing."""
+        """Close it, without waiting for the broker's answer. May be called twice."""
         if not self._closed:
             self._closed = True
             self._end(Fatal(f"The reader on {self.topic} is closed."))
@@ -281,10 +282,10 @@ class EntryReader:
             self._connection.notify(closing(self._id))
 
     def _end(self, reason: EosError) -> None:
-        """Fail; what waits is not read any more."""
+        """Fail, and drop queued entries."""
         with self._changed:
             self._queue.clear()
-            self._waiting_bytes = 0
+            self._queued_bytes = 0
             self._failure = reason
             self._changed.notify_all()
 
@@ -302,24 +303,24 @@ class EntryReader:
     # --- ConsumerListener: called by the connection's reading thread ------------------------
 
     def on_delivery(self, delivery: Delivery) -> None:
-        """Keep the entry until it is read."""
+        """Queue the entry until it is read."""
         with self._changed:
             is_late = delivery.command.consumer_id != self._id
             if is_late or self._is_out_of_step or self._failure is not None:
                 return
-            if self._may_come <= 0:
-                self._is_out_of_step = True  # who knows what it has left out before this one
-            elif self._queue and self._waiting_bytes + len(delivery.body) > MAX_WAITING_BYTES:
+            if self._expected <= 0:
+                self._is_out_of_step = True  # it may have skipped entries before this one
+            elif self._queue and self._queued_bytes + len(delivery.body) > MAX_QUEUED_BYTES:
                 self._is_out_of_step = True
                 self._permits = max(1, len(self._queue) // 2)
             else:
-                self._may_come -= 1
+                self._expected -= 1
                 self._queue.append(delivery)
-                self._waiting_bytes += len(delivery.body)
+                self._queued_bytes += len(delivery.body)
             self._changed.notify_all()
 
     def on_closed(self, reason: EosError) -> None:
-        """The reader or its connection ended without our doing; what came before can be read."""
+        """The broker closed the reader, or the connection ended; queued entries can be read."""
         with self._changed:
             self._failure = self._failure or reason
             self._changed.notify_all()

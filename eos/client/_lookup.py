@@ -1,7 +1,4 @@
-"""Which broker serves a topic, and the connection to it.
-
-Follows redirects, and goes through a proxy when the answer says so.
-"""
+"""Finds the broker of a topic and connects to it, by redirects and proxies."""
 
 from __future__ import annotations
 
@@ -33,12 +30,12 @@ MAX_REDIRECTS: Final = 20
 
 
 class Lookup:
-    """Connections of one client, found by topic.
+    """The connections of one client, by topic.
 
     Args:
         service_url: one or more brokers or proxies, tried in turn.
-        rules: name the listener, and what others, who have only this, call their subscriptions.
-        timeout_s: for each look-up, with all that it asks and connects to on its way.
+        rules: the listener's name, and the prefix of subscription names for users of this object.
+        timeout_s: of each lookup, including its requests and connections.
     """
 
     def __init__(
@@ -52,24 +49,25 @@ class Lookup:
 
     @property
     def service(self) -> tuple[Address, ...]:
-        """The addresses of the service URL, the one that answered last first."""
+        """The addresses of the service URL; the last one that answered comes first."""
         return self._service
 
     def broker_of(self, topic: str) -> Connection:
-        """A connection to the broker that owns ``topic``, an exact name.
+        """Return a shared connection to the broker that owns ``topic``, an exact name.
 
         Raises:
-            EosError: no broker answers in time, or the look-up failed.
+            EosError: no broker answers in time, or the lookup failed.
         """
         deadline = time.monotonic() + self._timeout_s
-        return self._pool.kept(self._find(topic, deadline), deadline)
+        return self._pool.permanent(self._find(topic, deadline), deadline)
 
     def dedicated_connection(self, topic: str) -> BlockingConnection:
-        """A connection to the broker that owns ``topic``, for one thread and nobody else; to be
-        closed by whoever asked for it.
+        """Return an unshared connection to the broker that owns ``topic``, for one thread.
+
+        The caller closes it.
 
         Raises:
-            EosError: no broker answers in time, or the look-up failed.
+            EosError: no broker answers in time, or the lookup failed.
         """
         deadline = time.monotonic() + self._timeout_s
         address, proxy_to = self._find(topic, deadline)
@@ -79,13 +77,13 @@ class Lookup:
     def _find(self, topic: str, deadline: float) -> Route:
         connection = self._any_broker(deadline)
         authoritative = False
-        with ExitStack() as way:  # what was only passed through is closed again
+        with ExitStack() as redirects:  # close connections that only redirected
             for _ in range(MAX_REDIRECTS):
                 answer = self._ask(connection, topic, deadline, authoritative=authoritative)
-                place = self._place(answer, connection.address)
+                route = self._route(answer, connection.address)
                 if answer.response == commands.LookupType.CONNECT:
-                    return place
-                connection = way.enter_context(self._pool.borrowed(place, deadline))
+                    return route
+                connection = redirects.enter_context(self._pool.temporary(route, deadline))
                 authoritative = answer.authoritative
         raise ConnectionLost(f"Looking up {topic}: more than {MAX_REDIRECTS} redirects.")
 
@@ -107,36 +105,36 @@ class Lookup:
             if (name := self.rules.listener_name) and f"{name} listener" in answer.message:
                 raise ConfigurationError(
                     f"{connection.address} has no advertised listener {name!r}.",
-                    hint="listener_name has to be one of the brokers' advertisedListeners.",
+                    hint="listener_name must be one of the brokers' advertisedListeners.",
                 )
             raise broker_error(answer.error or 0, answer.message, doing=f"Looking up {topic}")
         return answer
 
-    def _place(self, answer: commands.LookupResponse, asked: Address) -> Route:
-        """Where the answer of ``asked`` leads."""
+    def _route(self, answer: commands.LookupResponse, asked: Address) -> Route:
+        """Return the route of the answer from ``asked``."""
         url = answer.broker_url_tls if asked.tls else answer.broker_url
         if not url:
             raise ProtocolError(
-                f"The look-up named no broker address for {'TLS' if asked.tls else 'plain TCP'}.",
+                f"The lookup has no broker address for {'TLS' if asked.tls else 'plain TCP'}.",
                 hint="Use the scheme that the brokers advertise: pulsar:// or pulsar+ssl://.",
             )
         try:
             (broker,) = parse_service_url(url)
         except (EosError, ValueError):
-            raise ProtocolError(f"The look-up named no address: {url[:100]!r}.") from None
+            raise ProtocolError(f"The lookup has an invalid address: {url[:100]!r}.") from None
         if broker.tls != asked.tls:
-            # Going on would show our token to whoever listens.
-            raise ProtocolError(f"The look-up left TLS, or came to it: {broker} by {asked}.")
+            # Without TLS the token would be readable on the network.
+            raise ProtocolError(f"The lookup changes between TLS and TCP: {broker} by {asked}.")
         if answer.proxy_through_service_url:
             return asked, broker.host_port
         return broker, None
 
     def any_broker(self) -> Connection:
-        """A connection to the first address of the service URL that answers as a broker does.
+        """Return a connection to the first address of the service URL that is a usable broker.
 
         Raises:
-            ConnectionLost, BrokerNotReady, ProtocolError: none does in time; names each.
-            EosError: one refuses us.
+            ConnectionLost, BrokerNotReady, ProtocolError: none is in time; the message has each.
+            EosError: one refuses this client.
         """
         return self._any_broker(time.monotonic() + self._timeout_s)
 
@@ -144,26 +142,26 @@ class Lookup:
         problems: dict[str, EosError] = {}
         service = self._service
         for number, address in enumerate(service):
-            # One that is silent leaves time for those after it.
+            # A silent address leaves time for the next ones.
             share_s = (deadline - time.monotonic()) / (len(service) - number)
             try:
-                connection = self._pool.kept((address, None), time.monotonic() + share_s)
-            except (Retriable, ProtocolError, Untrusted) as error:  # it is no broker, or not now
+                connection = self._pool.permanent((address, None), time.monotonic() + share_s)
+            except (Retriable, ProtocolError, Untrusted) as error:  # not a broker, or not ready
                 problems[str(address)] = error
                 continue
-            # The next call begins with it, and does not wait for a dead one again.
+            # The next call begins with it, instead of waiting for a dead one again.
             self._service = (address, *(other for other in self._service if other != address))
             return connection
         raise no_usable_host("service_url", problems)
 
     def partition_count(self, topic: TopicName, *, create: bool = False) -> int:
-        """How many partitions ``topic`` has; 0 when it is not partitioned.
+        """Return the number of partitions of ``topic``; 0 if it is not partitioned.
 
         Args:
-            create: let the broker create a topic that does not exist, as its policies say.
+            create: let the broker create a missing topic, by its policies.
 
         Raises:
-            TopicNotFound: there is no such topic.
+            TopicNotFound: the topic does not exist.
         """
         doing = f"Asking for the partitions of {topic}"
         deadline = time.monotonic() + self._timeout_s
@@ -181,14 +179,15 @@ class Lookup:
                 error.hint = "Create the topic, or open the producer with create=True."
             raise error
         if answer.partitions > MAX_PARTITIONS:
-            raise ProtocolError(f"{topic} has {answer.partitions} partitions, says the broker.")
+            raise ProtocolError(
+                f"The broker answers that {topic} has {answer.partitions} partitions."
+            )
         return answer.partitions
 
     def schema(
         self, topic: TopicName, version: bytes | None = None
     ) -> tuple[commands.SchemaInfo, bytes] | None:
-        """The newest schema of ``topic``, of all its partitions, or one version of it, and which
-        version that is; None: it has none.
+        """Return the newest schema of ``topic``, or one ``version``, with its version; or None.
 
         Raises:
             EosError: the broker refuses, or does not answer.
@@ -206,12 +205,12 @@ class Lookup:
             info = answer.schema
             return None if info is None else (info, answer.schema_version)
         error = broker_error(answer.error, answer.message, doing=doing)
-        if isinstance(error, TopicNotFound):  # the broker's word for "no schema", too
+        if isinstance(error, TopicNotFound):  # the broker's answer also if there is no schema
             return None
         raise error
 
     def topics(self, namespace: str) -> list[str]:
-        """The persistent topics in ``tenant/namespace``, in order of their names.
+        """Return the persistent topics in ``tenant/namespace``, sorted.
 
         Raises:
             EosError: the broker refuses, or does not answer.

@@ -12,8 +12,11 @@ T = TypeVar("T")
 
 
 class LoopWakeup:
-    """For one event loop, the running one. ``asyncio.wrap_future`` wakes it for each future by
-    itself, which costs more than all else about a small message."""
+    """Wraps futures for the running event loop.
+
+    ``asyncio.wrap_future`` wakes the loop for each future, which costs more than all other work for
+    a small message.
+    """
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -21,7 +24,7 @@ class LoopWakeup:
         self._ended: list[tuple[asyncio.Future[Any], Future[Any]]] = []
 
     def wrap(self, working: Future[T]) -> asyncio.Future[T]:
-        """Ends as ``working`` does, in the loop; to cancel it cancels nothing."""
+        """Return a loop's future with the result of ``working``; to cancel it does nothing."""
         awaited: asyncio.Future[T] = self._loop.create_future()
         working.add_done_callback(lambda done: self._wake(awaited, done))
         return awaited
@@ -31,7 +34,7 @@ class LoopWakeup:
             self._ended.append((awaited, done))
             is_first = len(self._ended) == 1
         if is_first:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nothing waits
                 self._loop.call_soon_threadsafe(self._end_all)
 
     def _end_all(self) -> None:

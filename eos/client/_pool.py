@@ -1,4 +1,4 @@
-"""The connections of one client: shared, one for each broker (and each broker behind a proxy)."""
+"""The shared connections of one client: one per broker, also of brokers reached by a proxy."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from eos.transport.auth import Auth
 from eos.transport.connection import Connection
 
 Route = tuple[Address, str | None]
-"""Where a connection leads: the address that is dialled, and the broker behind that proxy."""
+"""The address to connect to; and if that is a proxy, the broker that it forwards to."""
 
 
 @dataclass
 class _Slot:
-    """One place. ``gate``: only one dials. ``users``: who is inside a ``borrowed`` now."""
+    """The connection of a route. ``gate``: held while connecting. ``users``: blocks that use it."""
 
     gate: threading.Lock = field(default_factory=threading.Lock)
     connection: Connection | None = None
     users: int = 0
-    is_kept: bool = False
+    is_permanent: bool = False
 
     @property
     def is_needed(self) -> bool:
         alive = self.connection is not None and self.connection.is_alive
-        return self.users > 0 or (self.is_kept and alive)
+        return self.users > 0 or (self.is_permanent and alive)
 
 
 class Pool:
-    """Connections by place. What nobody kept is closed behind its last user, what died is dropped.
+    """Connections by route. Temporary ones are closed after their last user, dead ones dropped.
 
-    A peer that sends us from one address to the next can so never pile up connections here.
+    So a peer that redirects from address to address can't accumulate connections.
     """
 
     def __init__(self, auth: Auth) -> None:
@@ -46,50 +46,50 @@ class Pool:
 
     @property
     def connections(self) -> list[Connection]:
-        """Those that are there now, dead ones among them."""
+        """The current connections, including dead ones."""
         with self._lock:
             return [slot.connection for slot in self._slots.values() if slot.connection]
 
     @contextmanager
-    def borrowed(self, place: Route, deadline: float) -> Iterator[Connection]:
-        """A connection for as long as the block runs; then it is closed, unless somebody kept it.
+    def temporary(self, route: Route, deadline: float) -> Iterator[Connection]:
+        """Yield a connection for the block; then close it, unless it is also permanent.
 
         Args:
-            deadline: for making one, by ``time.monotonic``.
+            deadline: for connecting, by ``time.monotonic``.
 
         Raises:
             EosError: as ``Connection.open``.
         """
-        slot = self._enter(place)
+        slot = self._enter(route)
         try:
-            yield self._connected(slot, place, deadline)
+            yield self._connected(slot, route, deadline)
         finally:
             self._leave(slot)
 
-    def kept(self, place: Route, deadline: float) -> Connection:
-        """A connection that stays open until it dies or the pool is closed.
+    def permanent(self, route: Route, deadline: float) -> Connection:
+        """Return a connection that stays open until it dies or the pool is closed.
 
         Raises:
             EosError: as ``Connection.open``.
         """
-        slot = self._enter(place)
+        slot = self._enter(route)
         try:
-            connection = self._connected(slot, place, deadline)
-            slot.is_kept = True
+            connection = self._connected(slot, route, deadline)
+            slot.is_permanent = True
             return connection
         finally:
             self._leave(slot)
 
-    def _enter(self, place: Route) -> _Slot:
+    def _enter(self, route: Route) -> _Slot:
         with self._lock:
             self._check_open()
-            slot = self._slots.setdefault(place, _Slot())
+            slot = self._slots.setdefault(route, _Slot())
             slot.users += 1
             return slot
 
-    def _connected(self, slot: _Slot, place: Route, deadline: float) -> Connection:
-        address, proxy_to = place
-        with slot.gate:  # other places, and close(), do not wait for it
+    def _connected(self, slot: _Slot, route: Route, deadline: float) -> Connection:
+        address, proxy_to = route
+        with slot.gate:  # other routes, and close(), do not wait for it
             known = slot.connection
             if known is not None and known.is_alive:
                 return known
@@ -105,8 +105,8 @@ class Pool:
     def _leave(self, left: _Slot) -> None:
         with self._lock:
             left.users -= 1
-            idle = [place for place, slot in self._slots.items() if not slot.is_needed]
-            dropped = [self._slots.pop(place) for place in idle]
+            idle = [route for route, slot in self._slots.items() if not slot.is_needed]
+            dropped = [self._slots.pop(route) for route in idle]
         for slot in dropped:
             if slot.connection is not None:
                 slot.connection.close()

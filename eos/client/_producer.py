@@ -1,8 +1,8 @@
-"""A producer that gathers messages and sends many as one entry, to the right partitions.
+"""A producer that sends messages in batches, to the partitions of their keys.
 
-Three things keep it exact. What lingers counts in its transaction: a commit sends it first. What
-goes out together leaves one sender after the other, so the messages of a key stay in order. And
-what can't be sent ends its future and poisons its transaction.
+Three rules keep it exact. A commit first sends the lingering messages of its transaction. Batches
+are sent one after the other, so the messages of a key stay in order. And a message that can't be
+sent fails its future and poisons its transaction.
 """
 
 from __future__ import annotations
@@ -19,7 +19,13 @@ from typing import Literal, Self
 
 import numpy as np
 
-from eos.client._accumulator import MessageFuture, PendingBatch, checked, fail_all, settle
+from eos.client._accumulator import (
+    MessageFuture,
+    PendingBatch,
+    checked_message,
+    complete_all,
+    fail_all,
+)
 from eos.client._entry_producer import EntryProducer
 from eos.client._timer import Timer
 from eos.client._transaction import Transaction, poisoning
@@ -38,17 +44,17 @@ from eos.wire.batch import (
 
 @dataclass(frozen=True)
 class BatchLimits:
-    """How messages are gathered.
+    """The options of batching.
 
     Attributes:
         linger_ms: how long a message may wait for others.
-        max_messages: how many an entry holds at most.
-        max_bytes: how large an entry is at most.
+        max_messages: the maximum number of messages in an entry.
+        max_bytes: the maximum size of an entry.
         hashing: how a key chooses its partition.
         batching: ``by_key``: entries of one key each.
 
     Raises:
-        ConfigurationError: one of them is out of its range.
+        ConfigurationError: an option is out of range.
     """
 
     linger_ms: float
@@ -59,27 +65,27 @@ class BatchLimits:
 
     def __post_init__(self) -> None:
         if not 0 <= self.linger_ms <= 60_000:
-            raise ConfigurationError(f"linger_ms={self.linger_ms!r}: it must be 0 to 60000.")
+            raise ConfigurationError(f"linger_ms must be 0 to 60000, not {self.linger_ms!r}.")
         for name in ("max_messages", "max_bytes"):
             if not getattr(self, name) > 0:
                 raise ConfigurationError(
-                    f"{name.replace('max_', 'max_batch_')}={getattr(self, name)!r}: "
-                    "it must be above zero."
+                    f"{name.replace('max_', 'max_batch_')} must be above zero, "
+                    f"not {getattr(self, name)!r}."
                 )
         if self.hashing not in list(Hashing):
-            raise ConfigurationError(f"hashing={self.hashing!r}: choose java or murmur3.")
+            raise ConfigurationError(f"hashing must be java or murmur3, not {self.hashing!r}.")
         if self.batching not in ("by_size", "by_key"):
-            raise ConfigurationError(f"batching={self.batching!r}: choose by_size or by_key.")
+            raise ConfigurationError(f"batching must be by_size or by_key, not {self.batching!r}.")
 
 
 class Producer:
     """Made by ``PulsarClient.producer``. Safe for several threads.
 
-    Messages of one key arrive in the order in which they were sent, those without a key in any
-    order where there are partitions: each batch of them goes to the next one. A failed producer
-    stays failed; make a new one. Partitions that are added later get nothing.
+    Messages of one key arrive in the order in which they were sent. With several partitions,
+    messages without a key arrive in any order: each batch of them goes to the next partition.
+    Partitions that are added later get nothing. A failed producer stays failed; create a new one.
 
-    A callback of a future must not block: it runs where acknowledgements are read.
+    A callback of a future must not block: it runs in the thread that reads acknowledgements.
     """
 
     def __init__(
@@ -87,24 +93,24 @@ class Producer:
         topic: str,
         producers: Sequence[EntryProducer],
         limits: BatchLimits,
-        clock: Timer,
+        timer: Timer,
     ) -> None:
         self.topic = topic
         self._producers = producers
         self._partitions = [_partition(one) for one in producers]
         self._limits = limits
-        self._clock = clock
-        # What an entry may hold, for each partition: a batch is spread over them by key.
+        self._timer = timer
+        # The limits of an entry, times the partitions: a batch is spread over them by key.
         self._max_messages = limits.max_messages * len(producers)
         self._max_message_bytes = min(one.max_batch_bytes for one in producers)
         self._max_entry_bytes = min(limits.max_bytes, self._max_message_bytes)
         self._max_bytes = self._max_entry_bytes * len(producers)
         self._turn = 0
-        # One sends at a time. Reentrant: futures that fail run users' callbacks.
+        # One thread sends at a time. Reentrant: failing futures run users' callbacks.
         self._sending = threading.RLock()
         self._lock = threading.Lock()
         self.made_in_process = process.pid
-        self._waiting: deque[PendingBatch] = deque()  # only the last one takes messages
+        self._pending: deque[PendingBatch] = deque()  # only the last one accepts messages
         self._open: PendingBatch | None = None
         self._closed = False
 
@@ -117,16 +123,16 @@ class Producer:
         event_time_ms: int | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> Future[MessageId]:
-        """Send one message, with others. The future ends with its id once the broker has it.
+        """Send one message, in a batch. The future has its id once the broker has stored it.
 
-        It waits while too many bytes are in flight. Inside a transaction the future may be
-        ignored: ``commit`` sends what waits, and waits for all of it; ``abort`` drops it.
+        It waits while too many bytes are in flight. In a transaction the future may be ignored:
+        ``commit`` sends pending messages and waits for all of them; ``abort`` drops them.
 
         Raises:
             InputError: the message can't be written.
             MessageTooLarge: it exceeds the broker's limit.
-            EosError: the producer or the transaction is unusable. The transaction lacks this
-                message now, and is poisoned.
+            EosError: the producer or the transaction is unusable. The transaction is poisoned, as
+                it lacks this message.
         """
         future, send_full = self.enqueue(value, txn, key, event_time_ms, properties)
         if send_full is not None:
@@ -141,8 +147,11 @@ class Producer:
         event_time_ms: int | None,
         properties: Mapping[str, str] | None,
     ) -> tuple[MessageFuture, Callable[[], None] | None]:
-        """``send`` that never waits. What it returns besides the future sends what is full, and
-        may wait: call it, from any thread.
+        """``send`` that never waits.
+
+        Returns:
+            The future, and a function or None. The function sends full batches and may wait; the
+            caller must call it, from any thread.
 
         Raises:
             EosError: as ``send``.
@@ -150,7 +159,7 @@ class Producer:
         if self.made_in_process != process.pid:
             raise process.refusal(self)
         try:
-            message, size_bytes = checked(
+            message, size_bytes = checked_message(
                 value, key, event_time_ms, properties, self._max_message_bytes
             )
         except EosError as error:
@@ -159,11 +168,11 @@ class Producer:
             raise
         with self._lock:
             batch = self._open
-            is_first = batch is None or not batch.takes(txn, key)
+            is_first = batch is None or not batch.accepts(txn, key)
             self._check(txn, is_first=is_first)
             if batch is None or is_first:
                 batch = self._open = PendingBatch(txn)
-                self._waiting.append(batch)
+                self._pending.append(batch)
             if key is not None:
                 batch.key_type = type(key)
             batch.messages.append(message)
@@ -176,15 +185,15 @@ class Producer:
             if is_full:
                 self._open = None
         if is_full:
-            return future, partial(self._send_waiting, batch)
+            return future, partial(self._send_pending, batch)
         if is_first:
-            send_it = partial(self._send_waiting, batch)
-            self._clock.call_after(self._limits.linger_ms / 1000, send_it)
+            send_it = partial(self._send_pending, batch)
+            self._timer.call_after(self._limits.linger_ms / 1000, send_it)
         return future, None
 
     def _check(self, txn: Transaction | None, *, is_first: bool) -> None:
-        # Under the lock, which a commit takes after it has shut the door: it finds this message
-        # waiting, or the message is refused.
+        # Under the lock, which a commit takes after it has marked the transaction as ending: it
+        # finds this message pending, or the message is refused.
         if txn is not None:
             txn.admit_lingering(self)
         if self._closed or is_first:
@@ -195,46 +204,46 @@ class Producer:
                     raise Fatal(f"The producer on {self.topic} is closed.")
 
     def send_lingering(self) -> None:
-        """Send all that waits, now; what fails tells its future and its transaction."""
+        """Send all pending messages now; a failure is set in their futures and transactions."""
         with self._lock:
-            last = self._waiting[-1] if self._waiting else None
+            last = self._pending[-1] if self._pending else None
         if last is not None:
-            self._send_waiting(last)
+            self._send_pending(last)
         with self._sending:
-            pass  # what another thread has taken is on its way
+            pass  # batches that another thread has taken are sent
 
     def drop_lingering(self, txn: Transaction, reason: EosError) -> None:
-        """``txn`` is being aborted: what waits in it is never sent."""
+        """Drop the pending messages of ``txn``, which is being aborted."""
         with self._lock:
-            dropped = [one for one in self._waiting if one.txn is txn and not one.is_leaving]
-            self._waiting = deque(one for one in self._waiting if one not in dropped)
+            dropped = [one for one in self._pending if one.txn is txn and not one.is_sending]
+            self._pending = deque(one for one in self._pending if one not in dropped)
             if self._open in dropped:
                 self._open = None
         for batch in dropped:
             batch.fail(reason)
 
-    def _send_waiting(self, last: PendingBatch) -> None:
-        """Send what waits, in order, ``last`` included, unless another thread has done so."""
+    def _send_pending(self, last: PendingBatch) -> None:
+        """Send pending batches in order, up to ``last``, unless another thread has done so."""
         with self._sending:
             while (batch := self._first_up_to(last)) is not None:
                 try:
                     self._send(batch)
-                except BaseException as error:  # Ctrl-C as well: nobody else will send it
-                    _give_up(batch, error)
+                except BaseException as error:  # Ctrl-C as well: nothing else will send it
+                    _fail(batch, error)
                     if not isinstance(error, Exception):
                         raise
                 finally:
                     with self._lock, contextlib.suppress(ValueError):
-                        self._waiting.remove(batch)
+                        self._pending.remove(batch)
 
     def _first_up_to(self, last: PendingBatch) -> PendingBatch | None:
         with self._lock:
-            if last not in self._waiting:
+            if last not in self._pending:
                 return None
-            batch = self._waiting[0]
+            batch = self._pending[0]
             if batch is self._open:
                 self._open = None
-            batch.is_leaving = True
+            batch.is_sending = True
             return batch
 
     def _send(self, batch: PendingBatch) -> None:
@@ -248,10 +257,12 @@ class Producer:
             for encoded, futures in self._entries(batch, rows, chosen):
                 try:
                     entry = self._producers[number].send_batch(encoded, txn=batch.txn)
-                except EosError as error:  # the other partitions may be well
+                except EosError as error:  # other partitions may work
                     fail_all(futures, error)
                 else:
-                    entry.add_done_callback(partial(settle, futures, self._partitions[number]))
+                    entry.add_done_callback(
+                        partial(complete_all, futures, self._partitions[number])
+                    )
 
     def _routed(self, rows: Rows) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
         count = len(self._producers)
@@ -264,9 +275,9 @@ class Producer:
     def _entries(
         self, batch: PendingBatch, rows: Rows, chosen: np.ndarray[tuple[int], np.dtype[np.int64]]
     ) -> Iterator[tuple[EncodedBatch, list[MessageFuture]]]:
-        """The entries of the rows ``chosen``, each with its messages' futures in their order."""
+        """Yield the entries of the rows ``chosen``, with their messages' futures in order."""
         by_key = self._limits.batching == "by_key"
-        order = _grouped(batch, chosen.tolist()) if by_key else chosen.tolist()
+        order = _grouped_by_key(batch, chosen.tolist()) if by_key else chosen.tolist()
         is_all = len(order) == len(rows) and not by_key
         taken = rows if is_all else rows.take(np.array(order, np.int64))
         start = 0
@@ -278,10 +289,10 @@ class Producer:
             start = stop
 
     def flush(self) -> None:
-        """Send what waits, and wait until the broker has acknowledged everything sent before.
+        """Send pending messages, and wait until the broker has acknowledged all sent messages.
 
         Raises:
-            RequestTimeout: acknowledgements stopped coming; transactions are poisoned.
+            RequestTimeout: acknowledgements stopped; transactions are poisoned.
             EosError: the producer failed.
         """
         self.send_lingering()
@@ -289,15 +300,15 @@ class Producer:
             producer.flush()
 
     def close(self) -> None:
-        """Flush, then close. The second time it does nothing.
+        """Flush, then close. May be called twice.
 
         Raises:
-            EosError: an acknowledgement is missing, or the broker did not confirm the closing.
+            EosError: an acknowledgement is missing, or the broker did not confirm the close.
         """
         with self._lock:
             self._closed = True
         self.send_lingering()
-        with contextlib.ExitStack() as closing:  # all of them, whatever one says
+        with contextlib.ExitStack() as closing:  # all of them, also if one fails
             for producer in self._producers:
                 closing.callback(producer.close)
 
@@ -318,15 +329,15 @@ def _partition(producer: EntryProducer) -> int:
     return -1 if index is None else index
 
 
-def _grouped(batch: PendingBatch, rows: list[int]) -> list[int]:
-    """``rows`` in the order in which they are encoded by key."""
+def _grouped_by_key(batch: PendingBatch, rows: list[int]) -> list[int]:
+    """Return ``rows`` in the order of an encoding by key."""
     groups: dict[str | bytes | None, list[int]] = {}
     for row in rows:
         groups.setdefault(batch.messages[row].key, []).append(row)
     return [row for group in groups.values() for row in group]
 
 
-def _give_up(batch: PendingBatch, error: BaseException) -> None:
+def _fail(batch: PendingBatch, error: BaseException) -> None:
     reason = error
     if not isinstance(reason, EosError):
         reason = ConnectionLost(f"Sending a batch ended by {type(error).__name__}.")

@@ -1,7 +1,7 @@
-"""A reader on one exact topic: what is committed there, as Arrow record batches.
+"""A reader of one exact topic that returns committed messages as Arrow record batches.
 
-The broker decides what is readable: nothing of an aborted transaction, nothing at or behind the
-first entry of one that is open.
+The broker sends no entries of an aborted transaction, and none from the first entry of an open one
+on.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from eos.wire.decoding import DecodedEntries, DeliveredEntry, decode_entries
 
 _CONSUMER: Final = 0
 _PERMITS: Final = 2**30
-"""Messages that the broker may send at once: TCP holds it back when we are slower (measured)."""
+"""Messages that the broker may have in flight: TCP slows it down if needed (measured)."""
 
 _FEW_ENTRIES: Final = 100
-"""Of so few, no more than these are asked for: the broker reads as many entries as it has permits,
-and at most 100, or 5 MiB, at once. Else it reads and sends all of that for one entry (measured)."""
+"""Up to this number of entries, grant a permit for each only. The broker reads as many entries as
+it has permits, at most 100 or 5 MiB at once, and would send all of them for one (measured)."""
 
 _LONGEST_WAIT_S: Final = 3600.0
 
@@ -40,15 +40,15 @@ _LONGEST_WAIT_S: Final = 3600.0
 class Reader:
     """Made by ``PulsarClient.reader``; for one thread at a time.
 
-    Columns that can be had: ``value`` (null for a tombstone), ``key`` (bytes, decoded when they
-    travel in base64), ``key_is_binary`` (whether they did), ``event_time``, ``publish_time``
-    (timestamp, ms, UTC), ``properties`` (map of string to string), ``ordering_key``,
-    ``sequence_id``, ``producer_name``, ``schema_version`` (bytes, as the broker counts),
-    ``ledger``, ``entry``, ``batch_index`` (-1 outside of a batch).
+    Columns: ``value`` (null for a tombstone), ``key`` (bytes, decoded if they are in base64),
+    ``key_is_binary`` (whether they are), ``event_time``, ``publish_time`` (timestamp, ms, UTC),
+    ``properties`` (map of string to string), ``ordering_key``, ``sequence_id``, ``producer_name``,
+    ``schema_version`` (bytes, the broker's version), ``ledger``, ``entry``, ``batch_index`` (-1
+    outside of a batch).
 
-    It goes on by itself where it was when its topic moves to another broker or a connection is
-    lost, for as long as the client's ``timeout_s``. An error that it raises is final: a new reader
-    may begin at ``next_id``.
+    If its topic moves or the connection is lost, it connects again and continues at its position,
+    for up to the client's ``timeout_s``. Its errors are final: a new reader may begin at
+    ``next_id``.
     """
 
     def __init__(
@@ -69,38 +69,38 @@ class Reader:
         self._last_id: MessageId | None = None
         self._is_terminated = False
         self._permits = 0
-        self._singly = 0  # how many entries to ask for one by one
-        # Three places: what was given to the caller, what is to be decoded, what has come.
-        self._given = self._position = None if start is None else start.place
-        self._rows_given = self._rows_had = 0  # of the entry behind `_given`: once, and before
+        self._single_reads = 0  # how many entries to request one by one
+        # The positions after the last returned entry, and after the last received one.
+        self._returned = self._position = None if start is None else start.place
+        # Rows of the entry at `_returned`: returned since the last rewind, and in total before.
+        self._rows_returned = self._rows_before = 0
         self._decoding: Iterator[DecodedEntries] = iter(())
         self._decoding_to: MessageId | None = None
-        self._waiting: list[DeliveredEntry] = []
-        self._buffer = np.empty(0, np.uint8)  # where they lie
+        self._pending: list[DeliveredEntry] = []
+        self._buffer = np.empty(0, np.uint8)  # the bytes of pending entries
         self._failure: EosError | None = None
 
     @property
     def next_id(self) -> MessageId | None:
-        """Behind the last entry that was given; None: before the topic's first."""
-        return None if self._given is None else MessageId(*self._given)
+        """The position after the last returned entry; None: before the topic's first."""
+        return None if self._returned is None else MessageId(*self._returned)
 
     @property
     def last_id(self) -> MessageId | None:
-        """The last entry that was readable when the reader connected; None when there was none.
+        """The last entry that was readable when the reader connected, or None.
 
-        Never a marker, never an aborted entry, below every open transaction (measured).
+        Never a marker or an aborted entry, and before all open transactions (measured).
         """
         return self._last_id
 
     def open(self) -> BlockingConnection:
-        """Connect, and SUBSCRIBE without a durable cursor: again and again for ``timeout_s``, as
-        topics move.
+        """Connect and subscribe, without a durable cursor; retry for ``timeout_s``, as topics move.
 
         Raises:
-            TopicNotFound: there is no such topic.
+            TopicNotFound: the topic does not exist.
             EosError: the broker refuses, or does not answer.
         """
-        from eos.retry import attempts  # executors that only write have no tenacity
+        from eos.retry import attempts  # lazy: executors that only write have no tenacity
 
         return attempts(self._timeout_s)(self._open)
 
@@ -151,90 +151,93 @@ class Reader:
         return None if last.ledger < 0 else last._replace(batch_index=-1)
 
     def read(self, *, idle_s: float | None = None) -> Iterator[pa.RecordBatch]:
-        """What is there and what comes, from where the last reading stopped.
+        """Yield existing and new messages, from the last position on.
 
-        Ends when nothing has come for ``idle_s`` (a pause says nothing about what will become
-        readable; None: it waits for ever), or behind the last entry of a terminated topic.
+        It ends if nothing comes for ``idle_s``, or after the last entry of a terminated topic. A
+        pause does not mean that no more will become readable; None: wait forever.
 
         Raises:
-            ProtocolError: an entry can't be read; batches before it have been given.
+            ProtocolError: an entry can't be read; earlier batches were returned.
             EosError: the topic can't be read any more.
         """
-        yield from self._give()
-        yield from self._decode(len(self._waiting))
-        heard_at = time.monotonic()  # the caller's own time is no silence
+        yield from self._decoded()
+        yield from self._decode(len(self._pending))
+        received_at = time.monotonic()  # the caller's time does not count as silence
         while not self._is_terminated:
-            wait_s = _LONGEST_WAIT_S if idle_s is None else heard_at + idle_s - time.monotonic()
+            wait_s = _LONGEST_WAIT_S if idle_s is None else received_at + idle_s - time.monotonic()
             if wait_s <= 0:
                 return
             if self._receive(wait_s, None):
-                yield from self._decode(len(self._waiting))
-                heard_at = time.monotonic()
+                yield from self._decode(len(self._pending))
+                received_at = time.monotonic()
 
     def read_to(self, end: MessageId | None) -> Iterator[pa.RecordBatch]:
-        """What lies between where the last reading stopped and ``end``, which is included.
+        """Yield the messages from the last position to ``end``, inclusive.
 
-        ``end`` was readable once: ``last_id``, for example. None: nothing.
+        ``end`` must have been readable once, for example ``last_id``. None: nothing.
 
         Raises:
-            DataLost: ``end`` can't be reached any more: entries up to it have been deleted.
+            DataLost: ``end`` can't be reached: entries up to it were deleted.
             RequestTimeout: nothing came for the client's ``timeout_s``.
-            ProtocolError: an entry can't be read; batches before it have been given.
+            ProtocolError: an entry can't be read; earlier batches were returned.
             EosError: the topic can't be read any more.
         """
         ahead = self._decoding_to
         if ahead is not None and (end is None or ahead.place > end.place):
-            self._go_back()  # of a reading that was broken off
-        yield from self._give()
-        heard_at = time.monotonic()
-        while end is not None and (self._given is None or self._given <= end.place):
-            if self._receive(heard_at + self._timeout_s - time.monotonic(), end):
-                wanted = sum(entry.id.place <= end.place for entry in self._waiting)
+            self._rewind()  # an interrupted read was further
+        yield from self._decoded()
+        received_at = time.monotonic()
+        while end is not None and (self._returned is None or self._returned <= end.place):
+            if self._receive(received_at + self._timeout_s - time.monotonic(), end):
+                wanted = sum(entry.id.place <= end.place for entry in self._pending)
                 yield from self._decode(wanted)
-                if self._waiting:  # `end` itself may be no entry that is delivered
+                if self._pending:  # `end` may be an entry that is not delivered
                     return
-                heard_at = time.monotonic()
-            elif time.monotonic() >= heard_at + self._timeout_s:
-                self._explain_silence(end)
-                heard_at = time.monotonic()
+                received_at = time.monotonic()
+            elif time.monotonic() >= received_at + self._timeout_s:
+                self._handle_silence(end)
+                received_at = time.monotonic()
 
-    def _go_back(self) -> None:
-        """Read anew what is decoded and was not given."""
+    def _rewind(self) -> None:
+        """Go back to the last returned message, and receive the following entries again."""
         self._stop_decoding()
         self._failure = None
-        self._position = self._given
-        self._rows_given, self._rows_had = 0, max(self._rows_given, self._rows_had)
+        self._position = self._returned
+        self._rows_returned, self._rows_before = 0, max(self._rows_returned, self._rows_before)
         self._disconnect()
 
     def _stop_decoding(self) -> None:
         self._decoding, self._decoding_to = iter(()), None
-        self._waiting.clear()
+        self._pending.clear()
 
-    def _explain_silence(self, end: MessageId) -> None:
-        """Raise why nothing came; once, ask for a while for one entry at a time instead: of what a
-        broker has read at once it may have dropped all (``ONE_PERMIT``)."""
-        # Not earlier: for a while after a broker's restart nothing is readable (measured).
+    def _handle_silence(self, end: MessageId) -> None:
+        """Raise the reason why nothing came.
+
+        The first time, request single entries for a while instead: the broker may have dropped all
+        entries that it read at once (``ONE_PERMIT``).
+        """
+        # Only now: after a broker's restart nothing is readable for a while (measured).
         self.open()
         if self._last_id is None or self._last_id.place < end.place:
             raise DataLost(
-                f"{self.topic} ends at {self._last_id or 'its beginning'}, and was to be read to "
+                f"{self.topic} ends at {self._last_id or 'its beginning'} and can't be read up to "
                 f"{end}: its entries have been deleted, or were never readable.",
-                hint="Look at the topic's retention and time to live. Was the topic recreated?",
+                hint="Check the topic's retention and time to live. Was the topic recreated?",
             )
-        if self._singly:
+        if self._single_reads:
             raise RequestTimeout(f"Reading {self.topic}: nothing came for {self._timeout_s:g} s.")
-        self._singly = _FEW_ENTRIES
+        self._single_reads = _FEW_ENTRIES
 
     def _decode(self, count: int) -> Iterator[pa.RecordBatch]:
-        """Give the first ``count`` entries that wait."""
-        wanted, self._waiting = self._waiting[:count], self._waiting[count:]
+        """Decode and yield the first ``count`` pending entries."""
+        wanted, self._pending = self._pending[:count], self._pending[count:]
         if wanted:
             self._decoding = decode_entries(self._buffer, wanted, self._columns)
             self._decoding_to = wanted[-1].id
-        yield from self._give()
+        yield from self._decoded()
 
-    def _give(self) -> Iterator[pa.RecordBatch]:
-        """Decode no more than is asked for: what is made of a few KB may be many GiB."""
+    def _decoded(self) -> Iterator[pa.RecordBatch]:
+        """Decode lazily: a few KB may decode to many GiB."""
         while self._failure is None:
             try:
                 decoded = next(self._decoding, None)
@@ -244,26 +247,29 @@ class Reader:
             if decoded is None:
                 self._decoding_to = None
                 return
-            batch = self._not_given(decoded)
+            batch = self._new_rows(decoded)
             if batch.num_rows:
                 yield batch
         raise copy.copy(self._failure)
 
-    def _not_given(self, decoded: DecodedEntries) -> pa.RecordBatch:
-        """What was not given before the reader went back; the rest counts as given now."""
+    def _new_rows(self, decoded: DecodedEntries) -> pa.RecordBatch:
+        """Return the rows that were not returned before a rewind, and count them as returned."""
         batch = decoded.batch
-        had = min(batch.num_rows, max(0, self._rows_had - self._rows_given))
-        self._rows_given += batch.num_rows
+        skipped = min(batch.num_rows, max(0, self._rows_before - self._rows_returned))
+        self._rows_returned += batch.num_rows
         if decoded.is_whole:
-            self._given = _behind(decoded.last_id)
-            self._rows_given = self._rows_had = 0
+            self._returned = _after(decoded.last_id)
+            self._rows_returned = self._rows_before = 0
             if decoded.last_id == self._decoding_to:
                 self._decoding_to = None
-        return batch.slice(had)
+        return batch.slice(skipped)
 
     def _receive(self, wait_s: float, end: MessageId | None) -> bool:
-        """Have entries wait, unless some do; whether any do now. None behind ``end`` is wanted."""
-        if self._waiting:
+        """Receive entries if none are pending; return whether there are any.
+
+        Entries after ``end`` are not needed.
+        """
+        if self._pending:
             return True
         try:
             connection = self._connection or self.open()
@@ -276,22 +282,22 @@ class Reader:
         for entry in entries:
             # With a start past its end the broker delivers the whole topic again (measured).
             if self._position is None or entry.id.place >= self._position:
-                self._position = _behind(entry.id)
-                self._waiting.append(entry)
-                self._singly = max(0, self._singly - 1)
+                self._position = _after(entry.id)
+                self._pending.append(entry)
+                self._single_reads = max(0, self._single_reads - 1)
         if entries:
-            with contextlib.suppress(ConnectionLost):  # found out behind what has come
+            with contextlib.suppress(ConnectionLost):  # the next receive raises it
                 self._acknowledge(connection, entries)
         for notice in notices:
             if isinstance(notice, commands.CloseConsumer):
                 self._disconnect()
             self._is_terminated |= isinstance(notice, commands.ReachedEndOfTopic)
-        return bool(self._waiting)
+        return bool(self._pending)
 
     def _acknowledge(
         self, connection: BlockingConnection, entries: Sequence[DeliveredEntry]
     ) -> None:
-        """Tell the broker what has come: without that it never says that a topic has ended."""
+        """Acknowledge received entries: otherwise the broker never reports a topic's end."""
         last = MessageIdData.of_entry(entries[-1].id)
         connection.send(
             commands.Ack(
@@ -301,14 +307,16 @@ class Reader:
         self._permits -= sum(max(1, entry.metadata.num_messages_in_batch) for entry in entries)
 
     def _permit(self, connection: BlockingConnection, end: MessageId | None) -> None:
-        """Let the broker send more, when it has few permits left: an entry may have taken more than
-        there were, and others of it none (aborted ones, markers)."""
+        """Grant permits if few are left.
+
+        An entry may have used more than there were; aborted entries and markers use none.
+        """
         low, high = _PERMITS // 2, _PERMITS
         if self._position is not None and end is not None and end.ledger == self._position[0]:
             entries = end.entry - self._position[1] + 1
             if 0 < entries <= _FEW_ENTRIES:
                 low, high = 0, entries
-        if self._singly:
+        if self._single_reads:
             low, high = 0, 1
         if self._permits <= low:
             connection.send(commands.Flow(consumer_id=_CONSUMER, permits=high - self._permits))
@@ -320,7 +328,7 @@ class Reader:
             self._connection = None
 
     def close(self) -> None:
-        """End it. The second time it does nothing."""
+        """Close it. May be called twice."""
         self._stop_decoding()
         self._failure = Fatal(f"The reader on {self.topic} is closed.")
         self._disconnect()
@@ -337,5 +345,5 @@ class Reader:
         self.close()
 
 
-def _behind(message_id: MessageId) -> EntryPlace:
+def _after(message_id: MessageId) -> EntryPlace:
     return message_id.ledger, message_id.entry + 1

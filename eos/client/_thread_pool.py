@@ -1,4 +1,4 @@
-"""Blocking calls off the event loop, and what becomes of them when their task is cancelled."""
+"""Runs blocking calls outside of the event loop, also if their tasks are cancelled."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ T = TypeVar("T")
 
 
 class ThreadPool:
-    """Threads; as many calls at once, others wait their turn."""
+    """Runs up to ``threads`` calls at once; further calls wait."""
 
     def __init__(self, threads: int) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="eos-asyncio")
 
     async def run(self, call: Callable[[], T], undo: Callable[[T], object] | None = None) -> T:
-        """Wait for ``call``, which goes on when the task is cancelled.
+        """Wait for ``call``, which continues if the task is cancelled.
 
-        ``undo``: for what nobody gets then; called with it as soon as it is there.
+        ``undo``: is called with the result if the task was cancelled.
         """
         working = self._pool.submit(call)
         try:
@@ -31,10 +31,10 @@ class ThreadPool:
             raise
 
     async def finish(self, call: Callable[[], T]) -> T:
-        """Wait for ``call``; a task that is cancelled meanwhile waits for its end all the same.
+        """Wait for ``call``, even if the task is cancelled.
 
-        For what must not end in doubt unnoticed. The cancellation is raised behind it, unless
-        ``call`` raised: then its error is.
+        For calls whose outcome must be known. Afterwards the error of ``call`` is raised, or else
+        the cancellation.
         """
         working = asyncio.wrap_future(self._pool.submit(call))
         cancelled: asyncio.CancelledError | None = None
@@ -51,18 +51,18 @@ class ThreadPool:
         return result
 
     def close(self) -> None:
-        """Take no more calls; those that run end by themselves."""
+        """Accept no more calls; running ones continue."""
         self._pool.shutdown(wait=False)
 
     def _undo(self, done: Future[T], undo: Callable[[T], object]) -> None:
-        # In the thread of the call, so that it may block.
+        # Runs in the thread of the call, so that it may block.
         if done.exception() is None:
             with contextlib.suppress(Exception):
                 undo(done.result())
 
 
 def _shielded(working: Future[T]) -> Future[T]:
-    """Ends as ``working`` does; to cancel it cancels nothing."""
+    """Return a future with the result of ``working``; cancelling it does nothing."""
     seen: Future[T] = Future()
 
     def end(done: Future[T]) -> None:

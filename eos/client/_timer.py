@@ -1,4 +1,4 @@
-"""The one thread of a client that sends what has lingered for long enough."""
+"""The timer thread of a client: it sends lingering batches and closes idle handles."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Final
 from eos._waiting import Monitor
 
 _IDLE_S: Final = 5.0
-"""A thread with nothing to do ends; so a client that nobody closes leaves none behind."""
+"""An idle thread ends, so that a client that is never closed leaves no thread behind."""
 
 
 class Timer:
-    """Calls back when a time has come. The thread is started when it is first needed."""
+    """Calls functions after a delay. The thread is started at the first use."""
 
     def __init__(self) -> None:
         self._changed = Monitor()
@@ -26,14 +26,12 @@ class Timer:
         self._stopped = False
 
     def call_after(self, wait_s: float, call: Callable[[], None]) -> None:
-        """Call ``call`` once, in a while; at once when the client is closed. It must not raise."""
+        """Call ``call`` once, after ``wait_s``, or immediately if stopped. It must not raise."""
         with self._changed:
             if not self._stopped:
                 heapq.heappush(self._due, (time.monotonic() + wait_s, next(self._numbers), call))
                 if self._thread is None:
-                    self._thread = threading.Thread(
-                        target=self._run, name="eos-linger", daemon=True
-                    )
+                    self._thread = threading.Thread(target=self._run, name="eos-timer", daemon=True)
                     self._thread.start()
                 elif self._due[0][2] is call:
                     self._changed.notify_all()
@@ -41,7 +39,7 @@ class Timer:
         call()
 
     def stop(self) -> None:
-        """Call all that waits, now, and end the thread."""
+        """Call all pending functions now, and end the thread."""
         with self._changed:
             self._stopped = True
             waiting, self._due = self._due, []
@@ -54,7 +52,7 @@ class Timer:
             call()
 
     def _next(self) -> Callable[[], None] | None:
-        """The next one whose time has come; None ends the thread."""
+        """Wait for the next due function; None ends the thread."""
         idle_until = time.monotonic() + _IDLE_S
         with self._changed:
             while not self._stopped:

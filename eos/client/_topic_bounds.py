@@ -1,4 +1,4 @@
-"""Where a topic begins and ends, asked again and again on connections that others use as well."""
+"""The begin and end of a topic, asked repeatedly on shared connections."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from eos.wire import commands
 _NEVER_MS: Final = 2**62
 """A publish time that no entry has."""
 _PERMITS: Final = 16
-_PASSING_S: Final = 0.5
-"""How long the broker may take for the next one of the entries that it passes over."""
+_SKIPPING_S: Final = 0.5
+"""How long the broker may take for the next entry that it skips."""
 
 _Answer = TypeVar("_Answer")
 
 
 class Bounds(NamedTuple):
-    """What is there of a topic.
+    """The begin and end of a topic.
 
-    ``first``: behind everything that has been deleted; the place of an entry, or before one. While
-    nothing is left it is that of the last ledger that there was (measured).
-    ``last_id``: the last entry that is readable now; None when there is none. Never a marker, never
-    an aborted entry, below every open transaction (measured).
+    ``first``: the position after all deleted entries: that of an entry, or before one. If no entry
+    is left, it is in the last ledger that existed (measured).
+    ``last_id``: the last entry that is readable now, or None. Never a marker or an aborted entry,
+    and before all open transactions (measured).
     """
 
     first: EntryPlace
@@ -36,9 +36,9 @@ class Bounds(NamedTuple):
 
 
 class TopicBounds:
-    """The bounds of one exact topic; made by ``PulsarClient.tail``. For one thread at a time.
+    """The bounds of an exact topic, for one thread at a time. See ``PulsarClient.topic_bounds``.
 
-    The first question costs a look-up and a subscription, later ones a round trip. With
+    The first question takes a lookup and a subscription, later ones a round trip. With
     ``read_compacted`` the last entry is that of a reader of the compacted topic.
     """
 
@@ -72,46 +72,46 @@ class TopicBounds:
         )
 
     def bounds(self) -> Bounds:
-        """Where the topic begins and ends.
+        """Return the bounds.
 
-        ``first`` is exact as long as the broker keeps the subscription: when a topic has been
-        loaded anew it is the first place of the first ledger (measured).
+        ``first`` is exact as long as the broker keeps the subscription: after the topic was
+        reloaded it is the first position of the first ledger (measured).
 
         Raises:
-            TopicNotFound: there is no such topic, or not any more.
+            TopicNotFound: the topic does not exist, or no longer.
             EosError: the broker refuses, or does not answer.
         """
-        return self._until_answered(lambda: Bounds(*self._consumer.ask()))
+        return self._retried(lambda: Bounds(*self._consumer.ask()))
 
     def last_id(self) -> MessageId | None:
-        """``bounds().last_id``; the same errors."""
+        """Return ``bounds().last_id``; it raises the same errors."""
         return self.bounds().last_id
 
     def reaches(self, entry: EntryPlace) -> bool:
-        """Whether the topic is so long that ``entry`` is in it, or was.
+        """Whether ``entry`` is in the topic, or was.
 
-        By where the broker lets a subscription begin: for an entry behind all that was ever written
-        it takes the topic's first one (measured).
+        It uses the broker's start position of a subscription: for an entry after all that were ever
+        written, that is the topic's first one (measured).
 
         Raises:
-            TopicNotFound: there is no such topic, or not any more.
+            TopicNotFound: the topic does not exist, or no longer.
             EosError: the broker refuses, or does not answer.
         """
-        return self._until_answered(lambda: self._as_named(entry)) >= entry
+        return self._retried(lambda: self._normalized(entry)) >= entry
 
     def first_undecided(self, end: EntryPlace | None = None) -> EntryPlace | None:
-        """Where an open transaction holds readers back before ``end`` (the topic's end by default);
-        None when all before it is readable now, or will never be.
+        """Return the position of the first open transaction before ``end`` (default: topic's end).
 
-        The place of the last readable entry does not tell: markers and aborted entries follow it as
-        well. A consumer with a permit passes over those, and stops at an open transaction
-        (measured). While a broker loads the topic's transactions it may be named too early.
+        None: all entries before ``end`` are readable now, or will never be. The last readable entry
+        does not show this, as markers and aborted entries may follow it. A consumer with a permit
+        skips those and stops at an open transaction (measured). While a broker loads the topic's
+        transactions, the result may be too early.
 
         Raises:
-            TopicNotFound: there is no such topic, or not any more.
+            TopicNotFound: the topic does not exist, or no longer.
             EosError: the broker refuses, or does not answer.
         """
-        return self._until_answered(lambda: self._first_undecided(end))
+        return self._retried(lambda: self._first_undecided(end))
 
     def _first_undecided(self, end: EntryPlace | None) -> EntryPlace | None:
         first, last = self._consumer.ask()
@@ -121,46 +121,46 @@ class TopicBounds:
         written = self._seek(_NEVER_MS)
         if written <= start:
             return None
-        # Places are compared as the broker names them: the first one of a ledger is the one behind
-        # the ledger before.
-        wanted = written if end is None or end >= written else self._as_named(end)
-        there = self._passive_consumer(start)
+        # Compare positions as the broker returns them: it may return the first one of a ledger as
+        # the one after the previous ledger.
+        wanted = written if end is None or end >= written else self._normalized(end)
+        consumer = self._passive_consumer(start)
         try:
-            return self._passed(there, wanted)
+            return self._first_stop(consumer, wanted)
         finally:
-            there.close()
+            consumer.close()
 
-    def _passed(self, there: PassiveConsumer, wanted: EntryPlace) -> EntryPlace | None:
-        there.permit(_PERMITS)
-        place = there.ask()[0]
+    def _first_stop(self, consumer: PassiveConsumer, wanted: EntryPlace) -> EntryPlace | None:
+        consumer.permit(_PERMITS)
+        place = consumer.ask()[0]
         since = time.monotonic()
         while place < wanted:
-            if time.monotonic() - since > _PASSING_S:
+            if time.monotonic() - since > _SKIPPING_S:
                 return place
-            time.sleep(_PASSING_S / 20)
-            if (now := there.ask()[0]) > place:
+            time.sleep(_SKIPPING_S / 20)
+            if (now := consumer.ask()[0]) > place:
                 place, since = now, time.monotonic()
         return None
 
-    def _as_named(self, place: EntryPlace) -> EntryPlace:
-        """Where the broker lets a subscription begin that asks for ``place``."""
-        there = self._passive_consumer(place)
+    def _normalized(self, place: EntryPlace) -> EntryPlace:
+        """Return the position at which the broker starts a subscription that asks for ``place``."""
+        consumer = self._passive_consumer(place)
         try:
-            return there.ask()[0]
+            return consumer.ask()[0]
         finally:
-            there.close()
+            consumer.close()
 
     def place_at(self, publish_time_ms: int) -> EntryPlace:
-        """The place of the first entry that was published at ``publish_time_ms`` or later, or
-        behind the last entry.
+        """Return the position of the first entry published at ``publish_time_ms`` or later.
 
-        By the broker's search (SEEK), which takes it that times never go back in a topic.
+        If there is none, the position after the last entry. It uses the broker's SEEK by publish
+        time, which assumes that times never decrease in a topic.
 
         Raises:
-            TopicNotFound: there is no such topic, or not any more.
+            TopicNotFound: the topic does not exist, or no longer.
             EosError: the broker refuses, or does not answer.
         """
-        return self._until_answered(lambda: self._seek(publish_time_ms))
+        return self._retried(lambda: self._seek(publish_time_ms))
 
     def _seek(self, publish_time_ms: int) -> EntryPlace:
         doing = f"Looking for the entry of {publish_time_ms} ms in {self.topic}"
@@ -169,18 +169,18 @@ class TopicBounds:
             seeking.request(
                 commands.Seek, commands.Success, doing, message_publish_time=publish_time_ms
             )
-            # The broker closes the consumer, and keeps its subscription there for the next one.
+            # The broker closes the consumer; its subscription keeps the new position.
             if not seeking.wait_until_closed():
                 raise RequestTimeout(f"{doing}: the broker did not close the consumer.")
             return seeking.ask()[0]
         finally:
             seeking.close()
 
-    def _until_answered(self, question: Callable[[], _Answer]) -> _Answer:
-        from eos.retry import attempts  # executors that only write have no tenacity
+    def _retried(self, question: Callable[[], _Answer]) -> _Answer:
+        from eos.retry import attempts  # lazy: executors that only write have no tenacity
 
         return attempts(self._timeout_s)(question)
 
     def close(self) -> None:
-        """Free what the broker keeps for it; it may be asked again."""
+        """Close the consumer at the broker; the object can be used again."""
         self._consumer.close()

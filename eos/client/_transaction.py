@@ -1,4 +1,4 @@
-"""One transaction as a writer sees it: what it touches, and whether it may still be committed."""
+"""A transaction of a writer: its partitions and producers, and whether it may be committed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _REFUSALS: Final = (Unauthorized, TransactionsDisabled, ConfigurationError)
 
 
 class _State(Enum):
-    """Where a transaction stands; only OPEN takes sends, only OPEN and FLUSHING take poison."""
+    """The state of a transaction. Only OPEN accepts sends, only OPEN and FLUSHING accept poison."""
 
     OPEN = "is open"
     FLUSHING = "is being committed"
@@ -57,37 +57,37 @@ class _State(Enum):
 
 
 class TransactionWriter(Protocol):
-    """What a transaction asks of the producers that write in it."""
+    """The interface of a producer that writes in a transaction."""
 
     @property
     def topic(self) -> str:
         """The exact topic."""
 
     def flush(self, deadline: float = ...) -> None:
-        """Wait for what was sent before, at most until ``deadline`` of ``time.monotonic``."""
+        """Wait for earlier sends, until ``deadline`` by ``time.monotonic``."""
 
     def close_failed(self, deadline: float) -> None:
-        """Wait, at most until ``deadline``, until the broker has closed it; silent."""
+        """Wait until the broker has closed it, or until ``deadline``; raises nothing."""
 
     def release(self, txn: Transaction) -> None:
         """``txn`` has ended."""
 
 
 class BatchingProducer(Protocol):
-    """A producer in which messages wait for others, some of them of a transaction."""
+    """The interface of a producer with pending batches, some of them in a transaction."""
 
     def send_lingering(self) -> None:
-        """Send all that waits; raises no ``EosError``."""
+        """Send all pending messages; raises no ``EosError``."""
 
     def drop_lingering(self, txn: Transaction, reason: EosError) -> None:
-        """End what waits in ``txn`` unsent."""
+        """Fail the pending messages of ``txn`` without sending them."""
 
 
 class Transaction:
-    """An open transaction. Made by ``PulsarClient.transaction`` (begun here, ended here) or
-    ``PulsarClient.join`` (begun elsewhere). Whoever began it is the one to end it.
+    """An open transaction. Only the client that began it ends it.
 
-    As a context manager it commits at the end of the block, and aborts when the block raises::
+    Made by ``PulsarClient.transaction``, or by ``PulsarClient.join`` if it was begun elsewhere.
+    As a context manager it commits at the end of the block, and aborts if the block raises::
 
         with client.transaction(timeout_s=60) as txn:
             producer.send(b"...", txn=txn)
@@ -98,7 +98,7 @@ class Transaction:
     ) -> None:
         self.id = txn_id
         self._coordinators = coordinators
-        self._expires_at = expires_at  # on the clock of time.monotonic; None: begun elsewhere
+        self._expires_at = expires_at  # by time.monotonic; None: begun elsewhere
         self._lock = threading.Lock()
         self._registering = threading.Lock()
         self._registered: set[str] = set()
@@ -112,12 +112,12 @@ class Transaction:
 
     @property
     def registered(self) -> tuple[str, ...]:
-        """The exact partitions that this process added to the transaction, in order."""
+        """The exact partitions that this process added to the transaction, sorted."""
         with self._lock:
             return tuple(sorted(self._registered))
 
     def register(self, topics: Iterable[str]) -> None:
-        """Add exact partition names to the transaction; those it has already cost nothing.
+        """Add exact partition names to the transaction; known ones need no request.
 
         Raises:
             TransactionExpired: the transaction has ended.
@@ -136,8 +136,8 @@ class Transaction:
             try:
                 add()
             except (BrokerNotReady, ConnectionLost, CoordinatorNotFound):
-                # The coordinator may have moved: once more, by a new look-up. To add a partition
-                # or subscription twice is to add it once, so nothing is in doubt here.
+                # The coordinator may have moved: retry with a new lookup. Adding a partition or
+                # subscription is idempotent, so nothing is in doubt here.
                 add()
         except (TransactionNotFound, InvalidTransactionStatus) as error:
             expired = TransactionExpired(f"Transaction {self.id} has ended: {error.message}")
@@ -148,13 +148,15 @@ class Transaction:
             raise
 
     def enlist(self, producer: TransactionWriter) -> None:
-        """``producer`` is about to write in this transaction."""
+        """Register ``producer``, which is about to write in this transaction."""
         self.register([producer.topic])
         with self._lock:
             self._producers.add(producer)
 
     def admit_lingering(self, producer: BatchingProducer) -> None:
-        """A message of this transaction is about to wait in ``producer``, whose lock is held.
+        """Register a message of this transaction that will be pending in ``producer``.
+
+        The producer's lock must be held.
 
         Raises:
             EosError: as ``check``.
@@ -166,7 +168,7 @@ class Transaction:
             self._batching.add(producer)
 
     def enlist_subscription(self, acks: TransactionWriter, subscription: str) -> None:
-        """``acks`` is about to acknowledge messages of ``subscription`` in this transaction.
+        """Register ``acks``, which is about to acknowledge messages in this transaction.
 
         Raises:
             TransactionExpired: the transaction has ended.
@@ -180,17 +182,17 @@ class Transaction:
             self._producers.add(acks)
 
     def poison(self, reason: EosError) -> None:
-        """Never commit this transaction: something about a send is in doubt."""
+        """Forbid the commit of this transaction, as a send is in doubt."""
         with self._lock:
             if self._poison is None and self._state in (_State.OPEN, _State.FLUSHING):
                 self._poison = copy.copy(reason)
 
     def check(self) -> None:
-        """Nothing, while the transaction may be written to.
+        """Check that the transaction can be written to.
 
         Raises:
             TransactionPoisoned: it must not be committed, or was aborted.
-            Fatal: it is being committed, or was: what is sent now would hide what was committed.
+            Fatal: it is being committed, or was: a message sent now would hide committed ones.
         """
         with self._lock:
             self._check_locked()
@@ -207,16 +209,16 @@ class Transaction:
             )
 
     def commit(self) -> None:
-        """Wait for all acknowledgements, then END_TXN(commit), repeated until the outcome is known.
+        """Wait for all acknowledgements, then send END_TXN(commit) until the outcome is known.
 
         Raises:
             TransactionPoisoned: a send is in doubt; the transaction was not committed.
-            TransactionExpired: it outlived its time to live; nothing of it is readable.
-            Indeterminate: it may be committed or not: no answer came, or somebody else ended it.
-            Fatal: it was committed before, or another thread is about to.
+            TransactionExpired: it exceeded its time to live; none of its messages is readable.
+            Indeterminate: it may be committed or not: no answer came, or another client ended it.
+            Fatal: it was committed before, or another thread commits it now.
         """
         self._send_lingering()
-        with self._registering, self._lock:  # a registration that is under way comes first
+        with self._registering, self._lock:  # after a registration in progress
             self._check_ended_locked()
             self._state = _State.FLUSHING
         self._flush()
@@ -233,12 +235,12 @@ class Transaction:
         try:
             was_open = self._end(TxnAction.COMMIT)
         except EosError as error:
-            if not self._doubtful:  # refused by name
+            if not self._doubtful:  # refused with a clear reason
                 self._set(_State.FAILED)
                 raise
             raise Indeterminate(
                 f"Transaction {self.id} may be committed or not: {error.message}",
-                hint="Read the topics to find out; do not send again before.",
+                hint="Read the topics to find out, before you send again.",
             ) from error
         if was_open:
             self._set(_State.COMMITTED)
@@ -246,7 +248,7 @@ class Transaction:
             self._raise_ended_before()
 
     def _send_lingering(self) -> None:
-        """Send what waits for others. Behind it nothing of this transaction waits any more."""
+        """Send pending messages. Afterwards this transaction has none."""
         with self._lock:
             self._is_ending = True
             producers = list(self._batching)
@@ -261,25 +263,25 @@ class Transaction:
         self._check_locked()
 
     def _raise_ended_before(self) -> None:
-        """What 24 or 21 means: only when nobody but the clock can have ended it, it expired."""
+        """Raise the meaning of 24 or 21: it expired only if nothing else can have ended it."""
         now = time.monotonic() + _CLOCK_TOLERANCE_S
         if self._doubtful or self._expires_at is None or now < self._expires_at:
             raise Indeterminate(
                 f"Transaction {self.id} has ended; whether committed is not known.",
-                hint="Read the topics to find out; do not send again before.",
+                hint="Read the topics to find out, before you send again.",
             )
         self._set(_State.FAILED)
         raise TransactionExpired(f"Transaction {self.id} had ended before the commit: it expired.")
 
     def abort(self) -> None:
-        """Wait for the sends that are under way, then END_TXN(abort). May be repeated.
+        """Wait for sends in flight, then send END_TXN(abort). May be repeated.
 
-        An abort that overtook the first send to a fresh partition would leave the partition's
-        readers pinned by it (measured). A transaction that has expired is left as it is.
+        An abort that overtakes the first send to a new partition would block the partition's
+        readers (measured). An expired transaction is left as it is.
 
         Raises:
-            Fatal: it was committed, or is about to be.
-            Indeterminate: a commit began, and whether it took effect is not known.
+            Fatal: it was committed, or is being committed.
+            Indeterminate: a commit began, and its outcome is unknown.
         """
         with self._registering, self._lock:
             if self._state not in (_State.OPEN, _State.FAILED, _State.ABORTED):
@@ -289,9 +291,9 @@ class Transaction:
         self._end(TxnAction.ABORT)
 
     def settle(self) -> None:
-        """Wait until nothing that this process sent in the transaction is under way.
+        """Wait, for at most two timeouts, until this process has nothing of it in flight.
 
-        Whoever began the transaction elsewhere may abort it then. At most two time-outs.
+        Then the client that began the transaction may abort it.
         """
         with self._lock:
             producers = list(self._batching)
@@ -311,12 +313,12 @@ class Transaction:
 
     def _flush(self) -> None:
         for producer in self._snapshot():
-            with contextlib.suppress(EosError):  # the poison tells
+            with contextlib.suppress(EosError):  # it has poisoned the transaction
                 producer.flush()
 
     def _end(self, action: TxnAction) -> bool:
-        """END_TXN until it is answered. False: the transaction had ended before."""
-        # Late, so that executors, which never end a transaction, need no tenacity.
+        """Send END_TXN until it is answered. False: the transaction had ended before."""
+        # Lazy: executors, which never end a transaction, have no tenacity.
         from eos.retry import attempts
 
         deadline = time.monotonic() + END_DEADLINE_S
@@ -353,7 +355,7 @@ class Transaction:
         trace: TracebackType | None,
     ) -> None:
         if error is None:
-            if self._state not in (_State.COMMITTED, _State.ABORTED):  # by the block itself
+            if self._state not in (_State.COMMITTED, _State.ABORTED):  # the block may have ended it
                 self.commit()
         elif self._state is _State.OPEN:
             try:
@@ -364,7 +366,7 @@ class Transaction:
 
 @contextlib.contextmanager
 def poisoning(txn: Transaction | None) -> Iterator[None]:
-    """What goes wrong here leaves a message out of ``txn``: it must not be committed."""
+    """Poison ``txn`` if the block raises: it lacks a message then and must not be committed."""
     try:
         yield
     except EosError as error:
@@ -374,7 +376,7 @@ def poisoning(txn: Transaction | None) -> Iterator[None]:
 
 
 def _poisoned(txn_id: TxnId, reason: EosError) -> TransactionPoisoned:
-    """What to raise about a transaction that ``reason`` poisoned."""
+    """Return the error for a transaction that ``reason`` poisoned."""
     if isinstance(reason, TransactionPoisoned):
         return copy.copy(reason)
     error = TransactionPoisoned(

@@ -1,4 +1,4 @@
-"""The acknowledgements of one consumer in one transaction, as the transaction sees them."""
+"""The acknowledgements of one consumer in one transaction."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from eos.wire import commands
 
 
 class TransactionAcks:
-    """What a transaction waits for and what it is told, in the place of a producer.
+    """Makes a transaction wait for acknowledgements, with the interface of a producer.
 
     Args:
         sending: held from the check of the transaction to the broker's answer.
-        redeliver: have entries delivered again; does not wait.
-        close: close the consumer at the broker, at most until a deadline; silent.
+        redeliver: requests redelivery of entries; does not wait.
+        close: closes the consumer at the broker, until a deadline; raises nothing.
     """
 
     def __init__(
@@ -37,14 +37,15 @@ class TransactionAcks:
         self._close = close
         self.has_ended = False
         self.begun: set[EntryPlace] = set()
-        """Entries of which some messages are acknowledged here and others are not at all."""
+        """Entries with messages acknowledged in this transaction and unacknowledged ones."""
         self.failure: EosError | None = None
-        """Why it is not known whether the broker has an acknowledgement."""
+        """The reason why it is unknown whether the broker has an acknowledgement."""
 
     def flush(self, deadline: float = 0.0) -> None:  # noqa: ARG002
-        """Wait for the acknowledgement that is under way, which ends by itself.
+        """Wait for the acknowledgement in flight, which has a timeout.
 
-        The broker was never told of an entry that is not complete: a commit would lose that.
+        Poison the transaction if an entry is incomplete: the broker does not know of its
+        acknowledged messages, so a commit would lose them.
         """
         with self._sending:
             if self.failure is not None:
@@ -54,18 +55,21 @@ class TransactionAcks:
                 self._txn.poison(
                     InputError(
                         f"Only some messages of the entry {place[0]}:{place[1]} of {self.topic} "
-                        "were acknowledged in it.",
+                        "were acknowledged in the transaction.",
                         hint="Acknowledge all messages of an entry in one transaction: "
                         "receive_batch gives whole entries.",
                     )
                 )
 
     def close_failed(self, deadline: float) -> None:
-        """The broker may still take an acknowledgement: not behind this."""
+        """Close the consumer: afterwards the broker accepts no pending acknowledgement."""
         self._close(deadline)
 
     def release(self, txn: Transaction) -> None:  # noqa: ARG002
-        """It has ended. What the broker was never told of is not delivered again by itself."""
+        """The transaction has ended: request redelivery of incomplete entries.
+
+        The broker does not redeliver them, as it knows of no acknowledgement.
+        """
         self.has_ended = True
         if self.begun:
             self._redeliver(tuple(self.begun))
@@ -73,7 +77,7 @@ class TransactionAcks:
 
 
 def ids_of(places: Iterable[EntryPlace]) -> tuple[commands.MessageIdData, ...]:
-    """Whole entries, as the broker names them."""
+    """Return the broker's ids of whole entries."""
     return tuple(commands.MessageIdData(ledger=ledger, entry=entry) for ledger, entry in places)
 
 
@@ -84,7 +88,7 @@ def ack_of(
     txn: Transaction | None,
     request_id: int,
 ) -> commands.Ack:
-    """ACK of whole entries, in ``txn`` or in none."""
+    """Return ACK of whole entries, in ``txn`` or in none."""
     return commands.Ack(
         consumer_id=consumer_id,
         ack_type=how,
@@ -102,7 +106,7 @@ def send_ack(
     timeout_s: float,
     doing: str,
 ) -> None:
-    """ACK, and wait for the answer.
+    """Send ACK and wait for the answer.
 
     Raises:
         ConnectionLost: there is no connection.

@@ -1,8 +1,8 @@
-"""The entries of one producer that the broker has not acknowledged yet.
+"""The entries of one producer that are in flight: sent and not acknowledged.
 
-Numbers them, bounds them, waits for them, and ends them all at once when one is in doubt. Every
-change is made under ``lock``, which is the budget's and so that of all producers of a client;
-futures are settled behind it, because they run users' callbacks.
+It numbers and limits them, waits for them, and fails all of them when one is in doubt. All changes
+are made under ``lock``, the budget's, which all producers of a client share. Futures are completed
+after its release, as they run users' callbacks.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from eos.errors import EosError, Fatal, RequestTimeout
 from eos.ids import MessageId
 
 ENTRY_OVERHEAD_BYTES: Final = 1024
-"""What an entry counts for besides its payload: many small ones cost memory as well."""
+"""Added to an entry's payload size: many small entries also cost memory."""
 
 
 class Budget:
-    """How many bytes the producers of one client may have in flight, all together.
+    """The bytes that all producers of one client together may have in flight.
 
-    Whoever waits for room gets it in turn, so that a large entry is not passed over for ever.
+    Waiting threads get room in turn, so that a large entry does not wait forever.
 
     Args:
-        max_bytes: ``ENTRY_OVERHEAD_BYTES`` for each entry included; a larger entry goes alone.
+        max_bytes: includes ``ENTRY_OVERHEAD_BYTES`` per entry; a larger entry is sent alone.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -43,10 +43,10 @@ class Budget:
 
     @contextmanager
     def turn(self) -> Iterator[int]:
-        """A place among those who wait for room, for as long as the block runs.
+        """The thread's turn among those that wait for room, during the block.
 
-        It is the thread's, and taken with its first question for room: what an interrupt in here
-        leaves behind ends with the thread's next one, and a callback that sends takes none away.
+        It begins with the thread's first ``has_room``. Leftovers of an interrupt in here end with
+        the thread's next turn, and a callback that sends does not take another thread's turn.
         """
         mine = threading.get_ident()
         try:
@@ -57,22 +57,22 @@ class Budget:
                 self.lock.notify_all()
 
     def has_room(self, size_bytes: int, turn: int) -> bool:
-        """Whether it is one's turn, and an entry of that size may go now."""
+        """Whether it is this turn, and an entry of that size may be sent now."""
         self._turns.setdefault(turn)
         fits = not self._entries or self._used_bytes + size_bytes <= self._max_bytes
         return fits and next(iter(self._turns)) == turn
 
     def oldest(self) -> PendingEntry | None:
-        """The entry that has been in flight for longest, whosever it is."""
+        """The oldest entry in flight of any producer."""
         return next(iter(self._entries), None)
 
     def take(self, entry: PendingEntry) -> None:
-        """It is in flight."""
+        """Count an entry as in flight."""
         self._entries[entry] = None
         self._used_bytes += entry.size_bytes
 
     def free(self, entries: Iterable[PendingEntry]) -> None:
-        """They are in flight no longer. The second time, and before ``take``, it does nothing."""
+        """Remove entries from those in flight. No effect the second time, or before ``take``."""
         for entry in entries:
             if entry in self._entries:
                 del self._entries[entry]
@@ -82,7 +82,7 @@ class Budget:
 
 @dataclass(frozen=True, eq=False)
 class PendingEntry:
-    """One entry, from the moment that its sender asks for room."""
+    """One entry, from the moment when its sender asks for room."""
 
     window: Window
     size_bytes: int
@@ -93,11 +93,11 @@ class Window:
     """Entries in flight.
 
     Args:
-        topic: for the texts of errors.
-        budget: what the entries of all producers of a client take together.
-        timeout_s: how long the oldest entry may wait for its acknowledgement while somebody waits.
-        on_failure: called once, under the lock, before anybody else learns of the failure.
-        first_sequence_id: where the numbers begin.
+        topic: for error messages.
+        budget: shared by all producers of a client.
+        timeout_s: how long a caller waits for the acknowledgement of the oldest entry.
+        on_failure: called once, under the lock, before the failure is visible to others.
+        first_sequence_id: the first sequence id.
     """
 
     def __init__(
@@ -121,14 +121,14 @@ class Window:
 
     @property
     def is_open(self) -> bool:
-        """Whether it takes entries: neither failed nor closed."""
+        """Whether it accepts entries: not failed and not closed."""
         return self._failure is None and not self._closed
 
     def check(self) -> None:
-        """Raise why it takes no entries; nothing when it does.
+        """Check that it accepts entries.
 
         Raises:
-            EosError: what made it fail, afresh for each caller.
+            EosError: the reason of its failure; each caller gets a copy.
         """
         if self._failure is not None:
             raise copy.copy(self._failure)
@@ -136,18 +136,18 @@ class Window:
             raise Fatal(f"The producer on {self._topic} is closed.")
 
     def entry(self, payload_bytes: int) -> PendingEntry:
-        """An entry that wants to be sent; nobody waits for it until ``admit``."""
+        """Return a new entry; ``flush`` ignores it until ``admit``."""
         entry = PendingEntry(self, payload_bytes + ENTRY_OVERHEAD_BYTES, Future())
-        entry.acknowledgement.set_running_or_notify_cancel()  # nobody can call back what is sent
+        entry.acknowledgement.set_running_or_notify_cancel()  # a sent entry can't be cancelled
         return entry
 
     def admit(self, entry: PendingEntry, num_messages: int, check: Callable[[], None]) -> int:
-        """The sequence id of an entry that is about to be sent. Waits for room.
+        """Wait for room, and return the sequence id of an entry that is about to be sent.
 
-        A producer whose acknowledgements stop coming fails, and gives its room back.
+        A producer whose acknowledgements stop fails, which frees its room.
 
         Args:
-            check: called under the lock; raises when the entry must not be sent.
+            check: called under the lock; raises if the entry must not be sent.
         """
         with self._budget.turn() as turn:
             while True:
@@ -162,18 +162,18 @@ class Window:
                         self._entries[sequence_id] = entry
                         self._budget.take(entry)
                         return sequence_id
-                silent.window.fail_in_silence()
+                silent.window.fail_by_timeout()
 
     def is_in_flight(self, entry: PendingEntry) -> bool:
-        """Whether ``flush`` would wait for it: it is admitted, and neither acknowledged nor lost.
+        """Whether ``flush`` would wait for it: it is admitted, and not acknowledged or lost.
 
-        A sender that is interrupted anywhere, in ``admit`` as well, learns here what it left.
+        An interrupted sender asks this, as the interrupt may also come in ``admit``.
         """
         with self.lock:
             return entry in self._entries.values()
 
     def acknowledge(self, sequence_id: int, message_id: MessageId) -> bool:
-        """Settle one entry. False: no such entry is in flight."""
+        """Complete one entry. False: no such entry is in flight."""
         with self.lock:
             entry = self._entries.pop(sequence_id, None)
             if entry is None:
@@ -183,9 +183,9 @@ class Window:
         return True
 
     def fail(self, reason: EosError) -> None:
-        """All entries in flight are in doubt, and no more are taken. Only the first reason counts.
+        """Fail: entries in flight are in doubt, and no more are accepted. The first reason counts.
 
-        What an interrupted call left undone, the next one does.
+        If a call is interrupted, the next one completes its work.
         """
         with self.lock:
             failure = self._failure or copy.copy(reason)
@@ -198,14 +198,14 @@ class Window:
         for entry in lost:
             entry.acknowledgement.set_exception(copy.copy(failure))
 
-    def fail_in_silence(self) -> None:
-        """``fail``: the broker has not acknowledged the oldest entry for a whole time-out."""
+    def fail_by_timeout(self) -> None:
+        """Fail, as the broker has not acknowledged the oldest entry within the timeout."""
         self.fail(
             RequestTimeout(f"No acknowledgement from {self._topic} in {self._timeout_s:g} s.")
         )
 
     def successor(self, on_failure: Callable[[EosError], None]) -> Window:
-        """Another one whose numbers go on where this one's, which is closed, have ended."""
+        """Return a new window that continues the sequence ids of this one, which is closed."""
         return Window(
             self._topic,
             self._budget,
@@ -215,7 +215,7 @@ class Window:
         )
 
     def close(self) -> bool:
-        """Take no more entries. False: it was closed before."""
+        """Accept no more entries. False: it was closed before."""
         with self.lock:
             was_closed, self._closed = self._closed, True
             return not was_closed
@@ -223,10 +223,10 @@ class Window:
     def flush(self, deadline: float = math.inf) -> None:
         """Wait for the acknowledgements of all entries that were admitted before this call.
 
-        ``deadline``: not longer than that, on the clock of ``time.monotonic``.
+        ``deadline``: the latest end of the wait, by ``time.monotonic``.
 
         Raises:
-            EosError: what made it fail.
+            EosError: the reason of its failure.
         """
         with self.lock:
             end = self._next_sequence_id
@@ -239,7 +239,7 @@ class Window:
                 is_flushed, lambda: next(iter(self._entries.values()), None), deadline
             )
         if silent is not None:
-            self.fail_in_silence()
+            self.fail_by_timeout()
         if self._failure is not None:
             raise copy.copy(self._failure)
 
@@ -249,11 +249,11 @@ class Window:
         oldest: Callable[[], PendingEntry | None],
         deadline: float = math.inf,
     ) -> PendingEntry | None:
-        """Under the lock, until it is done or this window has failed.
+        """Wait under the lock until ``is_done``, or until this window has failed.
 
         Returns:
-            The ``oldest`` entry, when it has been that, unacknowledged, for a whole time-out or
-            until ``deadline``: answers to younger ones are no sign of life for it. None otherwise.
+            The ``oldest`` entry if it stayed unacknowledged for the whole timeout, or until
+            ``deadline``; acknowledgements of younger entries do not count. None otherwise.
         """
         while self._failure is None and not is_done():
             before = oldest()

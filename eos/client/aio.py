@@ -1,7 +1,7 @@
-"""The client for ``asyncio``: the same producers, consumers and transactions, awaited.
+"""The client for ``asyncio``: awaitable producers, consumers and transactions.
 
-The work is done by the blocking ones, in threads of the client; the event loop never waits. What a
-cancelled ``await`` leaves is said with each of them.
+Blocking ones do the work, in threads of the client, so the event loop never blocks. Each method
+documents the effect of a cancelled ``await``.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ from eos.ids import MessageId
 from eos.transport.auth import Auth
 
 _THREADS: Final = 32
-"""How many calls of one client may wait at once, besides those that receive."""
+"""The maximum number of calls that one client runs at once, without those that receive."""
 
 _RECEIVE_S: Final = 1.0
-"""How long a thread waits for a message before it looks whether anybody still does."""
+"""How long a thread waits for a message before it checks whether its task was cancelled."""
 
 
 class AsyncTransaction:
-    """Made by ``AsyncPulsarClient.transaction``; commits at the end of its block, aborts when the
-    block raises or is cancelled::
+    """Made by ``AsyncPulsarClient.transaction``.
+
+    It commits at the end of its block, and aborts if the block raises or is cancelled::
 
         async with client.transaction(timeout_s=60) as txn:
             await producer.send(b"...", txn=txn)
@@ -46,18 +47,20 @@ class AsyncTransaction:
 
     @property
     def blocking(self) -> Transaction:
-        """The same transaction for blocking producers and consumers.
+        """The same transaction, for blocking producers and consumers.
 
         Raises:
             RuntimeError: its block has not begun.
         """
         if self._begun is None:
-            raise RuntimeError("use it in `async with`: it is begun there.")
+            raise RuntimeError("The transaction is not begun: use it in `async with`.")
         return self._begun
 
     async def commit(self) -> None:
-        """As ``Transaction.commit``. A cancelled task waits until the outcome is known: an error
-        of the commit is raised, else the cancellation is, and then it *is* committed.
+        """As ``Transaction.commit``. A cancelled task waits until the outcome is known.
+
+        Then an error of the commit is raised, or else the cancellation: the transaction *is*
+        committed then.
         """
         await self._threads.finish(self.blocking.commit)
 
@@ -81,7 +84,7 @@ class AsyncTransaction:
 
 
 class AsyncProducer:
-    """Made by ``AsyncPulsarClient.producer``: sends in batches, to all partitions of its topic."""
+    """Made by ``AsyncPulsarClient.producer``; sends batches to all partitions of its topic."""
 
     def __init__(self, producer: Producer, threads: ThreadPool) -> None:
         self.topic = producer.topic
@@ -98,16 +101,16 @@ class AsyncProducer:
         event_time_ms: int | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> MessageId:
-        """Send one message and wait until the broker has it; its id.
+        """Send one message, wait until the broker has stored it, and return its id.
 
-        Send side by side (``asyncio.gather``): each waits for its own. Cancelled, the message is
-        under way all the same: in a transaction it counts for the commit as any other.
+        Send concurrently (``asyncio.gather``), as each call waits. After a cancellation the message
+        is still sent, and is part of its transaction.
 
         Raises:
             EosError: as ``Producer.send``, and as its future.
         """
         within = None if txn is None else txn.blocking
-        # At once, so that messages go in the order of the calls.
+        # In this thread, so that messages are sent in the order of the calls.
         stored, send_full = self._producer.enqueue(value, within, key, event_time_ms, properties)
         if send_full is not None:
             await self._threads.run(send_full)
@@ -149,12 +152,12 @@ class AsyncConsumer:
         self._unread: list[ReceivedMessage] = []
 
     async def receive(self, timeout_s: float) -> ReceivedMessage | None:
-        """As ``Consumer.receive``. What comes for a cancelled task is the next one's."""
+        """As ``Consumer.receive``. Messages for a cancelled task go to the next one."""
         messages = await self._receive(timeout_s, lambda wait_s: _one(self._consumer, wait_s), 1)
         return messages[0] if messages else None
 
     async def receive_batch(self, max_messages: int, timeout_s: float) -> list[ReceivedMessage]:
-        """As ``Consumer.receive_batch``. What comes for a cancelled task is the next one's."""
+        """As ``Consumer.receive_batch``. Messages for a cancelled task go to the next one."""
         return await self._receive(
             timeout_s, lambda wait_s: self._consumer.receive_batch(max_messages, wait_s), None
         )
@@ -165,7 +168,7 @@ class AsyncConsumer:
         receive: Callable[[float], list[ReceivedMessage]],
         count: int | None,
     ) -> list[ReceivedMessage]:
-        """In slices of time: the thread of a cancelled task is free again soon."""
+        """Receive in short intervals, so that the thread of a cancelled task is soon free."""
         deadline = time.monotonic() + timeout_s
         while True:
             wait_s = min(_RECEIVE_S, max(0.0, deadline - time.monotonic()))
@@ -177,7 +180,7 @@ class AsyncConsumer:
     def _take(
         self, receive: Callable[[float], list[ReceivedMessage]], wait_s: float, count: int | None
     ) -> list[ReceivedMessage]:
-        # In the only thread that receives, as ``undo`` is: nothing comes in between.
+        # In the only receiving thread, as is ``undo``: so they can't interleave.
         if not self._unread:
             return receive(wait_s)
         taken = self._unread[:count]
@@ -202,7 +205,7 @@ class AsyncConsumer:
         self._receiving.close()
 
     async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
-        """All messages, for ever."""
+        """Yield messages forever."""
         while True:
             message = await self.receive(_RECEIVE_S)
             if message is not None:
@@ -298,7 +301,7 @@ class AsyncPulsarClient:
         return AsyncConsumer(opened, self._threads)
 
     def transaction(self, *, timeout_s: float = 60.0) -> AsyncTransaction:
-        """A transaction that is begun by ``async with``; the broker aborts it after ``timeout_s``.
+        """Return a transaction; ``async with`` begins it. The broker aborts it after ``timeout_s``.
 
         Raises:
             EosError: as ``PulsarClient.transaction``, at the beginning of the block.

@@ -1,9 +1,10 @@
 """The transaction coordinators: begin, register partitions, end.
 
-Coordinator n is the owner of ``transaction_coordinator_assign-partition-n``. LOOKUP of that topic
-comes first, it also makes the broker load the coordinator, then TC_CLIENT_CONNECT, then the rest
-(measured: without the look-up a restarted broker answers ServiceNotReady). Every method is one
-attempt; after a failure that may mean "moved", the next call looks the coordinator up again.
+Coordinator n runs in the broker that owns ``transaction_coordinator_assign-partition-n``. A client
+must first look up that topic, which also makes the broker load the coordinator, and then send
+TC_CLIENT_CONNECT. (Measured: without the lookup a restarted broker answers ServiceNotReady.) Each
+method is one attempt; if a failure may mean that the coordinator moved, the next call repeats the
+lookup.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from eos.wire.messages import WireMessage
 ASSIGN_TOPIC: Final = TopicName("pulsar", "system", "transaction_coordinator_assign")
 MIN_TTL_MS: Final = 100
 MAX_TTL_MS: Final = 24 * 3600 * 1000
-"""A huge time to live switches off expiry for a whole coordinator (measured)."""
+"""A huge time to live disables expiry for a whole coordinator (measured)."""
 
 ResponseT = TypeVar(
     "ResponseT",
@@ -47,7 +48,7 @@ ResponseT = TypeVar(
 
 
 class Coordinators:
-    """All coordinators of a cluster, seen through one client."""
+    """All coordinators of a cluster, for one client."""
 
     def __init__(self, lookup: Lookup, *, timeout_s: float) -> None:
         self._lookup = lookup
@@ -58,10 +59,10 @@ class Coordinators:
         self._known_count = 0
 
     def count(self) -> int:
-        """How many coordinators the cluster has; asks.
+        """Ask for the number of coordinators.
 
         Raises:
-            TransactionsDisabled: none: the broker runs without transactions.
+            TransactionsDisabled: there are none: the broker runs without transactions.
         """
         try:
             count = self._lookup.partition_count(ASSIGN_TOPIC)
@@ -73,27 +74,27 @@ class Coordinators:
         return count
 
     def connect(self, tc_id: int) -> None:
-        """Connect to coordinator ``tc_id``: it loads, and finishes what it had begun to end."""
+        """Connect to coordinator ``tc_id``, which loads and finishes ending transactions."""
         self._connection(tc_id)
 
     def begin(self, ttl_ms: int) -> TxnId:
-        """NEW_TXN on the coordinators in turn; otherwise as ``begin_on``."""
+        """Begin a transaction on the next coordinator, in rotation; see ``begin_on``."""
         count = self._known_count or self.count()
         try:
             return self.begin_on(next(self._next) % count, ttl_ms)
         except EosError:
-            self._known_count = 0  # it may be another cluster by now
+            self._known_count = 0  # it may be another cluster now
             raise
 
     def begin_on(self, tc_id: int, ttl_ms: int) -> TxnId:
-        """NEW_TXN on coordinator ``tc_id``; the broker aborts the transaction after ``ttl_ms``.
+        """Begin a transaction on coordinator ``tc_id``; the broker aborts it after ``ttl_ms``.
 
         Raises:
-            RequestTimeout: no answer; a broker at its limit of active transactions stays silent.
+            RequestTimeout: no answer; a broker at its limit of active transactions does not reply.
         """
         if not MIN_TTL_MS <= ttl_ms <= MAX_TTL_MS:
             raise ConfigurationError(
-                f"A time to live of {ttl_ms} ms: it must be {MIN_TTL_MS} ms to 24 hours."
+                f"The time to live must be {MIN_TTL_MS} ms to 24 hours, not {ttl_ms} ms."
             )
         answer = self._request(
             tc_id,
@@ -103,13 +104,13 @@ class Coordinators:
         )
         if answer.txnid_most != tc_id or answer.txnid_least is None:
             raise ProtocolError(
-                f"Coordinator {tc_id} named its new transaction "
+                f"Coordinator {tc_id} returned an invalid id of a new transaction: "
                 f"({answer.txnid_most},{answer.txnid_least})."
             )
         return TxnId(answer.txnid_most, answer.txnid_least)
 
     def add_partitions(self, txn: TxnId, topics: Iterable[str]) -> None:
-        """ADD_PARTITION_TO_TXN with exact names: a base name is accepted and loses the data."""
+        """Register partitions by their exact names: a base name is accepted but loses the data."""
         partitions = tuple(topics)
         self._request(
             txn.most,
@@ -124,7 +125,7 @@ class Coordinators:
         )
 
     def add_subscription(self, txn: TxnId, topic: str, subscription: str) -> None:
-        """ADD_SUBSCRIPTION_TO_TXN: messages of ``topic``, an exact name, will be acknowledged."""
+        """Register a subscription of ``topic``, an exact name, for acknowledgements."""
         self._request(
             txn.most,
             lambda request_id: commands.AddSubscriptionToTxn(
@@ -138,12 +139,12 @@ class Coordinators:
         )
 
     def end(self, txn: TxnId, action: commands.TxnAction, *, timeout_s: float) -> None:
-        """END_TXN, once. Returning means OK.
+        """Send END_TXN once. A return means OK.
 
         Raises:
-            TransactionNotFound, InvalidTransactionStatus: the transaction ended before; how, the
-                witness knows.
-            EosError: anything else says nothing about the outcome.
+            TransactionNotFound, InvalidTransactionStatus: the transaction ended earlier; only the
+                witness knows the outcome.
+            EosError: other errors say nothing about the outcome.
         """
         self._request(
             txn.most,

@@ -1,7 +1,6 @@
-"""Clients that outlive a task: Spark's Python workers are used again, and so are connections.
+"""A cache of clients in Spark's Python workers, so that the next task reuses their connections.
 
-Connections only. Producers and what was joined end with the task. A client is kept when its task
-went well; whatever went wrong, the next task begins with new connections.
+A client is cached if its task succeeded; after a failed task the next one opens new connections.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from eos.transport.auth import Auth
 from eos.transport.rules import ClusterRules
 
 MAX_CLIENTS: Final = 8
-"""In one worker, for jobs with several sinks; the one that was not used for longest goes."""
+"""In one worker, for jobs with several sinks; the least recently used one is closed."""
 
 _clients: dict[ClientOptions, PulsarClient] = {}
 _lock = threading.Lock()
@@ -25,7 +24,7 @@ _lock = threading.Lock()
 
 @dataclass(frozen=True)
 class ClientOptions:
-    """What a client is made of; those of equal options are the same to a task."""
+    """The options of a client; tasks share clients with equal options."""
 
     service_url: str
     auth: Auth
@@ -34,7 +33,7 @@ class ClientOptions:
     max_pending_bytes: int = 32 * 1024 * 1024
 
     def make(self) -> PulsarClient:
-        """A new client; nothing is connected yet."""
+        """Return a new client, which is not connected yet."""
         return PulsarClient(
             self.service_url,
             auth=self.auth,
@@ -47,10 +46,10 @@ class ClientOptions:
 
 @contextmanager
 def cached_client(options: ClientOptions) -> Iterator[PulsarClient]:
-    """A client for the block alone, with the connections of an earlier block when there was one.
+    """Yield a client for exclusive use in the block, a cached one if possible.
 
-    A token function comes from Spark by value, as another one for each task: what was made with it
-    is of no use to the next one, and is closed.
+    Spark sends a token function by value, as a new object for each task: a client with one can't be
+    reused, and is closed.
     """
     if callable(options.auth.token):
         with options.make() as own:

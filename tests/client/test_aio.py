@@ -228,7 +228,7 @@ def test_a_closed_client_leaves_no_thread(pulsar_standalone, name):
 
     before = set(threading.enumerate())
     run(pulsar_standalone.service_url, work)
-    ours = ("eos-asyncio", "eos-linger")
+    ours = ("eos-asyncio", "eos-timer")
     wait_until(
         lambda: (
             not [one for one in set(threading.enumerate()) - before if one.name.startswith(ours)]

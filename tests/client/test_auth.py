@@ -121,7 +121,7 @@ def test_tls_spoken_to_a_plain_port_and_the_other_way_round_is_an_error_in_time(
     http = broker.admin_url.replace("http:", "pulsar+ssl:")
     as_tls, as_plain = plain.replace("pulsar:", "pulsar+ssl:"), tls.replace("+ssl:", ":")
     needs = r"its port: pulsar\+ssl:// needs the broker's TLS port"
-    for url, hint in ((as_tls, needs), (http, needs), (as_plain, r"want pulsar\+ssl://")):
+    for url, hint in ((as_tls, needs), (http, needs), (as_plain, r"does it need pulsar\+ssl://")):
         started = time.monotonic()
         with (
             PulsarClient(url, auth=auth, timeout_s=3) as client,

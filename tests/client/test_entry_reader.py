@@ -238,13 +238,13 @@ def test_with_one_permit_the_first_entry_behind_many_aborted_ones_comes(client, 
 
 
 def test_what_there_is_no_room_for_is_delivered_again(client, name, monkeypatch):
-    monkeypatch.setattr("eos.client._entry_reader.MAX_WAITING_BYTES", 100_000)
+    monkeypatch.setattr("eos.client._entry_reader.MAX_QUEUED_BYTES", 100_000)
     ids = send(client, name, *[b"%d" % n + bytes(20_000) for n in range(100)])
     with client.entry_reader(name) as reader:
         first_consumer = reader._id
         assert rest(reader, 0) == []
         wait_until(lambda: reader._is_out_of_step)
-        assert reader._waiting_bytes <= 100_000
+        assert reader._queued_bytes <= 100_000
         entries = take(reader, 100)
         assert reader._id != first_consumer
         assert reader._permits < 5
@@ -317,7 +317,7 @@ def test_acknowledging_moves_a_durable_subscription(client, name, pulsar_standal
 
 def test_a_busy_subscription_is_there(client, name):
     send(client, name, b"0")
-    with client._durable_consumer(name, "keeper"):
+    with client.cursor(name, "keeper", exclusive=True):
         client.subscribe_durably(name, "keeper")
 
 

@@ -237,7 +237,7 @@ def test_what_is_still_under_way_to_an_earlier_consumer_is_dropped():
 
 
 def test_a_reader_that_cannot_have_the_rest_delivered_again_says_so(monkeypatch):
-    monkeypatch.setattr("eos.client._entry_reader.MAX_WAITING_BYTES", 100)
+    monkeypatch.setattr("eos.client._entry_reader.MAX_QUEUED_BYTES", 100)
     broker = Broker(sending(*range(20)))
     with broker, PulsarClient(broker.url, timeout_s=10) as client:
         reader = client.entry_reader(TOPIC)
@@ -246,7 +246,7 @@ def test_a_reader_that_cannot_have_the_rest_delivered_again_says_so(monkeypatch)
         broker.refusal = 6
         with pytest.raises(BrokerNotReady):
             read(reader, 20)
-        with pytest.raises(ConnectionLost, match="could not go on"):
+        with pytest.raises(ConnectionLost, match="could not subscribe again"):
             read(reader, 20)
 
 

@@ -244,6 +244,6 @@ def test_a_new_transaction_of_another_coordinator_is_a_protocol_error(most):
     with (
         ScriptedBroker(script) as broker,
         PulsarClient(broker.url, timeout_s=2) as client,
-        pytest.raises(ProtocolError, match="Coordinator 0 named its new transaction"),
+        pytest.raises(ProtocolError, match="Coordinator 0 returned an invalid id"),
     ):
         client.transaction()

@@ -8,7 +8,7 @@ from concurrent.futures import ALL_COMPLETED, Future, as_completed, wait
 
 import pytest
 
-from eos.client._accumulator import MessageFuture, PendingBatch, settle
+from eos.client._accumulator import MessageFuture, PendingBatch, complete_all
 from eos.client._timer import Timer
 from eos.errors import ConnectionLost
 from eos.ids import MessageId
@@ -24,7 +24,7 @@ def test_calls_come_in_the_order_of_their_times_and_in_one_thread():
     clock.call_after(0.2, lambda: note(2))
     clock.call_after(0.05, lambda: note(1))
     wait_until(lambda: len(calls) == 2)
-    assert calls == [(1, "eos-linger"), (2, "eos-linger")]
+    assert calls == [(1, "eos-timer"), (2, "eos-linger")]
     clock.stop()
 
 
@@ -64,7 +64,7 @@ def test_a_future_is_waited_for_although_others_of_its_batch_end_before(batch):
     def end() -> None:
         for entry, futures in enumerate((batch.futures[:2], batch.futures[2:])):
             time.sleep(0.1)
-            settle(futures, -1, ended(entry))
+            complete_all(futures, -1, ended(entry))
 
     threading.Thread(target=end).start()
     assert batch.futures[3].result() == MessageId(1, 1, -1, 1)
@@ -83,7 +83,7 @@ def test_a_future_times_out_and_can_not_be_cancelled(batch):
 def test_futures_are_waited_for_as_any_others(batch):
     def end() -> None:
         time.sleep(0.1)
-        settle(batch.futures[:3], 5, ended(0))
+        complete_all(batch.futures[:3], 5, ended(0))
         batch.fail(ConnectionLost("gone"))
 
     threading.Thread(target=end).start()
