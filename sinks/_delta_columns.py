@@ -36,7 +36,7 @@ from pyspark.sql.types import (
     VarcharType,
 )
 
-from eos.delta.columns import relaxed
+from eos.delta.column_rules import relaxed
 from eos.errors import InputError
 
 _IN_TABLES: Final = (

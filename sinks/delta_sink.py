@@ -11,7 +11,7 @@ from pyspark import SparkContext
 from pyspark.sql import DataFrame
 
 from eos.delta.files import StagedFile
-from eos.delta.opening import schema_text
+from eos.delta.opening import schema_to_json
 from eos.delta.part import KIND, DeltaPart
 from eos.delta.participant import DeltaParticipant, Staged
 from eos.delta.staging import StagingTarget
@@ -137,6 +137,6 @@ class DeltaOutput(Output):
                 for report in reports
                 for text in json.loads(report.files)
             ]
-            return [Staged(tuple(files), schema_text(schema), options.merge_schema)]
+            return [Staged(tuple(files), schema_to_json(schema), options.merge_schema)]
 
         return write

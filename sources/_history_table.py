@@ -16,7 +16,7 @@ from deltalake.exceptions import DeltaProtocolError
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from eos.delta.folder import Folder
-from eos.delta.opening import maybe_open_version
+from eos.delta.opening import open_version_if_exists
 from eos.errors import ConfigurationError, DataLost, IncompatibleSchema
 from eos.ids import MessageId, TopicName
 from eos.sources._history_boundary import ID_COLUMN, TOPIC_COLUMN, last_messages
@@ -57,7 +57,7 @@ class HistoryTable:
         """
         assert options.history is not None
         folder, version = Folder(options.history), options.history_version
-        table = maybe_open_version(folder, version)
+        table = open_version_if_exists(folder, version)
         if table is None:
             which = "" if version is None else f" with version {version}"
             raise ConfigurationError(
@@ -75,7 +75,7 @@ class HistoryTable:
             Retriable: it can't be read.
         """
         folder = Folder(span.table)
-        table = maybe_open_version(folder, span.version)
+        table = open_version_if_exists(folder, span.version)
         found = None if table is None else cls(options, folder, table)
         if found is None or not found._is_version_of(span):
             raise DataLost(

@@ -1,8 +1,8 @@
-"""Does a table still have what was committed to it? Asked once for all attempts together.
+"""Checks whether a table still has its committed rows, for all attempts of a log together.
 
-The table's newest version names its files, one listing of its folder says which of them are there,
-with which sizes; only for what is missing the table's earlier commits are read. Contents are not
-read again: a file of the same size with other bytes is not found.
+The table's newest version names its files, and one listing of its folder shows which of them exist
+and their sizes. Only for missing files the table's earlier commits are read. Contents are not read
+again: a file with other bytes of the same size is not found.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LOG: Final = "_delta_log"
 
 
 class TableAudit:
-    """What one version of a table has of the attempts of a log.
+    """Compares one version of a table with the attempts of a log.
 
     Args:
         table: a handle on the newest version.
@@ -50,7 +50,7 @@ class TableAudit:
         }
 
     def committed(self, parts: Sequence[DeltaPart]) -> list[Audited | None]:
-        """What became of each attempt; None of one that was written to another table."""
+        """Return the state of each attempt; None for one that was written to another table."""
         mine = [part for part in parts if part.table_id == self.table_id]
         staged = {file.path: file for part in mine for file in part.files or ()}
         live = {path: self._fate_of_live(path, staged.get(path)) for path in self._live}
@@ -61,7 +61,7 @@ class TableAudit:
         return [self._audited(part, fates) if part in mine else None for part in parts]
 
     def aborted(self, parts: Iterable[DeltaPart]) -> list[DeltaPart]:
-        """Those of ``parts`` that have a file in the table."""
+        """Return those of ``parts`` that have a file in the table."""
         begun = {path.rsplit("/", 1)[-1][: len("eos-") + 36] for path in self._live}
         return [part for part in parts if f"eos-{part.attempt_id}" in begun]
 
@@ -102,20 +102,20 @@ class TableAudit:
 
 
 def open_audit(folder: Folder) -> TableAudit | None:
-    """The audit of the table that is there; None when there is none.
+    """Open an audit of the table; None if it does not exist.
 
     Raises:
         Retriable: it can't be read.
     """
     try:
-        table = opening.maybe_open(folder)
+        table = opening.open_if_exists(folder)
     except ConfigurationError:
         return None
     return None if table is None else TableAudit(folder, table)
 
 
 def _marked(table: DeltaTable) -> set[str]:
-    """The names of the files of which a deletion vector marks rows as deleted."""
+    """Names of the files with a deletion vector, which marks rows as deleted."""
     if "deletionVectors" not in (table.protocol().reader_features or ()):
         return set()
     paths = pa.table(table.deletion_vectors()).column(0).to_pylist()

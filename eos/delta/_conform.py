@@ -1,25 +1,23 @@
-"""Rows in the columns of a table: in its order, with its types, and without a null where it takes
-none.
+"""Converts rows to the columns of a table: order, types, and no null in a required column.
 
-A null struct whose fields take no nulls is a value like others. Spark marks its fields null as
-well, for which Parquet refuses it ("declared non-nullable but contains nulls", ``pyarrow`` 26); so
-each level is checked here, by its whole path, and its marks are left out where the table has none.
+A null struct with required fields is a valid value. Spark sets its fields to null as well, which
+Parquet refuses ("declared non-nullable but contains nulls", ``pyarrow`` 26). So each level is
+checked here, by its whole path, and validity bitmaps are dropped where the table has none.
 """
 
 from __future__ import annotations
 
 import pyarrow as pa
 
-from eos.delta._char_columns import declared_text
-from eos.delta.columns import check, children, nullable, plain
+from eos.delta.column_rules import check, children, declared_text, nullable, plain
 from eos.errors import InputError
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows of ``batch`` in the columns of ``schema``, in their order and with their types.
+    """Return the rows of ``batch`` with the columns of ``schema``, in their order and types.
 
     Raises:
-        InputError: they don't fit, or there is a null where the table takes none.
+        InputError: they don't fit, or a required column has a null.
     """
     check(batch.schema, schema, may_add=False)
     given = {name.lower(): at for at, name in enumerate(batch.schema.names)}
@@ -34,11 +32,11 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 def _column(array: pa.Array, field: pa.Field) -> pa.Array:
     fitted = declared_text(_fitted(array, nullable(field.type)), field)
     _check_nulls(fitted, field, field.name)
-    return _unmarked(fitted, field) if _demands(field.type) else fitted
+    return _drop_validity(fitted, field) if _has_required_fields(field.type) else fitted
 
 
 def _fitted(array: pa.Array, want: pa.DataType) -> pa.Array:
-    """``array`` as a type that has nulls at every level; structs are put in order by name."""
+    """Cast ``array`` to a type with nulls at every level; fields of structs are matched by name."""
     if array.type == want:
         return array
     if pa.types.is_null(array.type):
@@ -71,7 +69,7 @@ def _fitted_struct(array: pa.StructArray, want: pa.StructType) -> pa.StructArray
 
 
 def _with_children(array: pa.Array, kind: pa.DataType, items: pa.Array) -> pa.Array:
-    """``array``, a list or a map, with other items in the same places."""
+    """Return ``array``, a list or a map, with other items at the same offsets."""
     return pa.Array.from_buffers(
         kind,
         len(array),
@@ -86,21 +84,21 @@ def _entries(keys: pa.Array, items: pa.Array, kind: pa.MapType) -> pa.StructArra
     return pa.StructArray.from_arrays([keys, items], fields=[kind.key_field, kind.item_field])
 
 
-def _unmarked(array: pa.Array, field: pa.Field) -> pa.Array:
-    """``array``, that was checked, with the field's own type and no marks where it takes no nulls.
+def _drop_validity(array: pa.Array, field: pa.Field) -> pa.Array:
+    """Return the checked ``array`` with the field's own type, without validity if it is required.
 
-    What is left unmarked that way is below a null, where nobody looks at it.
+    Values that become valid that way are below a null, and so never read.
     """
     kind, parts = field.type, None
     if pa.types.is_struct(kind):
-        inner = [_unmarked(array.field(at), child) for at, child in enumerate(kind)]
+        inner = [_drop_validity(array.field(at), child) for at, child in enumerate(kind)]
         mask = array.is_null() if field.nullable else None
         return pa.StructArray.from_arrays(inner, fields=list(kind), mask=mask)
     if pa.types.is_list(kind):
-        parts = [_unmarked(array.values, kind.value_field)]
+        parts = [_drop_validity(array.values, kind.value_field)]
     elif pa.types.is_map(kind):
-        keys = _unmarked(array.keys, kind.key_field)
-        items = _unmarked(array.items, kind.item_field)
+        keys = _drop_validity(array.keys, kind.key_field)
+        items = _drop_validity(array.items, kind.item_field)
         parts = [_entries(keys, items, kind)]
     buffers = array.buffers()[: kind.num_buffers]
     marks = buffers[0] if field.nullable else None
@@ -110,18 +108,18 @@ def _unmarked(array: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def _check_nulls(array: pa.Array, field: pa.Field, path: str, null_parents: int = 0) -> None:
-    """Parquet and Delta would not say which column it was, or nothing at all.
+    """Check required fields here: Parquet and Delta would not name the column, or not fail at all.
 
     Args:
-        null_parents: so many rows are null because the struct around them is.
+        null_parents: number of rows that are null because the struct around them is.
     """
     if not field.nullable and array.null_count > null_parents:
         raise InputError(
-            f"column {path!r} takes no nulls, and has {array.null_count - null_parents} here.",
-            hint=f"Fill them in, coalesce for one; or let the table take them: ALTER TABLE ... "
+            f"Column {path!r} takes no nulls, and has {array.null_count - null_parents} here.",
+            hint=f"Replace them, for example with coalesce; or allow nulls: ALTER TABLE ... "
             f"ALTER COLUMN {path} DROP NOT NULL.",
         )
-    if not _demands(field.type):
+    if not _has_required_fields(field.type):
         return
     if pa.types.is_struct(field.type):
         for child, values in zip(field.type, array.flatten(), strict=True):
@@ -136,10 +134,11 @@ def _check_nulls(array: pa.Array, field: pa.Field, path: str, null_parents: int 
         _check_nulls(values, child, f"{path}.{name}")
 
 
-def _demands(kind: pa.DataType) -> bool:
-    """Whether somewhere inside the table takes no nulls; a map's keys never are."""
+def _has_required_fields(kind: pa.DataType) -> bool:
+    """Whether the type has a required field at some level; keys of maps, always required, are
+    ignored."""
     return any(
         (not child.nullable and not (pa.types.is_map(kind) and name == "key"))
-        or _demands(child.type)
+        or _has_required_fields(child.type)
         for name, child in children(kind)
     )

@@ -1,9 +1,9 @@
-"""Which Delta tables we can append to, told from what the table itself demands of its writers.
+"""Decides whether a Delta table can be appended to, from what it requires of its writers.
 
-``deltalake`` 1.6 refuses the commit when it does not know a feature: too late, for by then the
-epoch is decided. And it commits files without a word that break a check constraint, an invariant,
-a generated column, the names of a column mapping: it takes them as somebody else's duty. So both
-are asked before a row is written. Measured, see docs/facts.md.
+``deltalake`` 1.6 refuses the commit if it does not know a feature: too late, because by then the
+epoch is decided. And it silently commits files that violate a check constraint, an invariant, a
+generated column or the names of a column mapping: it leaves these checks to its callers. So both
+are checked before a row is written. Measured, see docs/facts.md.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from typing import Any, Final
 from deltalake import DeltaTable
 
 from eos.delta import opening
-from eos.delta._char_columns import objection
 from eos.delta._partitions import can_partition
+from eos.delta.column_rules import unsupported_length
 
 _KNOWN: Final = {
     "appendOnly", "changeDataFeed", "checkConstraints", "columnMapping", "deletionVectors",
     "generatedColumns", "invariants", "timestampNtz", "v2Checkpoint", "variantType",
     "variantType-preview",
 }  # fmt: skip
-"""What ``deltalake`` commits to, and what asks nothing of an append unless a column or a property
-uses it: those are looked for one by one."""
+"""Features that ``deltalake`` commits to, and those that matter to an append only if a column or a
+property uses them: these are checked one by one."""
 _IDENTITY_VERSION: Final = 6
 _FEATURES_VERSION: Final = 7
-"""``minWriterVersion`` that brings identity columns; and the one that lists its features."""
+"""``minWriterVersion`` with identity columns, and the one that lists features by name."""
 _COLUMN_RULES: Final = {
     "delta.generationExpression": "generated column",
     "delta.invariants": "invariant of column",
@@ -37,15 +37,16 @@ _COLUMN_RULES: Final = {
 
 TXN_RETENTION: Final = "delta.setTransactionRetentionDuration"
 MIN_TXN_RETENTION_DAYS: Final = 30
-"""For so long an epoch may be in doubt. An identifier that has expired looks like a commit that
-never was, and would be made again."""
+"""How long an epoch may be in doubt. An expired identifier looks like a commit that never happened,
+and would be committed again."""
 _UNIT_DAYS: Final = {"second": 1 / 86_400, "minute": 1 / 1440, "hour": 1 / 24, "day": 1, "week": 7}
 
 
-def table_objections(table: DeltaTable) -> list[str]:
-    """What the table demands that an append of files does not keep; [] when we may append."""
+def unsupported_features(table: DeltaTable) -> list[str]:
+    """List the table's requirements that an append of files can't meet; [] if it can be appended
+    to."""
     protocol, metadata = table.protocol(), table.metadata()
-    found = objections(
+    found = find_unsupported(
         protocol.min_writer_version,
         [*(protocol.writer_features or ()), *(protocol.reader_features or ())],
         metadata.configuration,
@@ -61,13 +62,13 @@ def table_objections(table: DeltaTable) -> list[str]:
     ]
 
 
-def objections(
+def find_unsupported(
     writer_version: int,
     features: Collection[str],
     configuration: Mapping[str, str],
     schema_json: str,
 ) -> list[str]:
-    """What the table demands that an append of files does not keep; [] when we may append.
+    """List the requirements that an append of files can't meet; [] if the table can be appended to.
 
     Args:
         writer_version: ``minWriterVersion`` of the table's protocol.
@@ -94,7 +95,7 @@ def objections(
 
 
 def _days(interval: str) -> float | None:
-    """The length of ``interval 2 weeks 1 day``; None when it is not understood."""
+    """Return the length of ``interval 2 weeks 1 day`` in days; None if it is not understood."""
     parts = interval.lower().removeprefix("interval").split()
     total = 0.0
     for number, unit in zip(parts[::2], parts[1::2], strict=False):
@@ -111,7 +112,7 @@ def _of_columns(struct: Mapping[str, Any], above: str) -> Iterator[str]:
         for rule, what in _COLUMN_RULES.items():
             if rule in column["metadata"]:
                 yield f"{what} {name}"
-        declared = objection(column, name)
+        declared = unsupported_length(column, name)
         if declared is not None:
             yield declared
         yield from _of_type(column["type"], name)

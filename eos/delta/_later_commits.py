@@ -1,9 +1,9 @@
-"""What later commits of a table did with files that are not in it any more.
+"""Finds out what later commits of a table did with files that are no longer in it.
 
-A Delta log says of each commit which files it removed and which it added, and by what operation. So
-the commits are read once, from the newest back, as far as the log goes: what became of the files
-that a commit added is known by then. Rows that an OPTIMIZE has put into another file are where that
-file is, whatever happened to it in turn.
+Each commit of a Delta log says which files it removed and added, and by which operation. So the
+commits are read once, from the newest back, as far as the log goes: when a commit that added files
+is reached, their state is known. Rows that an OPTIMIZE has moved to another file share that file's
+state.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from urllib.parse import unquote
 from eos.participant import Kept
 
 _CHANGES_ROWS: Final = frozenset({"DELETE", "UPDATE", "MERGE", "TRUNCATE"})
-"""Operations by which somebody meant to change rows, not to go back or to begin anew."""
+"""Operations that change rows on purpose, rather than restore or recreate the table."""
 _RESTORE: Final = "RESTORE"
 
 
 @dataclass(frozen=True)
 class FileFate:
-    """What became of a file's rows; ``by``: the commits, or what is wrong, in words."""
+    """State of a file's rows; ``by``: the commits that changed it, or the problem."""
 
     kept: Kept
     by: tuple[str, ...] = ()
 
     @classmethod
     def worst(cls, fates: list[FileFate]) -> FileFate:
-        """Of several files together."""
+        """Combine the states of several files."""
         kept = max((fate.kept for fate in fates), default=Kept.WHOLE)
         by = {text: None for fate in fates if fate.kept is kept for text in fate.by}
         return cls(kept, tuple(by))
@@ -38,7 +38,7 @@ class FileFate:
 
 @dataclass(frozen=True)
 class Commit:
-    """One commit of a Delta log, as far as files go."""
+    """The files that one commit of a Delta log added and removed."""
 
     version: int
     operation: str
@@ -47,10 +47,10 @@ class Commit:
 
     @classmethod
     def parse(cls, version: int, text: str) -> Commit:
-        """The commit in ``text``, the lines of its file.
+        """Parse ``text``, the lines of the commit's file.
 
         Raises:
-            ValueError: it is none.
+            ValueError: it is not a commit.
         """
         operation, adds, removes = "an unnamed operation", {}, {}
         for line in text.splitlines():
@@ -62,7 +62,7 @@ class Commit:
             elif "remove" in action:
                 removes[unquote(action["remove"]["path"])] = action["remove"]
             elif "commitInfo" in action:
-                operation = _named(action["commitInfo"])
+                operation = _operation_of(action["commitInfo"])
         return cls(version, operation, adds, removes)
 
     @property
@@ -71,14 +71,14 @@ class Commit:
         return f"{self.operation} (version {self.version})"
 
     def successors(self, path: str) -> Iterator[str]:
-        """The files of the same partition that the commit added, where ``path`` was removed."""
+        """The files of the same partition that the commit added when it removed ``path``."""
         partition = self.removes[path].get("partitionValues")
         for other, added in self.adds.items():
             if other != path and partition in (None, added.get("partitionValues")):
                 yield other
 
 
-def _named(info: Mapping[str, Any]) -> str:
+def _operation_of(info: Mapping[str, Any]) -> str:
     operation = str(info.get("operation") or "an unnamed operation")
     parameters = info.get("operationParameters") or {}
     mode = parameters.get("mode") if isinstance(parameters, Mapping) else None
@@ -87,27 +87,27 @@ def _named(info: Mapping[str, Any]) -> str:
 
 @dataclass
 class LaterCommits:
-    """Finds the fates of files, commit by commit.
+    """Finds the states of files, commit by commit.
 
     Args:
-        live: what is known of the files that the table has now.
-        marked: those of them of which a deletion vector marks rows as deleted.
+        live: the states of the files that the table has now.
+        marked: those with rows that a deletion vector marks as deleted.
     """
 
     live: Mapping[str, FileFate]
     marked: Set[str]
     _fates: dict[str, FileFate] = field(default_factory=dict)
     _restored: set[str] = field(default_factory=set)
-    """Removed by a RESTORE: an earlier commit may have put their rows into a file that is there."""
+    """Removed by a RESTORE: an earlier commit may have moved their rows to a file that is live."""
 
     def look_up(
         self, wanted: set[str], newest: int, read: Callable[[int], Commit | None]
     ) -> Mapping[str, FileFate]:
-        """The fates of the files ``wanted``: not live, or live with rows marked as deleted.
+        """Return the states of the files ``wanted``: not live, or live with deleted rows.
 
         Args:
             newest: the version of the table to begin at.
-            read: the commit of a version; None when the log does not have it any more.
+            read: returns the commit of a version; None if the log no longer has it.
         """
         pending = set(wanted)
         oldest = newest + 1
@@ -116,7 +116,7 @@ class LaterCommits:
             if commit is None:
                 break
             oldest -= 1
-            self._take(commit)
+            self._apply(commit)
             pending -= self._fates.keys() - self._restored
             if not commit.operation.startswith(_RESTORE):
                 for path in pending.intersection(commit.adds):
@@ -127,7 +127,7 @@ class LaterCommits:
         missing = FileFate(Kept.UNKNOWN, (begins,)) if oldest else _GONE
         return {path: self._fates.get(path, missing) for path in wanted}
 
-    def _take(self, commit: Commit) -> None:
+    def _apply(self, commit: Commit) -> None:
         is_restore = commit.operation.startswith(_RESTORE)
         found = {}
         for path in commit.adds.keys() & self.marked:
@@ -148,13 +148,13 @@ class LaterCommits:
 
     def _fate(self, commit: Commit, path: str, removed: Mapping[str, Any]) -> FileFate:
         if not removed.get("dataChange", True):
-            # Of a file with a deletion vector only the other rows were rewritten.
+            # For a file with a deletion vector, only the other rows were rewritten.
             kept = Kept.CHANGED if removed.get("deletionVector") else Kept.WHOLE
         elif commit.operation in _CHANGES_ROWS:
             kept = Kept.CHANGED
         else:
             return FileFate(Kept.LOST, (f"removed by {commit.label}",))
-        unknown = FileFate(Kept.UNKNOWN, (f"{commit.label}, whose files are not there",))
+        unknown = FileFate(Kept.UNKNOWN, (f"{commit.label}, whose files are missing",))
         later = [
             self.live.get(other) or self._fates.get(other, unknown)
             for other in commit.successors(path)
@@ -164,4 +164,4 @@ class LaterCommits:
         return FileFate(max(kept, worst.kept), (*own, *worst.by))
 
 
-_GONE: Final = FileFate(Kept.LOST, ("no commit of the table says why",))
+_GONE: Final = FileFate(Kept.LOST, ("no commit of the table explains it",))

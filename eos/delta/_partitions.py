@@ -1,7 +1,7 @@
-"""Partitioned tables: a batch's rows by partition, and how Delta writes a partition's values.
+"""Partitioned tables: splits batches by partition, and formats partition values as Delta does.
 
-Source of the forms: Delta's protocol, "Partition Value Serialization". Of the two forms of a
-timestamp only the one with ``Z`` means the same moment to every reader: the other is read in the
+Source of the formats: Delta's protocol, "Partition Value Serialization". Of the two formats of a
+timestamp only the one with ``Z`` means the same time to every reader: the other is read in the
 session's time zone by Spark, and as UTC by ``deltalake`` (see docs/facts.md).
 """
 
@@ -20,9 +20,9 @@ import pyarrow.compute as pc
 from eos.errors import InputError
 
 NULL_FOLDER: Final = "__HIVE_DEFAULT_PARTITION__"
-"""What a partition's folder is called where the value is null, by convention."""
+"""Name of a partition's folder for a null value, by convention."""
 _MAX_NAME_CHARS: Final = 120
-"""Of a quoted name or value in a folder's name; both fit into the 255 bytes of a file system."""
+"""Limit of a quoted name or value in a folder's name; both fit into a file system's 255 bytes."""
 
 _EPOCH: Final = datetime(1970, 1, 1)
 
@@ -30,10 +30,10 @@ Values = Mapping[str, str | None]
 
 
 def can_partition(kind: pa.DataType) -> bool:
-    """Whether values of this type can be a partition's, and every reader reads them alike.
+    """Whether all readers read values of this type alike in a partition column.
 
-    Not so binary ones: ``deltalake`` 1.6 reads them as other bytes than Spark does. Nor decimals:
-    with one that is negative and above -1 in a partition it reads nothing of the table any more.
+    Not binary: ``deltalake`` 1.6 reads other bytes than Spark. Not decimals: with a value between
+    -1 and 0 in a partition it can't read the table any more.
     """
     return bool(
         pa.types.is_string(kind)
@@ -46,7 +46,7 @@ def can_partition(kind: pa.DataType) -> bool:
 
 
 def split(batch: pa.RecordBatch, columns: tuple[str, ...]) -> Iterator[tuple[Values, Any]]:
-    """The rows of ``batch`` by partition: each partition's values, and its rows without them.
+    """Split the rows of ``batch`` by partition; yield each one's values, and the other columns.
 
     A partition may come more than once: ``""`` and null are one value to Delta.
 
@@ -72,13 +72,13 @@ def split(batch: pa.RecordBatch, columns: tuple[str, ...]) -> Iterator[tuple[Val
 
 
 def _codes(columns: Sequence[pa.Array]) -> pa.Array:
-    """A number for each row: the same where all values are the same."""
+    """Return a number for each row: equal if all values are equal."""
     codes: pa.Array | None = None
     for column in columns:
         encoded = column.dictionary_encode(null_encoding="encode")
         more = encoded.indices.cast(pa.int64())
         if codes is not None:
-            # Numbered anew each time: a product of all the counts may pass 2^63.
+            # Numbered again each time: a product of all the counts might exceed 2^63.
             dense = codes.dictionary_encode().indices.cast(pa.int64())
             more = pc.add(pc.multiply(dense, len(encoded.dictionary)), more)
         codes = more
@@ -89,20 +89,20 @@ def _checked(scalar: pa.Scalar, field: pa.Field) -> str | None:
     value = serialized(scalar, field.name)
     if value is None and not field.nullable:
         raise InputError(
-            f"column {field.name!r} takes no nulls, and as a partition column no empty text "
-            "either: to Delta that is null."
+            f"Column {field.name!r} takes no nulls, and as a partition column no empty text, "
+            "which is null to Delta."
         )
     return value
 
 
 def serialized(scalar: pa.Scalar, name: str) -> str | None:
-    """A partition column's value as Delta writes it; None for null, which ``""`` is too.
+    """Return a partition column's value as Delta writes it; None for null and for ``""``.
 
     Args:
         scalar: timestamps in microseconds.
 
     Raises:
-        InputError: text that is no UTF-8, or a time before year 1 or behind 9999.
+        InputError: text that is not UTF-8, or a time before year 1 or after 9999.
     """
     if not scalar.is_valid:
         return None
@@ -116,7 +116,7 @@ def serialized(scalar: pa.Scalar, name: str) -> str | None:
         value = scalar.as_py()
     except (OverflowError, ValueError):
         raise InputError(
-            f"partition column {name!r}: text that is not UTF-8, or a year outside 1 to 9999."
+            f"Partition column {name!r}: text that is not UTF-8, or a year outside 1 to 9999."
         ) from None
     if pa.types.is_boolean(kind):
         return "true" if value else "false"
@@ -128,10 +128,10 @@ def serialized(scalar: pa.Scalar, name: str) -> str | None:
 
 
 def folder_of(values: Values) -> str:
-    """The folder of a partition, ``a=1/b=x/`` relative to the table; "" without partitions.
+    """Return the folder of a partition, ``a=1/b=x/`` relative to the table; "" without partitions.
 
-    Only a convention, nobody reads values from it: what is too long for a file system is replaced
-    by its hash.
+    Only a convention: values are never read from it. Text that is too long for a file system is
+    replaced by its hash.
     """
     return "".join(
         f"{_quoted(name)}={NULL_FOLDER if value is None else _quoted(value)}/"

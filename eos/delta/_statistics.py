@@ -1,9 +1,9 @@
-"""Statistics of one file as Delta's protocol has them: readers skip files by them.
+"""Statistics of one file according to Delta's protocol: readers use them to skip files.
 
-A bound may be too wide, never too narrow: a file that is skipped wrongly is lost data. So what no
-reader compares as another does has no bounds: a column with NaN or an infinity in it, decimals of
-more digits than a double holds (``deltalake`` 1.6 reads them as one), text that is no UTF-8, years
-outside of 1 to 9999. Bounds of timestamps are whole milliseconds, as Delta writes them, rounded
+A bound may be too wide, but never too narrow: a wrongly skipped file is lost data. So values that
+readers compare differently get no bounds: a column with NaN or an infinity, decimals with more
+digits than a double holds (``deltalake`` 1.6 reads them as one), text that is not UTF-8, years
+outside 1 to 9999. Bounds of timestamps are whole milliseconds, as Delta writes them, rounded
 outwards. Source: Delta's protocol, "Per-file Statistics".
 """
 
@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 INDEXED_COLUMNS: Final = 32
-"""How many columns have statistics, counted as Delta does: fields of structs one by one."""
+"""Number of columns with statistics, counted as Delta does: each field of a struct counts."""
 _TEXT_CHARS: Final = 32
-"""Of a bound of text, as in Delta."""
+"""Length of a bound of text, as in Delta."""
 _LAST_CHAR: Final = "\U0010ffff"
 _EXACT_DIGITS: Final = 15
 _EPOCH: Final = datetime(1970, 1, 1)
@@ -30,30 +30,30 @@ _Bounds = tuple[Any, Any]
 
 
 class FileStatistics:
-    """Collects the statistics of one file, batch by batch; no work is done row by row.
+    """Collects the statistics of one file, batch by batch, without work per row.
 
     Args:
-        schema: the file's columns (a partitioned table's without the partition columns).
+        schema: the file's columns (without the partition columns).
     """
 
     def __init__(self, schema: pa.Schema) -> None:
         leaves = [leaf for field in schema for leaf in _leaves(field)]
         self._columns = [_Column(path, kind) for path, kind in leaves[:INDEXED_COLUMNS]]
         self.records = 0
-        """Rows so far."""
+        """Number of rows so far."""
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Count in one batch of the file's schema."""
+        """Add one batch of the file's schema."""
         self.records += batch.num_rows
         for column in self._columns:
             array = batch.column(column.path[0])
             for name in column.path[1:]:
-                # Unlike ``field``, ``flatten`` makes a field of a null struct null.
+                # Unlike ``field``, ``flatten`` sets the fields of a null struct to null.
                 array = array.flatten()[array.type.get_field_index(name)]
             column.add(array)
 
     def to_json(self) -> str:
-        """What the commit says about the file."""
+        """Return the statistics for the commit."""
         found: dict[str, Any] = {"numRecords": self.records}
         found |= {"minValues": {}, "maxValues": {}, "nullCount": {}}
         for column in self._columns:
@@ -88,7 +88,7 @@ class _Column:
         self._range = low, high
 
     def bounds(self) -> _Bounds | None:
-        """Smallest and largest value for JSON; None when there are none that all agree on."""
+        """Smallest and largest value for JSON; None if readers do not agree on them."""
         if self._shown is None or self._range is None:
             return None
         try:
@@ -115,9 +115,9 @@ def _put(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
 def _handling(
     kind: pa.DataType,
 ) -> tuple[pa.DataType | None, Callable[[Any, Any], _Bounds] | None]:
-    """As what values of a type are compared, and how their bounds are written; None: not at all."""
+    """The type in which values are compared, and the formatter of bounds; None: no bounds."""
     if pa.types.is_integer(kind):
-        return None, _as_they_are
+        return None, _unchanged
     if pa.types.is_floating(kind):
         return None, _floats
     if pa.types.is_decimal(kind) and kind.precision <= _EXACT_DIGITS:
@@ -127,16 +127,16 @@ def _handling(
     if pa.types.is_date32(kind):
         return pa.int32(), _dates
     if pa.types.is_timestamp(kind):
-        return pa.int64(), _moments if kind.tz is None else _utc_moments
+        return pa.int64(), _timestamps if kind.tz is None else _utc_timestamps
     return None, None
 
 
-def _as_they_are(low: Any, high: Any) -> _Bounds:
+def _unchanged(low: Any, high: Any) -> _Bounds:
     return low, high
 
 
 def _floats(low: float, high: float) -> _Bounds:
-    # To some readers -0.0 is less than 0.0, to others the same.
+    # To some readers -0.0 is less than 0.0, to others equal.
     return low or -0.0, high or 0.0
 
 
@@ -149,7 +149,7 @@ def _decimals(low: Any, high: Any) -> _Bounds:
 
 
 def _texts(low: bytes, high: bytes) -> _Bounds:
-    """Cut to length: the smaller bound gets smaller by it, the larger one must get larger."""
+    """Cut to length: this lowers the lower bound, but the upper one must be raised."""
     first, last = low.decode()[:_TEXT_CHARS], high.decode()
     if len(last) <= _TEXT_CHARS:
         return first, last
@@ -163,12 +163,12 @@ def _dates(low: int, high: int) -> _Bounds:
     return first.isoformat(), last.isoformat()
 
 
-def _moments(low_us: int, high_us: int) -> _Bounds:
+def _timestamps(low_us: int, high_us: int) -> _Bounds:
     low_ms, high_ms = low_us // 1000, -(-high_us // 1000)
     first, last = (_EPOCH + timedelta(milliseconds=moment) for moment in (low_ms, high_ms))
     return first.isoformat(timespec="milliseconds"), last.isoformat(timespec="milliseconds")
 
 
-def _utc_moments(low_us: int, high_us: int) -> _Bounds:
-    low, high = _moments(low_us, high_us)
+def _utc_timestamps(low_us: int, high_us: int) -> _Bounds:
+    low, high = _timestamps(low_us, high_us)
     return f"{low}Z", f"{high}Z"

@@ -1,9 +1,8 @@
-"""A staged file: one Parquet file in a table's folder that no commit of the table names yet.
+"""A staged file: a Parquet file in a table's folder that no commit of the table names yet.
 
-What an executor hands to the driver, and what a log keeps until the commit. A record of a log may
-come from outside: nothing that can be made here names a file that staging would not have written,
-so that acting on it never touches anything outside of the table's folder, nor a file of somebody
-else in it.
+Executors send it to the driver, and a log keeps it until the commit. A record of a log may come
+from outside. So only names that staging could have written are valid here: acting on them never
+touches a file outside the table's folder, or another writer's file in it.
 """
 
 from __future__ import annotations
@@ -25,22 +24,22 @@ _MAX_PATH_CHARS: Final = 2_000
 
 @dataclass(frozen=True)
 class StagedFile:
-    """One Parquet file that waits for its commit.
+    """One Parquet file that is not committed yet.
 
     Raises:
-        ValueError: a field holds what staging never writes.
+        ValueError: a field holds a value that staging never writes.
     """
 
     path: str
-    """Relative to the table's folder, as the storage names it (not URL-encoded)."""
+    """Relative to the table's folder, as in the storage (not URL-encoded)."""
     size_bytes: int
     partition_values: Mapping[str, str | None]
-    """Each partition column's value, as Delta's protocol writes it; None is null."""
+    """Each partition column's value in Delta's format; None is null."""
     records: int
     stats: str
     """Delta's statistics as JSON: numRecords, minValues, maxValues, nullCount."""
     written_at_ms: int
-    """When it was closed: milliseconds since 1970, the executor's clock."""
+    """When it was closed: milliseconds since 1970, by the executor's clock."""
 
     def __post_init__(self) -> None:
         path: object = self.path
@@ -63,7 +62,7 @@ class StagedFile:
             raise ValueError("stats: numRecords is not the file's number of records")
 
     def to_json(self) -> str:
-        """One line of JSON, for a log."""
+        """Return one line of JSON, for a log."""
         return json.dumps({**asdict(self), "partition_values": dict(self.partition_values)})
 
     @classmethod
@@ -71,7 +70,7 @@ class StagedFile:
         """The inverse of ``to_json``.
 
         Raises:
-            ValueError: ``text`` is not a staged file; nothing may be done by it.
+            ValueError: ``text`` is not a staged file; it must not be acted on.
         """
         found = _json_object(text, "a staged file")
         names = {field.name for field in fields(cls)}
@@ -81,10 +80,10 @@ class StagedFile:
 
 
 def file_name(attempt_id: str, spark_partition: int, unique: str, compression: str) -> str:
-    """The name of a staged file, which no other run, task or file has.
+    """Return the name of a staged file, unique over runs, tasks and files.
 
     Args:
-        unique: 32 hexadecimal digits, fresh for each file.
+        unique: 32 hexadecimal digits, new for each file.
 
     Raises:
         ValueError: ``attempt_id`` is not 1 to 100 letters, digits, ``_``, ``-`` and ``.``.

@@ -1,6 +1,6 @@
-"""A table's folder as a place for files: local, or in S3; opened as ``deltalake`` opens the table.
+"""Files in a table's folder: local, or in S3; opened with the same options as the table.
 
-Needs ``pyarrow`` only, so executors can use it. What opens it is in no ``repr`` and no message.
+Needs only ``pyarrow``, so executors can use it. Its options are in no ``repr`` and no message.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from eos.errors import ConfigurationError, Retriable
 _PASSWORD: Final = re.compile(r"://[^/?#]*@|[?#]")
 _S3: Final = ("s3", "s3a")
 
-# Names that ``deltalake`` takes for one thing, the first being the environment's in lower case.
+# Synonyms of ``deltalake``'s options; the first one is the environment variable in lower case.
 _KEY: Final = ("aws_access_key_id", "access_key_id")
 _SECRET_KEY: Final = ("aws_secret_access_key", "secret_access_key")
 _TOKEN: Final = ("aws_session_token", "aws_token", "session_token", "token")
@@ -38,7 +38,7 @@ class Folder:
 
     Args:
         uri: an absolute path, ``file:///path`` or ``s3://bucket/prefix``.
-        storage_options: as ``deltalake`` takes them; what is missing comes from the environment.
+        storage_options: as for ``deltalake``; missing ones come from the environment.
 
     Raises:
         ConfigurationError: it is none of these, or has credentials in it.
@@ -58,14 +58,14 @@ class Folder:
 
     @property
     def storage_options(self) -> dict[str, str]:
-        """What ``deltalake`` needs to open it."""
+        """The options that ``deltalake`` needs to open it."""
         return dict(self._options)
 
     def create(self, path: str) -> Any:
-        """A new file to write to, as ``pyarrow`` takes it, with the folders that it needs.
+        """Open a new file for writing, with the folders that it needs.
 
         Raises:
-            OSError: it can't be made.
+            OSError: it can't be created.
         """
         full = f"{self._root}/{path}"
         if self.local is not None:
@@ -73,11 +73,11 @@ class Folder:
         return self._files().open_output_stream(full)
 
     def file_system(self) -> Any:
-        """What ``pyarrow`` reads its files by, by the same paths."""
+        """The file system with which ``pyarrow`` reads the files, by the same paths."""
         return pyarrow.fs.SubTreeFileSystem(self._root, self._files())
 
     def delete(self, path: str) -> None:
-        """Delete a file; one that is gone already is fine.
+        """Delete a file; a missing one is ignored.
 
         Raises:
             OSError: it can't be deleted.
@@ -86,19 +86,19 @@ class Folder:
             self._files().delete_file(f"{self._root}/{path}")
 
     def size_bytes(self, paths: Sequence[str]) -> list[int | None]:
-        """The size of each file; None for what is not there, or no file.
+        """Return the size of each file; None if it is missing, or not a file.
 
         Raises:
-            OSError: the storage does not tell.
+            OSError: the storage does not answer.
         """
         infos = self._files().get_file_info([f"{self._root}/{path}" for path in paths])
         return [info.size if info.is_file else None for info in infos]
 
     def all_sizes(self) -> dict[str, int]:
-        """The size of each file that is there, by one listing.
+        """Return the size of each file, by one listing.
 
         Raises:
-            OSError: the storage does not tell.
+            OSError: the storage does not answer.
         """
         selector = pyarrow.fs.FileSelector(self._root, recursive=True)
         skipped = len(self._root) + 1
@@ -106,17 +106,17 @@ class Folder:
         return {info.path[skipped:]: info.size for info in infos if info.is_file}
 
     def read_text(self, path: str) -> str:
-        """A file's text.
+        """Return a file's text.
 
         Raises:
             OSError: it can't be read.
-            UnicodeDecodeError: it is no UTF-8.
+            UnicodeDecodeError: it is not UTF-8.
         """
         with self._files().open_input_stream(f"{self._root}/{path}") as stream:
             return bytes(stream.read()).decode()
 
     def make_durable(self, paths: Iterable[str]) -> None:
-        """Make files and their folders survive a power failure. S3 does that by itself.
+        """Flush files and their folders to the disk. S3 does so itself.
 
         Raises:
             NotDurable: the disk did not confirm it.
@@ -127,16 +127,16 @@ class Folder:
         disk.sync(self.local, [*names, *{str(up) for name in names for up in Path(name).parents}])
 
     def clean(self, error: BaseException) -> str:
-        """The first line of an error's text, without any credential of ours in it."""
+        """The first line of an error's text, without the credentials in the options."""
         return credentials.clean(error, self._options)
 
     def cause(self, error: Exception) -> Exception | None:
-        """``error`` as a cause that a traceback may show; None when it might show too much."""
+        """``error`` as a cause that a traceback may show; None if it might show too much."""
         return None if self._options else error
 
     @contextmanager
     def failures(self, doing: str) -> Iterator[None]:
-        """Errors of the storage, as ``Retriable`` ones that say what was being done."""
+        """Turn errors of the storage into ``Retriable`` ones that say what was being done."""
         try:
             yield
         except (OSError, disk.NotDurable) as error:
@@ -181,20 +181,20 @@ def _checked(uri: str) -> str:
         if not os.path.isabs(uri) or "\0" in uri:
             raise ConfigurationError(
                 f"Delta table {uri[:200]!r}: not an absolute path.",
-                hint="Write /data/table or s3://bucket/table: every machine has to find the same.",
+                hint="Write /data/table or s3://bucket/table: all machines must find the same one.",
             )
         misread = "%" if "%" in uri else misread_by_delta(uri)
         if misread is not None:
             raise ConfigurationError(
-                f"Delta table {uri[:200]!r}: a path with {misread!r} in it, which Delta takes for "
-                "something else.",
+                f"Delta table {uri[:200]!r}: the path contains {misread!r}, which Delta interprets "
+                "as something else.",
                 hint="Use another name.",
             )
-        # By whatever links it is reached: two names of one table are one table.
+        # Links are resolved: two names of one table are one table.
         return os.path.realpath(uri)
     if _PASSWORD.search(uri):
         raise ConfigurationError(
-            "Delta table: the URL has a user, a password, a query or a fragment in it.",
+            "Delta table: the URL contains a user, a password, a query or a fragment.",
             hint="Pass credentials in storage_options or in the environment.",
         )
     if scheme == "file" and rest.startswith("/"):

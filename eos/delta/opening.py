@@ -1,4 +1,4 @@
-"""How a table is made and opened, and what the errors of ``deltalake`` mean then."""
+"""Creates and opens tables, and translates errors of ``deltalake``."""
 
 from __future__ import annotations
 
@@ -14,18 +14,17 @@ from deltalake.exceptions import TableNotFoundError
 from eos._credentials import clean
 from eos.commit_log.corruption import panics_as_errors
 from eos.commit_log.delta_table import NO_HOOKS
-from eos.delta._char_columns import DECLARED, is_kept
-from eos.delta.columns import local_times_in_maps
+from eos.delta.column_rules import DECLARED, is_enforced, local_times_in_maps
 from eos.delta.folder import Folder
 from eos.errors import CommitUnconfirmed, ConfigurationError, Fatal, Retriable
 
 SPARK_METADATA: Final = "SPARK::metadata::json"
-"""Where PySpark keeps the metadata of a column in Arrow, as one text."""
+"""Key in Arrow under which PySpark stores a column's metadata, as one text."""
 _DEFAULTS: Final = {"CURRENT_DEFAULT", "EXISTS_DEFAULT"}
 
 
-def maybe_open(folder: Folder) -> DeltaTable | None:
-    """A handle on the table as it is now; None when none is there.
+def open_if_exists(folder: Folder) -> DeltaTable | None:
+    """Open a handle on the table's newest version; None if the table does not exist.
 
     Raises:
         ConfigurationError: it is a file.
@@ -42,21 +41,21 @@ def maybe_open(folder: Folder) -> DeltaTable | None:
             return None
 
 
-def maybe_open_version(folder: Folder, version: int | None) -> DeltaTable | None:
-    """A handle on one version of the table, the newest when None; None when it is not there: not
-    yet, or not any more.
+def open_version_if_exists(folder: Folder, version: int | None) -> DeltaTable | None:
+    """Open a handle on one version of the table, the newest if None; None if that version does not
+    exist, yet or any more.
 
     Raises:
-        ConfigurationError, Retriable: as ``maybe_open``.
+        ConfigurationError, Retriable: as ``open_if_exists``.
     """
     if version is None:
-        return maybe_open(folder)
-    # By itself: the newest one may need features that this version does not have.
+        return open_if_exists(folder)
+    # Directly: the newest version may need features that this version does not have.
     with suppress(Exception), panics_as_errors():
         return DeltaTable(
             folder.uri, version=version, storage_options=folder.storage_options or None
         )
-    newest = maybe_open(folder)
+    newest = open_if_exists(folder)
     if newest is None or version > newest.version():
         return None
     with reading(folder):
@@ -69,17 +68,18 @@ def maybe_open_version(folder: Folder, version: int | None) -> DeltaTable | None
 
 
 def create(folder: Folder, schema: pa.Schema, partition_by: Sequence[str]) -> None:
-    """Make an empty table; of several creators at once one does, and the others find its table.
+    """Create an empty table; of several concurrent creators one succeeds, and the others find it.
 
     Raises:
-        ConfigurationError: Delta has no such columns, or ``deltalake`` can't make such a table.
-        Retriable: it can't be made.
+        ConfigurationError: Delta does not support these columns, or ``deltalake`` can't create
+            such a table.
+        Retriable: it can't be created.
     """
     for path in local_times_in_maps(schema):
         raise ConfigurationError(
-            f"Delta table {folder.uri}: can't be made with a timestamp without time zone inside "
-            f"of a map, {path}.",
-            hint="Cast it to TIMESTAMP, or make the table by Spark first.",
+            f"Delta table {folder.uri}: can't be created with a timestamp without time zone inside "
+            f"a map, {path}.",
+            hint="Cast it to TIMESTAMP, or create the table with Spark first.",
         )
     wanted = delta_schema(schema)
     try:
@@ -95,14 +95,14 @@ def create(folder: Folder, schema: pa.Schema, partition_by: Sequence[str]) -> No
                 post_commithook_properties=NO_HOOKS,
             )
     except Exception as error:
-        # Also after an error: somebody else may have been first.
-        if maybe_open(folder) is None:
+        # Also after an error: another process may have created it.
+        if open_if_exists(folder) is None:
             raise _unreachable(folder, "can't be created", error) from folder.cause(error)
 
 
 def allow_local_times(table: DeltaTable) -> None:
-    """Note, in a commit of its own, that the table has timestamps without time zone; without it a
-    table that has some is read by nobody. Nothing where it is noted."""
+    """Declare in a separate commit that the table has timestamps without time zone, if it does not
+    yet: otherwise no reader could read a table that has some."""
     if "timestampNtz" not in (table.protocol().writer_features or ()):
         table.alter.add_feature(
             TableFeatures.TimestampWithoutTimezone,
@@ -114,7 +114,7 @@ def allow_local_times(table: DeltaTable) -> None:
 
 @contextmanager
 def reading(folder: Folder) -> Iterator[None]:
-    """Errors of ``deltalake`` while the table is read, as ``Retriable``."""
+    """Turn errors of ``deltalake`` while the table is read into ``Retriable``."""
     try:
         with panics_as_errors():
             yield
@@ -124,9 +124,10 @@ def reading(folder: Folder) -> Iterator[None]:
 
 @contextmanager
 def committing(folder: Folder, what: str) -> Iterator[None]:
-    """Errors while ``what`` is committed, as ``CommitUnconfirmed``: none proves that it failed.
+    """Turn errors while ``what`` is committed into ``CommitUnconfirmed``: none proves a failure.
 
-    Not even a conflict does: a put whose answer was lost may be repeated below us, and meet itself.
+    Not even a conflict: a put whose answer was lost may be repeated by the client, and conflict
+    with itself.
     """
     try:
         with panics_as_errors():
@@ -141,15 +142,15 @@ def committing(folder: Folder, what: str) -> Iterator[None]:
 
 
 def arrow_schema(table: DeltaTable) -> pa.Schema:
-    """The table's columns, as Arrow has them."""
+    """Return the table's columns as an Arrow schema."""
     return pa.schema(table.schema().to_arrow())
 
 
 def delta_schema(schema: pa.Schema) -> Schema:
-    """Columns as Delta has them.
+    """Return columns as a Delta schema.
 
     Raises:
-        ConfigurationError: it has no such type.
+        ConfigurationError: Delta has no such type.
     """
     try:
         found = Schema.from_arrow(schema)
@@ -157,17 +158,17 @@ def delta_schema(schema: pa.Schema) -> Schema:
         wrong = [f"{field.name} ({field.type})" for field in schema if not _has_type(field)]
         raise ConfigurationError(
             f"Delta has no such columns: {', '.join(wrong) or clean(error, {})}.",
-            hint="Cast them to a type of Delta's: text, bytes, signed numbers, dates, times.",
+            hint="Cast them to one of Delta's types: text, bytes, signed numbers, dates, times.",
         ) from None
     text = str(found.to_json())
     if SPARK_METADATA not in text:
         return found
-    return Schema.from_json(json.dumps(json.loads(text, object_hook=_as_spark_has_it)))
+    return Schema.from_json(json.dumps(json.loads(text, object_hook=_spark_metadata)))
 
 
-def _as_spark_has_it(part: dict[str, Any]) -> dict[str, Any]:
-    """A column's metadata as Spark's Delta writer puts it into the table, comments for one; without
-    rules that nobody would keep here."""
+def _spark_metadata(part: dict[str, Any]) -> dict[str, Any]:
+    """Return a column's metadata as Spark's Delta writer stores it, such as comments; without rules
+    that would not be enforced here."""
     hidden = part.pop(SPARK_METADATA, None)
     given = {} if hidden is None else json.loads(hidden)
     return part | {name: value for name, value in given.items() if not _is_rule(name, value)}
@@ -175,7 +176,7 @@ def _as_spark_has_it(part: dict[str, Any]) -> dict[str, Any]:
 
 def _is_rule(name: str, value: Any) -> bool:
     if name == DECLARED:
-        return not is_kept(str(value))
+        return not is_enforced(str(value))
     return name.startswith("delta.") or name in _DEFAULTS
 
 
@@ -187,13 +188,13 @@ def _has_type(field: pa.Field) -> bool:
     return True
 
 
-def schema_text(schema: pa.Schema) -> str:
-    """Columns as Delta's JSON, for a log."""
+def schema_to_json(schema: pa.Schema) -> str:
+    """Return columns as Delta's JSON, for a log."""
     return str(delta_schema(schema).to_json())
 
 
-def schema_of(text: str) -> pa.Schema:
-    """The inverse of ``schema_text``."""
+def schema_from_json(text: str) -> pa.Schema:
+    """The inverse of ``schema_to_json``."""
     return pa.schema(Schema.from_json(text).to_arrow())
 
 

@@ -1,4 +1,4 @@
-"""What the Delta participant has in a record: the attempt's version, and its staged files."""
+"""The Delta participant's part of a record: the attempt's version, and its staged files."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class DeltaPart(Part):
     Attributes:
         table: absolute path or URL of the table; never with credentials.
         app_id: Delta's transaction identifier of this log: the sink and the log's own id.
-        version: of ``app_id``: 1, 2, 3 with each attempt.
-        table_id: Delta's id of the table that the files were staged for.
-        attempt_id: in the name of each staged file.
-        schema: the table's columns behind the commit, as Delta's JSON; from PREPARED on.
-        merge: columns that the table lacks are added by the commit.
-        files: what was staged; None before it is counted.
+        version: version of ``app_id``: 1, 2, 3 with each attempt.
+        table_id: Delta's id of the table for which the files were staged.
+        attempt_id: part of the name of each staged file.
+        schema: the table's columns after the commit, as Delta's JSON; from PREPARED on.
+        merge: the commit adds columns that the table lacks.
+        files: the staged files; None before they are counted.
     """
 
     table: str
@@ -45,7 +45,8 @@ class DeltaPart(Part):
 
     @property
     def can_expire(self) -> bool:
-        """Staged files wait until somebody deletes them: a vacuum after 7 days at the earliest."""
+        """False: staged files stay until they are deleted, by a vacuum after 7 days at the
+        earliest."""
         return False
 
     @property
@@ -80,7 +81,7 @@ class DeltaPart(Part):
 
     @property
     def checksum(self) -> int | None:
-        """None is made: Parquet has its own."""
+        """0: Parquet has its own checksums."""
         return None if self.files is None else 0
 
     def check(self, stage: Stage) -> None:

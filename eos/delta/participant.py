@@ -1,11 +1,11 @@
 """The Delta participant: an attempt stages files, and its commit is one append. Spark-free.
 
-What it stages is in the table's folder, and in no version of the table. The commit names the files
+Staged files are in the table's folder, but in no version of the table. The commit names the files
 and carries Delta's transaction identifier (app id of the log, version of the attempt), which the
-table keeps: that is what became of it. Nothing expires, and whoever comes first commits.
+table keeps: it proves the outcome. Nothing expires, and the first process that commits succeeds.
 
-An abort needs no fence: it is decided for what was never PREPARED, which nobody commits; or because
-the output that decides has expired, and without that one's commit nobody begins this one.
+An abort needs no fence. It is decided for an attempt that was never PREPARED, which no process
+commits; or because the deciding output has expired, and then no process begins to commit this one.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from eos.delta._audit import open_audit
-from eos.delta._table import TargetTable
+from eos.delta._target_table import TargetTable
 from eos.delta.files import StagedFile
-from eos.delta.opening import schema_of
+from eos.delta.opening import schema_from_json
 from eos.delta.part import KIND, DeltaPart
 from eos.errors import (
     ConfigurationError,
@@ -40,8 +40,8 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Staged:
-    """What the writing side brings back: all tasks' files, and the table's columns behind them (as
-    Delta's JSON); ``merge``: the commit adds those that the table lacks."""
+    """Result of the writing: all tasks' files, and the table's columns after the commit (as Delta's
+    JSON); ``merge``: the commit adds columns that the table lacks."""
 
     files: tuple[StagedFile, ...]
     schema: str
@@ -53,7 +53,7 @@ class DeltaParticipant(Participant):
 
     Args:
         table: an absolute path, ``file:///path`` or ``s3://bucket/prefix``.
-        storage_options: as ``deltalake`` takes them.
+        storage_options: as for ``deltalake``.
     """
 
     def __init__(
@@ -65,8 +65,8 @@ class DeltaParticipant(Participant):
         self._claim: DeltaPart | None = None
         self._has_begun = False
         self._version = 0
-        self._noted = 0
-        # What failed before it was PREPARED is in no log: a vacuum takes what this forgets.
+        self._last_committed = 0
+        # A failed, unprepared attempt's files are in no log: if forgotten, a vacuum deletes them.
         self._staged: dict[str, tuple[StagedFile, ...]] = {}
 
     def claimed(self, history: History, log_table_id: str) -> DeltaPart:
@@ -77,56 +77,56 @@ class DeltaParticipant(Participant):
         return claim
 
     def traces(self) -> list[str]:
-        """Whether a log of this sink has committed to the table: asked when there is no log."""
+        """Whether a log of this sink has committed to the table: called if there is no log."""
         if not self.table.exists() or self.table.committed_version(self._owner) is None:
             return []
         return [f"table {self.table.folder.uri} has rows of it"]
 
     def check(self, claim: Part) -> None:
-        """Is it a table that can be appended to? That it is there at all is asked by ``missing``.
+        """Check that the table can be appended to. Whether it exists is checked by ``missing``.
 
-        Where the log has begun attempts, ``begin`` asks it: what a table has come to demand since
-        nobody can keep, and somebody has to end what is unfinished.
+        If the log has begun attempts, ``begin`` checks it instead: unfinished attempts must be
+        ended although the table may have new requirements.
 
         Raises:
-            ConfigurationError: it demands what an append of ready files can't keep.
+            ConfigurationError: it requires something that an append of files can't do.
         """
         if not self._has_begun and self.table.exists():
             self.table.check_writable()
 
     def missing(self, claim: Part, history: History) -> str | None:
-        """The table, when it is another one than the log names."""
+        """Report the table if it is not the one that the log names."""
         last = _last(history, claim)
         if last is None or last.table_id is None:
             return None
         if not self.table.exists():
             return f"there is no Delta table at {last.table}"
-        if not self.table.same_table(last.table_id):
+        if not self.table.is_table(last.table_id):
             return f"the Delta table at {last.table} was dropped and recreated"
         return None
 
     def lost_commit(self, claim: Part, history: History) -> str | None:
-        """The newest version that the log holds as committed, when the table does not have it."""
+        """Report the newest version that the log holds as committed, if the table lacks it."""
         for record in (history.last_begun(claim.key), history.last_written):
             if record is None or record.state is not State.COMMITTED or record.reason is not None:
-                continue  # what a person decided says nothing about the table
+                continue  # a person's decision proves nothing about the table
             part = record.part(claim.key)
-            if isinstance(part, DeltaPart) and self._is_behind(part.app_id, part.version or 0):
-                return f"{part.label} is not there: an older copy of the table was put back"
+            if isinstance(part, DeltaPart) and self._lacks_version(part.app_id, part.version or 0):
+                return f"{part.label} is missing: an older copy of the table was restored"
         return None
 
-    def _is_behind(self, app_id: str, version: int) -> bool:
+    def _lacks_version(self, app_id: str, version: int) -> bool:
         committed = self.table.committed_version(app_id)
         if committed is None:
             return not self.table.forgets_transactions
         return committed < version
 
     def attach(self, claim: Part, history: History) -> None:
-        """Go on counting."""
-        self._claim = mine = _mine(claim)
+        """Continue the version numbers of the log."""
+        self._claim = mine = _own(claim)
         begun = (history.last_begun(part.key) for part in history.parts(KIND))
         parts = (part for record in begun if record for part in record.participants)
-        # Of every table of this log, and by whatever path it was named: one count for all of them.
+        # One count for all tables of this log, by any path.
         self._version = max(
             (
                 part.version or 0
@@ -137,7 +137,7 @@ class DeltaParticipant(Participant):
         )
 
     def newer_commit(self, history: History, *, timeout_s: float) -> str | None:
-        """A version of this log's identifier in the table that the log ends before."""
+        """Report a version of this log's identifier in the table that is newer than the log."""
         assert self._claim is not None
         committed = self.table.committed_version(self._claim.app_id)
         if committed is None or committed <= self._version:
@@ -148,16 +148,16 @@ class DeltaParticipant(Participant):
         """Name the next version; nothing is written yet.
 
         Raises:
-            ConfigurationError: the table has come to demand what an append can't keep.
-            NewCluster: what this process has committed is not there any more.
+            ConfigurationError: the table now requires something that an append can't do.
+            NewCluster: a commit of this process is missing in the table.
         """
         assert self._claim is not None
         self.table.check_writable()
-        if self._noted and self._is_behind(self._claim.app_id, self._noted):
+        if self._last_committed and self._lacks_version(self._claim.app_id, self._last_committed):
             raise NewCluster(
-                f"Version {self._noted} of {self._claim.app_id} is not in table "
-                f"{self._claim.table} any more: an older copy of it was put back.",
-                hint="Put the newest copy back. To go on without the missing rows: start again "
+                f"Version {self._last_committed} of {self._claim.app_id} is no longer in table "
+                f"{self._claim.table}: an older copy of it was restored.",
+                hint="Restore the newest copy. To continue without the missing rows: start again "
                 'with on_new_cluster="continue" once.',
             )
         table_id = self.table.table_id
@@ -170,47 +170,47 @@ class DeltaParticipant(Participant):
         )
 
     def count(self, part: Part, written: Sequence[Any]) -> DeltaPart:
-        """The staged files, from a ``Staged``."""
+        """Take the staged files from a ``Staged``."""
         (staged,) = written
-        mine = _mine(part)
+        mine = _own(part)
         self._staged[str(mine.attempt_id)] = staged.files
         return replace(mine, files=staged.files, schema=staged.schema, merge=staged.merge)
 
     def prepare(self, record: LogRecord, part: Part) -> DeltaPart:
-        """Look once more whether all files are there, and the table is the same.
+        """Check again that all files exist, and that the table is the same.
 
         Raises:
-            Retriable: files are gone, or columns have changed: the epoch runs again.
-            NewCluster: the table was made anew.
-            ConfigurationError: it has come to demand what an append can't keep.
+            Retriable: files are missing, or columns have changed: the epoch runs again.
+            NewCluster: the table was recreated.
+            ConfigurationError: it now requires something that an append can't do.
         """
-        mine = _mine(part)
+        mine = _own(part)
         gone = self.table.missing(mine.files or ())
         if gone:
             raise Retriable(f"{len(gone)} staged files of {mine.label} are missing.")
         self._check_unchanged(mine)
-        if not self.table.same_table(str(mine.table_id)):
+        if not self.table.is_table(str(mine.table_id)):
             raise NewCluster(
                 f"The Delta table at {mine.table} was dropped and recreated in the meantime.",
-                hint="Put the old one back. To write to the new one: start again with "
+                hint="Restore the old one. To write to the new one: start again with "
                 'on_new_cluster="continue" once.',
             )
         return mine
 
     def _check_unchanged(self, part: DeltaPart) -> None:
         try:
-            self.table.check_staged(schema_of(str(part.schema)), merge=part.merge)
+            self.table.check_staged(schema_from_json(str(part.schema)), merge=part.merge)
         except InputError as error:
             raise Retriable(f"{error.message} The epoch is written again.") from None
 
     def commit(self, part: Part, *, deadline_s: float, is_own: bool) -> Fate:
-        """Append the files, or find that they were. An attempt without rows notes its version."""
-        mine = _mine(part)
+        """Append the files, or find that they were. Without rows only the version is recorded."""
+        mine = _own(part)
         patience = Patience(deadline_s)
         while True:
             fate = self._commit_once(mine)
             if fate.known is Known.COMMITTED:
-                self._noted = max(self._noted, mine.version or 0)
+                self._last_committed = max(self._last_committed, mine.version or 0)
             if fate.known is not Known.UNKNOWN or patience.is_over:
                 return fate
             patience.pause()
@@ -224,7 +224,7 @@ class DeltaParticipant(Participant):
                 part.app_id,
                 part.version,
                 table_id=str(part.table_id),
-                schema=schema_of(str(part.schema)),
+                schema=schema_from_json(str(part.schema)),
                 merge=part.merge,
                 owner=self._owner,
             )
@@ -233,7 +233,7 @@ class DeltaParticipant(Participant):
         except (Retriable, Indeterminate, ConfigurationError) as error:
             logger.warning("%s: %s", part.label, error)
             return self.outcome(part, timeout_s=0.0)
-        except Fatal as error:  # not any more; another driver may have made it before
+        except Fatal as error:  # not possible any more; another driver may have committed before
             found = self.outcome(part, timeout_s=0.0)
             if found.known is not Known.UNKNOWN:
                 return found
@@ -241,9 +241,9 @@ class DeltaParticipant(Participant):
         return COMMITTED
 
     def abort(self, part: Part, *, deadline_s: float, is_own: bool) -> Fate:
-        """Delete what was staged, as far as it is known and can be reached; a vacuum takes the
+        """Delete staged files, as far as they are known and reachable; a vacuum deletes the
         rest."""
-        mine = _mine(part)
+        mine = _own(part)
         files = mine.files or self._staged.get(str(mine.attempt_id), ())
         try:
             committed = self.table.committed_version(mine.app_id)
@@ -257,15 +257,15 @@ class DeltaParticipant(Participant):
         return ABORTED
 
     def outcome(self, part: Part, *, timeout_s: float) -> Fate:
-        """What the table says of the version, and of the files that wait for it.
+        """The outcome by the version in the table, and by the staged files.
 
-        A table that is not there proves nothing: it may come back, with the version in it.
+        A missing table proves nothing: it may come back, with the version in it.
         """
-        mine = _mine(part)
+        mine = _own(part)
         assert mine.version is not None
         try:
-            if not self.table.exists() or not self.table.same_table(str(mine.table_id)):
-                return unknown(f"the table at {mine.table} is not there, or another one")
+            if not self.table.exists() or not self.table.is_table(str(mine.table_id)):
+                return unknown(f"the table at {mine.table} is missing, or another one")
             committed = self.table.committed_version(mine.app_id)
             if committed == mine.version:
                 return COMMITTED
@@ -275,32 +275,32 @@ class DeltaParticipant(Participant):
             gone = self.table.missing(mine.files or ())
         except EosError as error:
             return unknown(f"table {mine.table} can't be read: {error.message}")
-        if gone:  # and nobody commits what is not there
+        if gone:  # and missing files can't be committed
             return Fate(Known.ABORTED, f"{len(gone)} of its staged files are gone")
         return unknown(f"{mine.label} is staged")
 
     def audit(self, committed: Sequence[Part]) -> list[Audited | None]:
-        """See ``Participant``: by the table's files, and by its history where one is missing."""
+        """See ``Participant``: by the table's files, and by its history for missing ones."""
         audit = open_audit(self.table.folder)
         if audit is None:
             return [None] * len(committed)
-        return audit.committed([_mine(part) for part in committed])
+        return audit.committed([_own(part) for part in committed])
 
     def readable(self, aborted: Sequence[Part]) -> Sequence[Part]:
-        """See ``Participant``: those that the table's newest version has a file of."""
+        """See ``Participant``: those with a file in the table's newest version."""
         audit = open_audit(self.table.folder)
-        return () if audit is None else audit.aborted([_mine(part) for part in aborted])
+        return () if audit is None else audit.aborted([_own(part) for part in aborted])
 
     def after_end(self, record: LogRecord, part: Part, *, is_last: bool) -> None:
-        """Now and then a checkpoint of the table."""
-        self._staged.pop(str(_mine(part).attempt_id), None)
+        """Now and then write a checkpoint of the table."""
+        self._staged.pop(str(_own(part).attempt_id), None)
         if record.state is not State.COMMITTED:
             return
         try:
             self.table.checkpoint_when_due()
         except Exception as error:  # no commit depends on it
             logger.warning(
-                "table %s: no checkpoint: %s", self.table.folder.uri, self.table.folder.clean(error)
+                "Table %s: no checkpoint: %s", self.table.folder.uri, self.table.folder.clean(error)
             )
 
 
@@ -310,6 +310,6 @@ def _last(history: History, claim: Part) -> DeltaPart | None:
     return part if isinstance(part, DeltaPart) else None
 
 
-def _mine(part: Part) -> DeltaPart:
+def _own(part: Part) -> DeltaPart:
     assert isinstance(part, DeltaPart)
     return part

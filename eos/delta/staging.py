@@ -1,10 +1,10 @@
-"""Phase one, on executors: rows become Parquet files in the table's folder that no reader sees.
+"""Phase one, on executors: rows become Parquet files in the table's folder, invisible to readers.
 
-The files stand where Delta's own writers put theirs: in the table's folder, or their partition's. A
-vacuum takes from there what no version of the table names and what is older than the table's
-retention (7 days unless set otherwise); so it cleans up behind runs that died, and behind the
-table when it removed a file. From a folder of our own (``_staged``) nothing is ever taken, also
-not what the table has removed (measured, see docs/facts.md).
+The files are where Delta's own writers put theirs: in the table's folder, or their partition's. A
+vacuum deletes files there that no version of the table names and that are older than the table's
+retention (7 days by default). So it cleans up after runs that died, and after the table removed a
+file. From a separate folder (``_staged``) it would never delete a file, not even one that the table
+has removed (measured, see docs/facts.md).
 
 Nothing here needs more than ``pyarrow``.
 """
@@ -29,24 +29,24 @@ from eos.delta.folder import Folder
 from eos.errors import ConfigurationError, InputError
 
 _ROW_GROUP_BYTES: Final = 64 * 1024**2
-"""Of rows in memory, before they are encoded; of all open files of a task together."""
+"""Size of a row group in memory, before encoding; for all open files of a task together."""
 _OPEN_FILES: Final = 200
-"""Of one task. Rows of more partitions than this make more files than partitions."""
+"""Limit per task. With more partitions than this, there are more files than partitions."""
 
 
 @dataclass(frozen=True)
 class StagingTarget:
-    """What a task needs to know of the table; goes to executors by pickling."""
+    """The table as a task needs it; pickled to executors."""
 
     uri: str
     """Absolute path or ``s3://`` URL of the table."""
     schema: pa.Schema
-    """All columns of the table behind the commit, as ``TargetTable.check_schema`` gave it."""
+    """All columns of the table after the commit, from ``TargetTable.check_schema``."""
     partition_columns: tuple[str, ...] = ()
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """As ``deltalake`` takes them; may hold credentials."""
+    """As for ``deltalake``; may hold credentials."""
     file_bytes: int = 128 * 1024**2
-    """A file that has grown to this is closed, and the next one begun."""
+    """A file of this size is closed, and the next one begun."""
     compression: Literal["snappy", "zstd"] = "snappy"
 
 
@@ -60,18 +60,18 @@ def stage(
     """Write all rows of one task to new files, closed and durable when this returns.
 
     Args:
-        batches: columns by name, see ``eos.delta.columns`` for casts.
-        attempt_id: in the name of each file, beside ``spark_partition`` and a fresh uuid.
+        batches: columns by name, see ``eos.delta.column_rules`` for casts.
+        attempt_id: part of each file's name, with ``spark_partition`` and a new uuid.
 
     Returns:
-        The files, in the order in which they were closed; none when there are no rows.
+        The files, in the order in which they were closed; none without rows.
 
     Raises:
         InputError: rows that don't fit the table; the message names the column.
-        ConfigurationError: the table's place or the attempt's id is none.
+        ConfigurationError: the table's location or the attempt's id is invalid.
         Retriable: the storage failed.
-        Exception: whatever ``batches`` raises. In each case what was begun is deleted, as far as
-            the storage allows; the rest is a vacuum's, for no commit names it.
+        Exception: any error of ``batches``. In each case begun files are deleted, as far as the
+            storage allows; a vacuum deletes the rest, because no commit names them.
     """
     try:
         file_name(attempt_id, spark_partition, "", target.compression)
@@ -88,7 +88,7 @@ def stage(
 
 
 class _Staging:
-    """The files of one task: at most one open for each partition of the table."""
+    """The files of one task: at most one open file per partition of the table."""
 
     def __init__(self, target: StagingTarget, attempt_id: str, spark_partition: int) -> None:
         self._target = target
@@ -107,8 +107,8 @@ class _Staging:
             return
         for values, rows in split(batch, self._target.partition_columns):
             self._file_for(values).add(rows)
-        while sum(file.waiting_bytes for file in self._open.values()) >= self._row_group_bytes:
-            file = max(self._open.values(), key=lambda one: one.waiting_bytes)
+        while sum(file.pending_bytes for file in self._open.values()) >= self._row_group_bytes:
+            file = max(self._open.values(), key=lambda one: one.pending_bytes)
             with self._failures(file):
                 size = file.write_row_group()
             if size >= self._target.file_bytes:
@@ -123,7 +123,7 @@ class _Staging:
 
     def discard(self) -> None:
         for file in self._open.values():
-            # A file in S3 comes into being when it is closed: first close it, then delete it.
+            # A file in S3 is created when it is closed: first close it, then delete it.
             with suppress(Exception):
                 file.abandon()
         for path in self._begun:
@@ -153,7 +153,7 @@ class _Staging:
 
 
 class _OpenFile:
-    """One file that is being written; rows wait until they make a row group."""
+    """A file that is being written; rows are buffered until they make a row group."""
 
     def __init__(
         self, path: str, values: Values, sink: Any, schema: pa.Schema, compression: str
@@ -161,32 +161,32 @@ class _OpenFile:
         self.path = path
         self.values = values
         self.statistics = FileStatistics(schema)
-        self.waiting_bytes = 0
-        self._waiting: list[pa.RecordBatch] = []
+        self.pending_bytes = 0
+        self._pending: list[pa.RecordBatch] = []
         self._sink = sink
         self._writer = pq.ParquetWriter(sink, schema, compression=compression)
 
     def add(self, rows: pa.RecordBatch) -> None:
         self.statistics.add(rows)
-        self._waiting.append(rows)
-        self.waiting_bytes += max(rows.nbytes, 1)
+        self._pending.append(rows)
+        self.pending_bytes += max(rows.nbytes, 1)
 
     def write_row_group(self) -> int:
-        """Encode what waits.
+        """Encode the buffered rows.
 
         Returns:
             The bytes of the file so far.
         """
-        rows = pa.Table.from_batches(self._waiting)
-        self._waiting, self.waiting_bytes = [], 0
+        rows = pa.Table.from_batches(self._pending)
+        self._pending, self.pending_bytes = [], 0
         try:
             self._writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
         except pa.ArrowInvalid as error:
-            raise InputError(f"Rows that Parquet does not take: {error}.") from None
+            raise InputError(f"Parquet does not support these rows: {error}.") from None
         return int(self._sink.tell())
 
     def close(self) -> StagedFile:
-        if self._waiting:
+        if self._pending:
             self.write_row_group()
         self._writer.close()
         size = int(self._sink.tell())

@@ -17,11 +17,11 @@ Answer = dict[str, str | None]
 
 
 def write_both(spark: SparkSession, folder: Path) -> Answer:
-    """Write the frame that is saved in ``folder`` to the tables ``ours`` and ``sparks``; what
-    Spark's reader finds there becomes ``ours.arrow`` and ``sparks.arrow``.
+    """Write the saved frame in ``folder`` to the tables ``ours`` and ``sparks``; save the rows that
+    Spark reads from them as ``ours.arrow`` and ``sparks.arrow``.
 
     Returns:
-        By table: why it was refused; None where it was written.
+        By table: why it was refused; None if it was written.
     """
     df = frame_of(spark, folder)
     ours = _refusal(lambda: _by_sink(df, folder), EosError)
@@ -45,7 +45,7 @@ def _by_sink(df: DataFrame, folder: Path) -> None:
 
 
 def _by_spark(df: DataFrame, folder: Path) -> None:
-    # Statistics of many columns take Spark longer than all else, and are not compared.
+    # Statistics of many columns take Spark longer than anything else, and are not compared.
     df.sparkSession.conf.set("spark.databricks.delta.stats.collect", "false")
     df.write.format("delta").save(str(folder / "sparks"))
 

@@ -1,4 +1,4 @@
-"""The S3 server of the commit log's tests, for tables; Spark's own Delta, in another process."""
+"""The S3 server of the commit log's tests, for tables; and delta-spark, in another process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["bucket", "recovery", "server", "where"]
 
 @pytest.fixture(scope="session")
 def ask(tmp_path_factory) -> Iterator[Callable[..., list]]:
-    """Asks delta-spark, in a process of its own."""
+    """Asks delta-spark, in a separate process."""
     jars = ",".join(map(str, delta_jars()))
     warehouse = str(tmp_path_factory.mktemp("warehouse"))
     with driver("tests.delta.spark_reader", jars, warehouse) as process:
@@ -26,7 +26,7 @@ def ask(tmp_path_factory) -> Iterator[Callable[..., list]]:
             process.stdin.write(json.dumps(questions) + "\n")
             process.stdin.flush()
             for line in process.stdout:
-                if line.startswith("["):  # a vacuum prints what it did
+                if line.startswith("["):  # a vacuum prints its own lines
                     return json.loads(line)
             raise AssertionError(process.stderr.read()[-3000:])
 

@@ -1,4 +1,4 @@
-"""Is a DataFrame the same in a table of ``DeltaSink``'s and in one of Spark's own writer?"""
+"""Compares a DataFrame in a table of ``DeltaSink`` with one in a table of Spark's own writer."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ LIMITS = [
     "has no type (void)",
     "has a user-defined type",
     "has a zero character in its name",
-    "timestamp without time zone inside of a map",
+    "timestamp without time zone inside a map",
 ]
-"""What Spark's Delta writer takes and ``DeltaSink`` refuses; its docs say so."""
+"""Refused by ``DeltaSink``, as documented, though Spark's Delta writer accepts it."""
 
 
 def read_ours(folder: Path) -> pa.Table:
-    """What ``deltalake`` finds in our table."""
+    """The rows that ``deltalake`` finds in the sink's table."""
     query = QueryBuilder().register("t", DeltaTable(folder / "ours")).execute("SELECT * FROM t")
     return pa.table(query.read_all())
 
@@ -63,7 +63,7 @@ def columns(table: Path) -> Any:
 
 
 def check_frame(ask: Callable[..., list[Any]], frame: Frame, folder: Path) -> bool:
-    """Whether both wrote it; they have the same in their tables then."""
+    """Whether both wrote it; then check that their tables have the same rows."""
     frame.save(folder)
     (refused,) = ask(f"both: {folder}")
     told = f"{frame.schema.json()}: {refused}"

@@ -1,4 +1,4 @@
-"""Answers what delta-spark makes of a table; one line of JSON for each line of questions.
+"""Answers how delta-spark reads a table; one line of JSON for each line of queries.
 
 python -m tests.delta.spark_reader JARS WAREHOUSE < lines of ["sql", ...]; see test_delta_by_spark.
 A question is SQL, or ``files: SELECT ...`` for the number of files that Spark reads for it, or
@@ -17,7 +17,7 @@ from tests.delta.both_writers import write_both
 
 
 def main() -> None:
-    """A session in New York: who reads times in the session's zone is found out."""
+    """A session in New York, to expose times that are read in the session's zone."""
     jars, warehouse = sys.argv[1:]
     spark = (
         SparkSession.builder.master("local[1]")
@@ -36,14 +36,14 @@ def main() -> None:
         .config("spark.ui.showConsoleProgress", "false")
         .getOrCreate()
     )
-    spark.sparkContext.setLogLevel("OFF")  # nobody empties the pipe
+    spark.sparkContext.setLogLevel("OFF")  # the pipe is not read
     for line in sys.stdin:
         print(json.dumps([answer(spark, question) for question in json.loads(line)]), flush=True)
     spark.stop()
 
 
 def answer(spark: SparkSession, question: str) -> object:
-    """Rows as lists, or a number of files, or who refused to write."""
+    """Rows as lists, a number of files, or the writer that refused."""
     if question.startswith("files: "):
         return len(spark.sql(question.removeprefix("files: ")).inputFiles())
     if question.startswith("both: "):

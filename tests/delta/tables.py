@@ -1,4 +1,4 @@
-"""Small real tables, rows for them, and what everybody asks of them."""
+"""Small real tables, rows for them, and common queries."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
-from eos.delta._table import TargetTable
+from eos.delta._target_table import TargetTable
 from eos.delta.files import StagedFile
 from eos.delta.staging import StagingTarget, stage
 
@@ -15,7 +15,7 @@ SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 
 
 def made(uri: str, schema: pa.Schema = SCHEMA, partition_by=(), options=None) -> TargetTable:
-    """A table that is there, with these columns."""
+    """A new table with these columns."""
     table = TargetTable(str(uri), options)
     table.create(schema, partition_by)
     return table
@@ -52,7 +52,7 @@ def commit(
 
 
 def appended(table: TargetTable, *batches: pa.RecordBatch, version=1) -> tuple[StagedFile, ...]:
-    """Staged and committed in one go."""
+    """Stage and commit in one step."""
     files, schema = staged(table, *batches)
     commit(table, files, version, schema)
     return files

@@ -1,4 +1,4 @@
-"""Random histories of a table: what is called whole is there, and what is there is called whole."""
+"""Random histories of a table: an epoch is called whole if, and only if, its rows are there."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from eos.delta._audit import open_audit
-from eos.delta._table import TargetTable
+from eos.delta._target_table import TargetTable
 from eos.delta.part import DeltaPart
 from eos.participant import Kept
 from tests.delta.tables import commit, made, numbered, staged
 
 ROWS = 3
-"""Of each epoch; its numbers begin at ten times its own."""
+"""Rows of each epoch; its numbers begin at ten times its own number."""
 STEPS = st.lists(
     st.one_of(
         st.just(("epoch", 0)),

@@ -1,4 +1,4 @@
-"""Which rows fit a table, and what they look like in it."""
+"""Rows that fit a table, and their form in it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from eos.delta._conform import conform
-from eos.delta.columns import check, check_names, children, fits, relaxed
+from eos.delta.column_rules import check, check_names, children, fits, relaxed
 from eos.errors import ConfigurationError, InputError
 from tests.delta.tables import commit, made, staged
 
@@ -44,7 +44,7 @@ US = pa.timestamp("us", "UTC")
     ],
     ids=str,
 )
-def test_what_loses_nothing_fits_and_is_cast(have, want):
+def test_lossless_casts_fit(have, want):
     assert fits(have, want)
     table = pa.schema([("c", want)])
     rows = pa.RecordBatch.from_arrays([pa.nulls(2, have)], names=["C"])
@@ -74,7 +74,7 @@ def test_what_loses_nothing_fits_and_is_cast(have, want):
     ],
     ids=str,
 )
-def test_what_might_lose_something_is_refused_with_both_types(have, want):
+def test_lossy_casts_are_refused_with_both_types(have, want):
     with pytest.raises(InputError, match=r"c[a-z.]* is .*Cast the columns") as caught:
         check(pa.schema([("c", have)]), pa.schema([("c", want)]), may_add=True)
     assert str(leaf(have)) in str(caught.value)
@@ -83,7 +83,7 @@ def test_what_might_lose_something_is_refused_with_both_types(have, want):
 
 
 def leaf(kind: pa.DataType) -> pa.DataType:
-    """The innermost type; of a map the values'."""
+    """The innermost type; for a map, the type of its values."""
     inner = list(children(kind))
     return (
         leaf(inner[-1][1].type)
@@ -101,7 +101,7 @@ def test_columns_that_the_table_lacks_are_refused_or_added_as_nullable():
     assert merged.field("more") == pa.field("more", pa.string())
 
 
-def test_a_missing_column_is_null_and_refused_where_there_may_be_none():
+def test_a_missing_column_is_null_and_refused_if_it_is_required():
     given = pa.schema([("id", pa.int64())])
     assert check(given, TABLE, may_add=False) == TABLE
     rows = conform(pa.RecordBatch.from_pylist([{"id": 1}], schema=given), TABLE)
@@ -129,7 +129,7 @@ def test_fields_of_structs_are_found_by_name_and_a_null_struct_stays_null():
     assert [row["s"] for row in conform(rows, TABLE).to_pylist()] == [{"a": None, "b": "x"}, None]
 
 
-def test_a_null_where_the_table_takes_none_is_refused_by_name():
+def test_a_null_in_a_required_column_is_refused_by_name():
     with pytest.raises(InputError, match="'id' takes no nulls"):
         conform(pa.RecordBatch.from_pylist([{"id": None}], schema=TABLE.remove(2)), TABLE)
     inner = pa.schema([("s", pa.struct([pa.field("a", pa.int32(), nullable=False)]))])
@@ -190,8 +190,8 @@ GOOD = [
     ids=lambda one: one if isinstance(one, str) else "",
 )
 @pytest.mark.parametrize("cut", [0, 1, 3])
-def test_a_null_is_refused_with_its_whole_path_where_the_table_takes_none(row, path, cut):
-    """Also behind nulls of what is around it, and in a slice of a longer batch."""
+def test_a_null_in_a_required_field_is_refused_with_its_whole_path(row, path, cut):
+    """Also next to nulls of the surrounding type, and in a slice of a longer batch."""
     rows = pa.RecordBatch.from_pylist([*GOOD, row], schema=relaxed(STRICT))
     with pytest.raises(InputError, match=rf"'{path}' takes no nulls, and has 1 .*DROP NOT NULL"):
         conform(rows.slice(cut), STRICT)
@@ -200,8 +200,8 @@ def test_a_null_is_refused_with_its_whole_path_where_the_table_takes_none(row, p
     assert conform(rows.slice(1, 2), STRICT).to_pylist() == rows.slice(1, 2).to_pylist()
 
 
-def test_what_is_null_around_fields_that_are_not_is_written_and_read_as_null(tmp_path):
-    """Batches as Spark makes them: it calls the fields required, and has nulls below null ones."""
+def test_a_null_struct_with_required_fields_is_written_and_read_as_null(tmp_path):
+    """Batches like Spark's: it calls the fields required, and has nulls below null structs."""
     rows = pa.RecordBatch.from_pylist(GOOD, schema=STRICT)
     for name, columns in (("strict", STRICT), ("relaxed", relaxed(STRICT))):
         table = made(tmp_path / name, columns)
@@ -245,7 +245,7 @@ def test_fields_that_structs_lack_are_added_at_every_level_on_request():
 
 
 @pytest.mark.parametrize("char", " ,;{}()\n\t=")
-def test_a_new_column_has_no_name_that_sparks_delta_writer_refuses(char):
+def test_a_name_that_sparks_delta_writer_refuses_is_refused(char):
     for column in (
         pa.field(f"a{char}b", pa.int32()),
         pa.field("s", pa.list_(pa.struct([(f"a{char}b", pa.int32())]))),
@@ -258,7 +258,7 @@ def test_a_new_column_has_no_name_that_sparks_delta_writer_refuses(char):
     assert check(there, there, may_add=True) == there
 
 
-def test_a_name_that_deltalake_would_cut_is_refused_before_a_table_is_made(tmp_path):
+def test_a_name_that_deltalake_would_cut_off_is_refused_before_a_table_is_created(tmp_path):
     column = pa.field("s", pa.list_(pa.struct([("a\0b", pa.int32())])))
     for one in (pa.field("a\0b", pa.int32()), column):
         with pytest.raises(InputError, match="has a zero character in its name"):
@@ -268,12 +268,12 @@ def test_a_name_that_deltalake_would_cut_is_refused_before_a_table_is_made(tmp_p
     assert not (tmp_path / "t").exists()
 
 
-def test_local_times_inside_of_maps_are_merged_and_make_no_table_that_nobody_reads(tmp_path):
+def test_local_times_inside_maps_are_merged_and_never_make_an_unreadable_table(tmp_path):
     times = pa.map_(pa.string(), pa.list_(pa.timestamp("us")))
     rows = pa.RecordBatch.from_pydict(
         {"id": [1], "m": pa.array([[("a", [datetime(2026, 11, 26)])]], times)}
     )
-    with pytest.raises(ConfigurationError, match=r"without time zone inside of a map, m\.value\."):
+    with pytest.raises(ConfigurationError, match=r"without time zone inside a map, m\.value\."):
         made(tmp_path / "t", rows.schema)
     assert not (tmp_path / "t").exists()
     table = made(tmp_path / "t", pa.schema([("id", pa.int64())]))
@@ -283,7 +283,7 @@ def test_local_times_inside_of_maps_are_merged_and_make_no_table_that_nobody_rea
 
 
 def declared(as_what: str) -> pa.Schema:
-    """A table whose column Spark has declared as CHAR or VARCHAR."""
+    """A table with a column that Spark has declared as CHAR or VARCHAR."""
     metadata = {"__CHAR_VARCHAR_TYPE_STRING": as_what}
     return pa.schema([("id", pa.int64()), pa.field("c", pa.string(), metadata=metadata)])
 
@@ -302,7 +302,7 @@ def test_declared_lengths_are_kept_as_spark_keeps_them(tmp_path, as_what):
         staged(table, pa.RecordBatch.from_pydict({"c": ["ab", "abcd"]}))
 
 
-def test_declared_lengths_inside_of_lists_are_refused(tmp_path):
+def test_declared_lengths_inside_lists_are_refused(tmp_path):
     metadata = {"__CHAR_VARCHAR_TYPE_STRING": "array<char(2)>"}
     column = pa.field("c", pa.list_(pa.string()), metadata=metadata)
     table = made(tmp_path / "t", pa.schema([("id", pa.int64()), column]))
@@ -321,12 +321,12 @@ SHORT = {"__CHAR_VARCHAR_TYPE_STRING": "varchar(3)"}
 
 
 def described(name: str, kind: pa.DataType, **metadata: object) -> pa.Field:
-    """A column with metadata, as PySpark hands it to Arrow."""
+    """A column with metadata, as PySpark passes it to Arrow."""
     return pa.field(name, kind, metadata={"SPARK::metadata::json": json.dumps(metadata)})
 
 
-def test_metadata_of_columns_is_in_the_table_as_sparks_writer_puts_it_there(tmp_path):
-    """Comments above all; but no rules, which other writers would have to keep from then on."""
+def test_metadata_of_columns_is_stored_as_by_sparks_writer(tmp_path):
+    """Mainly comments; but no rules, which other writers would have to follow from then on."""
     inner = described("b", pa.int32(), comment="inside", pulsar="field")
     first = described("a", pa.int32(), comment="c", n=1, CURRENT_DEFAULT="5", **RULES)
     text = described("c", pa.string(), **SHORT)

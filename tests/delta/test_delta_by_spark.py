@@ -1,4 +1,4 @@
-"""What we commit, read by somebody else: delta-spark, its pruning, its vacuum."""
+"""Committed rows, read by delta-spark; its pruning and its vacuum."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from eos.delta._table import TargetTable
+from eos.delta._target_table import TargetTable
 from eos.errors import ConfigurationError, DataLost, Fatal
 from tests.delta.round_trips import ODD_TABLES, TABLES, check_frame
 from tests.delta.tables import appended, commit, ids, made, numbered, rows, staged
@@ -83,7 +83,7 @@ LITERALS = {
 
 
 def shown(row: dict) -> list:
-    """A row as Spark's ``to_json`` in New York and ours have to agree on it."""
+    """A row in the form in which Spark's ``to_json`` in New York must return it."""
     moment, money, real, inner = (row.get(name) for name in ("moment", "money", "real", "inner"))
     return [
         row["id"],
@@ -124,7 +124,7 @@ def test_spark_reads_the_same_as_deltalake(ask, tmp_path, partition_by):
 
 @pytest.mark.parametrize("name", LITERALS)
 def test_spark_finds_every_row_by_its_value_and_leaves_files_out(ask, tmp_path, name):
-    """Each row is in a file of its own: a wrong bound would hide it from its own value."""
+    """Each row has its own file: a wrong bound would hide it from a query for its value."""
     table = made(tmp_path / "t", COLUMNS)
     top, _, field = name.partition(".")
     for n, row in enumerate(ROWS):
@@ -153,7 +153,7 @@ def test_spark_finds_every_row_by_its_value_and_leaves_files_out(ask, tmp_path, 
     assert read < len(ROWS)
 
 
-def test_a_vacuum_of_sparks_keeps_what_is_committed_and_takes_what_never_was(ask, tmp_path):
+def test_sparks_vacuum_keeps_committed_files_and_deletes_staged_ones(ask, tmp_path):
     table = made(tmp_path / "t")
     appended(table, numbered(0, 1))
     files, schema = staged(table, numbered(1, 1))
@@ -188,15 +188,15 @@ def test_a_table_that_spark_replaced_is_another_one(ask, tmp_path):
     assert ids(table) == [7]
 
 
-def test_a_constraint_of_sparks_is_found(ask, tmp_path):
+def test_a_constraint_set_by_spark_is_found(ask, tmp_path):
     table = made(tmp_path / "t")
     ask(f"ALTER TABLE delta.`{tmp_path / 't'}` ADD CONSTRAINT positive CHECK (id > 0)")
     with pytest.raises(ConfigurationError, match="check constraint positive"):
         table.check_writable()
 
 
-def test_a_history_that_spark_writes_and_changes_is_read_as_it_was(ask, tmp_path):
-    """What a query has begun with stays the same, whatever Delta's own writer does to the table."""
+def test_a_history_that_spark_changes_is_read_at_its_first_version(ask, tmp_path):
+    """A query keeps its version, regardless of later changes by Delta's own writer."""
     source, past = tmp_path / "source", tmp_path / "past"
     times = [datetime(2026, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)] * 4
     table = histories.rows(0, *times)
@@ -229,7 +229,7 @@ def test_a_history_that_spark_writes_and_changes_is_read_as_it_was(ask, tmp_path
         histories.read_again(past, span)
 
 
-def test_any_frame_is_the_same_in_both_tables(ask, tmp_path):
+def test_any_dataframe_is_the_same_in_both_tables(ask, tmp_path):
     for n, frame in enumerate(frames(TABLES, 2, 20)):
         check_frame(ask, frame, tmp_path / f"frame-{n}")
 

@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 from eos.delta._audit import open_audit
-from eos.delta._table import TargetTable
+from eos.delta._target_table import TargetTable
 from eos.delta.part import DeltaPart
 from eos.delta.staging import StagingTarget, stage
 from eos.errors import CommitUnconfirmed, Retriable
@@ -59,7 +59,7 @@ def test_an_audit_finds_the_files_of_any_partition_and_what_is_missing(where, tm
     assert (lost.kept, f"{files[3].path} is not in the storage" in lost.what) == (Kept.LOST, True)
 
 
-def test_of_many_that_commit_at_once_one_does(table):
+def test_of_many_concurrent_commits_one_succeeds(table):
     staged_files = [staged(table, numbered(0, 2)) for _ in range(4)]
     barrier = threading.Barrier(4)
     failed = []
@@ -82,7 +82,7 @@ def test_of_many_that_commit_at_once_one_does(table):
     assert ids(table) == [0, 1]
 
 
-def test_an_error_of_the_rows_leaves_nothing_behind(table, bucket):
+def test_an_error_of_the_rows_leaves_no_files(table, bucket):
     def failing():
         yield numbered(0, 5)
         raise ValueError("of the user")
@@ -95,14 +95,14 @@ def test_an_error_of_the_rows_leaves_nothing_behind(table, bucket):
     assert parquet(bucket) == []
 
 
-def test_files_are_missing_or_discarded_there_too(table, bucket):
+def test_files_in_s3_are_found_missing_or_discarded(table, bucket):
     files, _ = staged(table, numbered(0, 1), numbered(1, 1), file_bytes=1)
     store, name = bucket
     store.delete_object(Bucket=name, Key=f"eos/a table/{files[0].path}")
     assert table.missing(files) == [files[0]]
     table.discard(files, unless_committed=("eos/orders", 1))
     assert parquet(bucket) == []
-    # The storage's client leaves an empty object where the folder was: nobody minds it.
+    # The storage's client leaves an empty object where the folder was, which is harmless.
     later, schema = staged(table, numbered(7, 1))
     commit(table, later, 1, schema)
     delta = DeltaTable(table.folder.uri, storage_options=table.folder.storage_options)

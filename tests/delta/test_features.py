@@ -1,4 +1,4 @@
-"""Tables that demand of their writers what an append of ready files can't keep."""
+"""Tables whose requirements for writers an append of files can't meet."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import pytest
 from deltalake import DeltaTable
 
-from eos.delta._table import TargetTable
+from eos.delta._target_table import TargetTable
 from eos.errors import ConfigurationError, EosError
 from tests.delta.tables import appended, ids, made, numbered
 
@@ -18,7 +18,7 @@ COLUMNS = [
 
 
 def written(folder, protocol, configuration=None, columns=COLUMNS, partition_by=()) -> TargetTable:
-    """A table whose first commit says just this."""
+    """A table with exactly this first commit."""
     log = folder / "_delta_log"
     log.mkdir(parents=True)
     metadata = {
@@ -70,7 +70,7 @@ STRUCT = {"type": "struct", "fields": column(**{"delta.invariants": "{}"})}
     ],
     ids=str,
 )
-def test_a_table_that_asks_nothing_of_an_append_takes_one(tmp_path, protocol, configuration):
+def test_a_table_without_requirements_can_be_appended_to(tmp_path, protocol, configuration):
     table = written(tmp_path / "t", protocol, configuration)
     table.check_writable()
     appended(table, numbered(0, 2))
@@ -112,11 +112,11 @@ def test_a_table_that_asks_nothing_of_an_append_takes_one(tmp_path, protocol, co
         ),
     ],
 )
-def test_a_table_that_demands_more_is_refused_by_the_features_name(
+def test_a_table_with_other_requirements_is_refused_by_the_features_name(
     tmp_path, demand, protocol, configuration, columns
 ):
     table = written(tmp_path / "t", protocol, configuration, columns)
-    with pytest.raises(ConfigurationError, match="can't keep") as caught:
+    with pytest.raises(ConfigurationError, match="can't do") as caught:
         table.check_writable()
     assert demand in str(caught.value)
     assert "DROP" in str(caught.value)
@@ -143,7 +143,7 @@ def test_a_partition_column_that_readers_read_differently_is_refused(tmp_path):
     [{"minReaderVersion": 9, "minWriterVersion": 9}, listed(reader=["ofTomorrow"])],
     ids=str,
 )
-def test_a_table_that_can_not_even_be_read_is_an_error_that_says_so(tmp_path, protocol):
+def test_an_unreadable_table_is_a_clear_error(tmp_path, protocol):
     with pytest.raises(EosError, match="can't be read"):
         written(tmp_path / "t", protocol).check_writable()
 

@@ -1,4 +1,4 @@
-"""What a log may say of a staged file: nothing that leads out of the table's folder."""
+"""Staged files in a log: no path may leave the table's folder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FIELDS = {
 }
 
 
-def test_a_staged_file_comes_back_from_its_json():
+def test_a_staged_file_survives_the_round_trip_through_json():
     file = StagedFile(**FIELDS)
     assert StagedFile.from_json(file.to_json()) == file
     assert json.loads(file.to_json()) == FIELDS
@@ -81,12 +81,12 @@ def test_a_record_that_staging_does_not_write_is_refused(change):
 
 
 @pytest.mark.parametrize("text", ["", "null", "[]", "{", "{}", '"a"'])
-def test_text_that_is_no_staged_file_is_refused(text):
+def test_text_that_is_not_a_staged_file_is_refused(text):
     with pytest.raises(ValueError, match="staged file"):
         StagedFile.from_json(text)
 
 
 @pytest.mark.parametrize("attempt_id", ["", "../x", "a/b", "a b", "-a", "x" * 101])
-def test_an_attempt_id_that_can_lead_elsewhere_names_no_file(attempt_id):
+def test_an_attempt_id_that_could_leave_the_folder_is_refused(attempt_id):
     with pytest.raises(ValueError, match="attempt_id"):
         file_name(attempt_id, 0, "0" * 32, "snappy")

@@ -1,5 +1,5 @@
-"""Delta's own writer changes the table while an epoch is under way: between staging and PREPARED,
-between PREPARED and the commit, and after it. Nothing is lost, nothing is there twice."""
+"""Delta's own writer changes the table during an epoch: between staging and PREPARED, between
+PREPARED and the commit, and after it. No row is lost, no row is there twice."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAPPED = (
 MARKED = "ALTER TABLE {} SET TBLPROPERTIES ('delta.enableDeletionVectors' = true)"
 OLD = ["a1", "a2"]
 ROWS = {
-    # What it is -> SQL, what is left of the epoch before.
+    # Name -> SQL, and the rows of the epoch before that are left.
     "delete": (["DELETE FROM {} WHERE value = 'a1'"], ["a2"]),
     "delete by a deletion vector": ([MARKED, "DELETE FROM {} WHERE value = 'a1'"], ["a2"]),
     "delete of all": (["DELETE FROM {}"], []),
@@ -64,7 +64,7 @@ def output(tmp_path) -> TableOutput:
 
 @pytest.fixture
 def do(ask, output) -> Callable[[list[str]], Callable[[], None]]:
-    """Delta's own writer does these things, once."""
+    """Runs these statements by Delta's own writer, once."""
 
     def made(statements: list[str]) -> Callable[[], None]:
         left = [statements]
@@ -81,7 +81,7 @@ def do(ask, output) -> Callable[[list[str]], Callable[[], None]]:
 
 @pytest.fixture
 def write(output, tmp_path):
-    """Writes an epoch of two rows; something happens when they are staged, or are decided on."""
+    """Writes an epoch of two rows; calls a function after the staging, or after the decision."""
 
     def run(epoch: str, *, staged=lambda: None, decided=lambda: None):
         log = CommitLog.open(tmp_path / "log", "contract")
@@ -131,7 +131,7 @@ SHORT = {("delete by a deletion vector", "decided"), ("optimize", "staged"), ("v
         for moment in ("staged", "decided", "after")
     ],
 )
-def test_what_happens_to_the_table_meanwhile_loses_and_doubles_nothing(
+def test_changes_of_the_table_during_an_epoch_neither_lose_nor_duplicate_rows(
     output, write, do, recovery, tmp_path, states, what, moment
 ):
     statements, left = ROWS[what]
@@ -147,7 +147,7 @@ def test_what_happens_to_the_table_meanwhile_loses_and_doubles_nothing(
         else ["b1", "b2"]
     )
     assert values(output) == sorted([*left, *new])
-    # A vacuum that keeps nothing takes what is staged: the epoch runs again.
+    # A vacuum without retention deletes the staged files: the epoch runs again.
     again = what == "vacuum" and moment != "after"
     assert (State.ABORTED in states(), states()[-1]) == (again, State.COMMITTED)
     write("c")
@@ -168,7 +168,7 @@ def test_what_happens_to_the_table_meanwhile_loses_and_doubles_nothing(
 
 @pytest.mark.chaos
 @pytest.mark.parametrize("what", DEMANDS)
-def test_what_an_append_can_not_keep_is_named_and_a_person_can_go_on(
+def test_a_new_requirement_is_named_and_a_person_can_continue(
     output, write, do, tmp_path, states, what
 ):
     statements, named = DEMANDS[what]
@@ -182,7 +182,7 @@ def test_what_an_append_can_not_keep_is_named_and_a_person_can_go_on(
 
 @pytest.mark.chaos
 @pytest.mark.parametrize("what", DEMANDS)
-def test_what_comes_after_the_decision_leaves_it_in_doubt_by_name(
+def test_a_change_after_the_decision_leaves_it_in_doubt_by_name(
     output, write, do, tmp_path, states, what
 ):
     statements, named = DEMANDS[what]
@@ -203,7 +203,7 @@ def test_what_comes_after_the_decision_leaves_it_in_doubt_by_name(
 
 
 @pytest.mark.chaos
-def test_a_table_that_is_replaced_meanwhile_gets_no_files(output, write, do):
+def test_a_table_replaced_during_an_epoch_gets_no_files(output, write, do):
     write("a")
     replaced = ["CREATE OR REPLACE TABLE {} USING delta AS SELECT 'new' AS value"]
     with pytest.raises(NewCluster, match="recreated in the meantime"):

@@ -1,4 +1,4 @@
-"""The Delta participant without Spark: what it proves, and what it does not."""
+"""The Delta participant without Spark: what it can prove, and what not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from eos import failpoints
 from eos.commit_log import CommitLog
 from eos.committer import Committer
-from eos.delta._table import TargetTable
+from eos.delta._target_table import TargetTable
 from eos.delta.part import DeltaPart
 from eos.delta.participant import DeltaParticipant
 from eos.errors import CommitUnconfirmed, ConfigurationError, InDoubt, NewCluster
@@ -34,7 +34,7 @@ def log(tmp_path) -> CommitLog:
 
 
 def written(output: TableOutput, log: CommitLog, epoch: str = "a") -> tuple[DeltaPart, LogRecord]:
-    """An epoch that is committed; its part, and its PREPARED."""
+    """A committed epoch: its part, and its PREPARED record."""
     committer = Committer(log, [output.participant()])
     committer.run_epoch(
         BATCH, epoch, lambda begun: lambda: [output.write(begun()[0], ["one", "two"])]
@@ -52,11 +52,11 @@ def attached(output: TableOutput, log: CommitLog, part: DeltaPart) -> DeltaParti
 
 
 def away(output: TableOutput) -> Path:
-    """The table is not mounted: nothing is there."""
+    """The table is not mounted."""
     return Path(output.uri).rename(f"{output.uri}-away")
 
 
-def test_a_table_that_is_away_proves_nothing_and_is_asked_again_when_it_is_back(output, log):
+def test_a_missing_table_proves_nothing_and_is_asked_again_when_it_is_back(output, log):
     part, _ = written(output, log)
     participant = attached(output, log, part)
     hidden = away(output)
@@ -71,11 +71,11 @@ def test_a_table_that_is_away_proves_nothing_and_is_asked_again_when_it_is_back(
     assert participant.missing(part, log.history) is None
 
 
-def test_another_table_in_its_place_proves_nothing_and_gets_no_files(output, log):
+def test_another_table_at_its_path_proves_nothing_and_gets_no_files(output, log):
     part, _ = written(output, log)
     hidden = away(output)
     TableOutput(Path(output.uri))
-    for file in hidden.glob("*.parquet"):  # as of a folder that was only emptied of its log
+    for file in hidden.glob("*.parquet"):  # as if only the folder's log had been deleted
         shutil.copy(file, output.uri)
     participant = attached(output, log, part)
     fate = participant.commit(part, deadline_s=0.1, is_own=False)
@@ -84,7 +84,7 @@ def test_another_table_in_its_place_proves_nothing_and_gets_no_files(output, log
     assert "recreated" in participant.missing(part, log.history)
 
 
-def test_files_that_are_gone_of_a_table_that_is_there_are_a_proof(output, log):
+def test_missing_files_of_an_existing_table_are_a_proof(output, log):
     part, _ = written(output, log)
     never = replace(
         part,
@@ -98,7 +98,7 @@ def test_files_that_are_gone_of_a_table_that_is_there_are_a_proof(output, log):
     assert sorted(output.read()) == ["one", "two"]
 
 
-def test_an_answer_that_was_lost_is_asked_of_the_table(output, log, monkeypatch):
+def test_after_a_lost_answer_the_table_is_asked(output, log, monkeypatch):
     real = TargetTable.commit
 
     def lost(self, *args, **options) -> None:
@@ -111,7 +111,7 @@ def test_an_answer_that_was_lost_is_asked_of_the_table(output, log, monkeypatch)
     assert log.history.newest(BATCH, "a").state is State.COMMITTED
 
 
-def test_a_later_version_in_the_table_is_a_log_that_is_older(output, log):
+def test_a_later_version_in_the_table_means_an_older_log(output, log):
     part, _ = written(output, log, "a")
     written(output, log, "b")
     participant = attached(output, log, part)
@@ -136,7 +136,7 @@ def test_a_later_version_in_the_table_is_a_log_that_is_older(output, log):
         ({"attempt_id": "00000000-0000-4000-8000-000000000000"}, "is another attempt's"),
     ],
 )
-def test_a_part_that_can_not_be_is_refused(output, log, change, why):
+def test_an_impossible_part_is_refused(output, log, change, why):
     part, _ = written(output, log)
     part.check(Stage.PREPARED)
     with pytest.raises(ValueError, match=why):
@@ -155,8 +155,8 @@ def test_a_commit_that_the_table_has_lost_is_known_by_its_version(output, log):
     assert part.label in str(participant.lost_commit(part, log.history))
 
 
-def test_what_a_person_decided_says_nothing_about_the_table(output, log):
-    """Committed without this table, for one: nobody put an older copy back."""
+def test_a_persons_decision_proves_nothing_about_the_table(output, log):
+    """For example a commit without this table: then no older copy was restored."""
     part, prepared = written(output, log)
     participant = attached(output, log, part)
     ahead = replace(part, version=(part.version or 0) + 1)
@@ -177,7 +177,7 @@ class Told:
 
 
 @pytest.mark.parametrize("way_out", ["drop", "decide"])
-def test_what_a_table_demands_after_the_decision_leaves_it_in_doubt_by_name(
+def test_a_requirement_added_after_the_decision_leaves_it_in_doubt_by_name(
     output, log, tmp_path, way_out
 ):
     def constrain() -> None:
@@ -205,7 +205,7 @@ def test_what_a_table_demands_after_the_decision_leaves_it_in_doubt_by_name(
         again.run_epoch(BATCH, "b", plan)
 
 
-def test_a_table_that_is_replaced_while_an_epoch_is_written_gets_none_of_it(output, log):
+def test_a_table_replaced_while_an_epoch_is_written_gets_none_of_its_rows(output, log):
     written(output, log)
 
     def plan(begun):

@@ -1,4 +1,4 @@
-"""Partitioned tables: what is read is what was written, whatever the values are."""
+"""Partitioned tables: the written rows are read back, with any values."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ VALUES = st.fixed_dictionaries(
 
 
 def shown(row: dict) -> str:
-    """A row as Delta has it: empty text is null, and NaN is itself."""
+    """A row as Delta returns it: empty text is null, and NaN equals NaN."""
     return repr(sorted({**row, "text": row["text"] or None}.items()))
 
 
 @settings(max_examples=30, deadline=None)
 @given(values=st.lists(VALUES, min_size=1, max_size=5), repeat=st.integers(1, 3))
-def test_what_a_partitioned_table_reads_is_what_was_written(values, repeat):
+def test_a_partitioned_table_returns_the_written_rows(values, repeat):
     wanted = [{"id": n, **row} for n, row in enumerate(values * repeat)]
     with tempfile.TemporaryDirectory() as folder:
         table = made(f"{folder}/a table", SCHEMA, COLUMNS)
@@ -70,7 +70,7 @@ def test_what_a_partitioned_table_reads_is_what_was_written(values, repeat):
         max_size=40,
     )
 )
-def test_splitting_loses_no_row_and_mixes_none(values):
+def test_splitting_keeps_every_row_in_its_partition(values):
     schema = pa.schema(
         [("a", pa.string()), ("n", pa.int64()), ("b", pa.int32()), ("c", pa.float64())]
     )
@@ -119,12 +119,12 @@ def test_values_are_written_as_the_protocol_says():
     ],
     ids=["not UTF-8", "before year 1", "behind year 9999"],
 )
-def test_a_value_that_delta_has_no_text_for_is_refused_by_column(scalar):
-    with pytest.raises(InputError, match="partition column 'c'"):
+def test_a_value_without_a_format_in_delta_is_refused_by_column(scalar):
+    with pytest.raises(InputError, match="Partition column 'c'"):
         serialized(scalar, "c")
 
 
-def test_empty_text_is_refused_where_there_may_be_no_null():
+def test_empty_text_is_refused_in_a_required_partition_column():
     schema = pa.schema([pa.field("a", pa.string(), nullable=False), ("n", pa.int64())])
     batch = pa.RecordBatch.from_pylist([{"a": "", "n": 1}], schema=schema)
     with pytest.raises(InputError, match="no empty text"):
@@ -132,7 +132,7 @@ def test_empty_text_is_refused_where_there_may_be_no_null():
 
 
 @pytest.mark.parametrize("text", ["..", ".", "/", "a/../../b", "_delta_log", "%2e%2e", "é" * 500])
-def test_a_folder_leads_nowhere_else_and_fits_into_a_file_system(text):
+def test_a_partitions_folder_stays_inside_the_table_and_fits_into_a_file_system(text):
     folder = folder_of({text: text})
     assert folder.count("/") == 1
     assert "=" in folder
@@ -140,5 +140,5 @@ def test_a_folder_leads_nowhere_else_and_fits_into_a_file_system(text):
     assert folder.isascii()
 
 
-def test_binary_columns_and_nested_ones_are_no_partition():
+def test_binary_and_nested_columns_can_not_partition():
     assert not any(map(can_partition, [pa.binary(), pa.list_(pa.int32()), pa.struct([])]))

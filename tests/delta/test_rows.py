@@ -1,4 +1,4 @@
-"""Random rows, with nulls at every level, are read by ``deltalake`` as they were given."""
+"""Random rows, with nulls at every level, are read back unchanged by ``deltalake``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from eos.delta.columns import local_times_in_maps, relaxed
+from eos.delta.column_rules import local_times_in_maps, relaxed
 from tests.delta.tables import commit, made, staged
 
 Column = tuple[pa.DataType, st.SearchStrategy[Any]]
@@ -86,15 +86,15 @@ def tables(draw: Any) -> tuple[pa.Schema, list[dict[str, Any]]]:
 
 @settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(tables(), st.booleans(), st.integers(0, 3), st.integers(0, 3))
-def test_rows_are_read_as_they_were_given(given_table, is_strict, before, behind):
-    """Also of a slice, and where the table takes no nulls inside of what may be null."""
+def test_rows_are_read_back_unchanged(given_table, is_strict, before, behind):
+    """Also in a slice, and with required fields inside nullable ones."""
     schema, given_rows = given_table
     around = [dict.fromkeys(schema.names)]
     rows = pa.RecordBatch.from_pylist(around * before + given_rows + around * behind, schema=schema)
     rows = rows.slice(before, len(given_rows))
     with tempfile.TemporaryDirectory() as folder:
         columns = schema if is_strict else relaxed(schema)
-        merges = bool(local_times_in_maps(columns))  # such a table can't be made at once
+        merges = bool(local_times_in_maps(columns))  # such a table can't be created in one step
         table = made(f"{folder}/t", pa.schema([("id", pa.int64())]) if merges else columns)
         files, wanted = staged(table, rows, merge=merges)
         commit(table, files, 1, wanted, merge=merges)

@@ -1,4 +1,4 @@
-"""Staging: rows become files that nobody sees, or nothing is left."""
+"""Staging: rows become files that readers don't see, or no file is left."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def parquet(table) -> set[str]:
     return {path.relative_to(root).as_posix() for path in root.rglob("*.parquet")}
 
 
-def test_staged_files_are_whole_and_nobody_sees_them(table):
+def test_staged_files_are_complete_and_invisible(table):
     files, _ = staged(table, numbered(0, 3), numbered(3, 4))
     assert parquet(table) == {file.path for file in files}
     assert sum(file.records for file in files) == 7
@@ -40,7 +40,7 @@ def test_staged_files_are_whole_and_nobody_sees_them(table):
     assert ids(table) == []
 
 
-def test_names_tell_attempt_and_partition_and_never_come_twice(table):
+def test_names_contain_attempt_and_partition_and_are_unique(table):
     first, _ = staged(table, numbered(0, 1))
     again, _ = staged(table, numbered(0, 1))
     assert first[0].path != again[0].path
@@ -65,7 +65,7 @@ def test_small_batches_share_a_row_group(table):
 
 
 @pytest.mark.parametrize("compression", ["snappy", "zstd"])
-def test_the_compression_is_the_one_asked_for(table, compression):
+def test_the_requested_compression_is_used(table, compression):
     files, _ = staged(table, numbered(0, 3), compression=compression)
     metadata = pq.ParquetFile(table.folder.local / files[0].path).metadata
     assert metadata.row_group(0).column(0).compression == compression.upper()
@@ -99,7 +99,7 @@ def failing(error, *batches):
 
 
 @pytest.mark.parametrize("error", [ValueError("of the user"), KeyboardInterrupt()], ids=repr)
-def test_an_error_of_the_rows_comes_up_as_it_is_and_nothing_is_left(tmp_path, error):
+def test_an_error_of_the_rows_is_raised_unchanged_and_no_file_is_left(tmp_path, error):
     table = made(tmp_path / "t", SCHEMA, ["name"])
     target = StagingTarget(table.folder.uri, table.schema, ("name",), file_bytes=10)
     with pytest.raises(type(error)) as caught:
@@ -108,7 +108,7 @@ def test_an_error_of_the_rows_comes_up_as_it_is_and_nothing_is_left(tmp_path, er
     assert parquet(table) == set()
 
 
-def test_rows_that_do_not_fit_are_refused_and_nothing_is_left(table):
+def test_rows_that_do_not_fit_are_refused_and_no_file_is_left(table):
     target = StagingTarget(table.folder.uri, table.schema)
     wrong = pa.RecordBatch.from_pylist([{"id": "x"}])
     with pytest.raises(InputError, match="id is int64 in the table, and string here"):
@@ -116,7 +116,7 @@ def test_rows_that_do_not_fit_are_refused_and_nothing_is_left(table):
     assert parquet(table) == set()
 
 
-def test_a_disk_that_does_not_confirm_is_an_error_and_nothing_is_left(table, monkeypatch):
+def test_a_disk_that_does_not_confirm_is_an_error_and_no_file_is_left(table, monkeypatch):
     synced = []
 
     def refuse(path):
@@ -141,7 +141,7 @@ def test_files_and_all_their_folders_are_flushed_before_they_are_reported(tmp_pa
     assert {path, *list(path.parents)[:3]} <= set(synced)
 
 
-def test_a_storage_that_fails_is_an_error_to_try_again(tmp_path):
+def test_a_failing_storage_is_a_retriable_error(tmp_path):
     (tmp_path / "t").write_text("a file in the way")
     target = StagingTarget(str(tmp_path / "t"), SCHEMA)
     with pytest.raises(Retriable, match="writing eos-a"):
@@ -152,19 +152,19 @@ def test_a_storage_that_fails_is_an_error_to_try_again(tmp_path):
     "uri",
     ["relative", "gs://bucket/x", "s3://", "s3://a:secret9@bucket/x", "s3://b/x?k=secret9", "a\0b"],
 )
-def test_a_place_that_is_none_is_refused_and_secrets_are_not_shown(uri):
+def test_an_invalid_location_is_refused_and_secrets_are_not_shown(uri):
     with pytest.raises(ConfigurationError) as caught:
         Folder(uri)
     assert "secret9" not in str(caught.value)
 
 
-def test_an_attempt_id_that_names_no_file_is_refused(table):
+def test_an_invalid_attempt_id_is_refused(table):
     target = StagingTarget(table.folder.uri, table.schema)
     with pytest.raises(ConfigurationError, match="attempt_id"):
         stage([], target, attempt_id="../x", spark_partition=0)
 
 
-def test_a_target_crosses_to_executors_and_shows_no_secret():
+def test_a_target_can_be_pickled_and_shows_no_secret():
     target = StagingTarget("s3://b/t", SCHEMA, ("id",), {"AWS_SECRET_ACCESS_KEY": "hunter2"})
     assert pickle.loads(pickle.dumps(target)) == target
     assert "hunter2" not in repr(target)
@@ -178,7 +178,7 @@ def test_a_secret_in_an_error_of_the_storage_is_not_shown():
     assert caught.value.__cause__ is None
 
 
-def test_executors_need_neither_deltalake_nor_the_drivers_packages():
+def test_executors_do_not_need_deltalake_or_the_drivers_packages():
     code = (
         "import sys\n"
         "for name in ('deltalake', 'pydantic', 'tenacity', 'typer', 'rich'):"

@@ -43,7 +43,7 @@ def statistics(kind: pa.DataType, *batches: list) -> dict:
 
 
 def back(kind: pa.DataType, bound):
-    """A bound as a reader understands it."""
+    """A bound as a reader interprets it."""
     if pa.types.is_timestamp(kind):
         return datetime.fromisoformat(bound)
     if pa.types.is_date(kind):
@@ -53,7 +53,7 @@ def back(kind: pa.DataType, bound):
 
 @pytest.mark.parametrize("name", KINDS)
 @given(data=st.data())
-def test_every_value_is_within_the_bounds_and_short_values_are_them(name, data):
+def test_every_value_is_within_the_bounds_and_short_values_are_exact(name, data):
     kind, values = KINDS[name]
     batches = data.draw(st.lists(st.lists(st.none() | values), max_size=3))
     found = statistics(kind, *batches)
@@ -73,13 +73,13 @@ def test_every_value_is_within_the_bounds_and_short_values_are_them(name, data):
 
 @pytest.mark.parametrize("strange", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
-def test_a_column_with_a_number_that_readers_sort_differently_has_no_bounds(strange, kind):
+def test_a_column_with_a_number_that_readers_order_differently_has_no_bounds(strange, kind):
     for batches in ([[1.0, strange]], [[1.0], [strange]], [[strange], [1.0]]):
         found = statistics(kind, *batches)
         assert (found["minValues"], found["maxValues"]) == ({}, {})
 
 
-def test_the_bounds_of_zero_hold_both_zeros():
+def test_the_bounds_of_zero_include_both_zeros():
     for zero in (0.0, -0.0):
         found = statistics(pa.float64(), [zero])
         assert math.copysign(1, found["minValues"]["c"]) == -1
@@ -99,7 +99,7 @@ def test_the_bounds_of_zero_hold_both_zeros():
         (pa.timestamp("us"), datetime(9999, 12, 31, 23, 59, 59, 999999)),
     ],
 )
-def test_what_has_no_bounds_that_all_readers_agree_on_has_its_nulls_counted(kind, value):
+def test_types_without_common_bounds_have_their_nulls_counted(kind, value):
     found = statistics(kind, [value, None])
     expected = {"numRecords": 2, "minValues": {}, "maxValues": {}, "nullCount": {"c": 1}}
     assert found == expected
@@ -112,13 +112,13 @@ def test_text_that_is_not_utf8_has_no_bounds():
     assert json.loads(found.to_json())["minValues"] == {}
 
 
-def test_long_text_is_cut_and_its_larger_bound_is_larger():
+def test_long_text_is_cut_and_its_upper_bound_is_raised():
     found = statistics(pa.string(), ["a" * 40, "b" * 40])
     assert found["minValues"]["c"] == "a" * 32
     assert found["maxValues"]["c"] == "b" * 32 + "\U0010ffff"
 
 
-def test_moments_are_rounded_outwards_to_milliseconds():
+def test_timestamps_are_rounded_outwards_to_milliseconds():
     value = datetime(2020, 1, 2, 3, 4, 5, 123456, UTC)
     found = statistics(pa.timestamp("us", "UTC"), [value])
     assert found["minValues"]["c"] == "2020-01-02T03:04:05.123Z"
@@ -138,7 +138,7 @@ def test_fields_of_structs_count_one_by_one_and_are_null_with_their_struct():
     assert len(found["maxValues"]["c"]) == len(found["nullCount"]["c"]) == INDEXED_COLUMNS
 
 
-def test_rows_of_a_slice_are_the_only_ones_that_count():
+def test_only_the_rows_of_a_slice_count():
     schema = pa.schema([("c", pa.struct([("x", pa.int32())]))])
     values = [{"x": n} for n in range(10)]
     rows = pa.RecordBatch.from_pylist([{"c": value} for value in values], schema=schema)

@@ -1,4 +1,4 @@
-"""The commit: whatever happens between staging and it, no row is there twice."""
+"""The commit: no row is there twice, regardless of events between staging and commit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from eos import _disk as disk
-from eos.delta._table import TargetTable
+from eos.delta._target_table import TargetTable
 from eos.errors import (
     CommitUnconfirmed,
     ConfigurationError,
@@ -35,7 +35,7 @@ def delta(table) -> DeltaTable:
     return DeltaTable(table.folder.uri)
 
 
-def test_what_is_committed_is_read_and_its_version_is_known(table):
+def test_committed_rows_are_read_and_the_version_is_known(table):
     assert table.committed_version(APP) is None
     appended(table, numbered(0, 3))
     assert ids(table) == [0, 1, 2]
@@ -62,8 +62,8 @@ def test_a_second_commit_of_the_same_version_adds_nothing(table):
 
 
 @pytest.mark.parametrize("between", ["nothing", "appends", "a checkpoint"])
-def test_of_two_that_stand_at_the_same_version_one_commits(table, between):
-    """Both have looked, and found nothing: what keeps them apart is Delta's own check."""
+def test_of_two_handles_at_the_same_version_one_commits(table, between):
+    """Both have checked and found nothing: only Delta's own check keeps them apart."""
     files, schema = staged(table, numbered(0, 2))
     copy, _ = staged(table, numbered(0, 2))
     late = delta(table)
@@ -83,7 +83,7 @@ def test_of_two_that_stand_at_the_same_version_one_commits(table, between):
     assert [number for number in ids(table) if number < 100] == [0, 1]
 
 
-def test_of_many_that_commit_at_once_one_does_and_all_find_out(table):
+def test_of_many_concurrent_commits_one_succeeds_and_all_find_out(table):
     staged_files = [staged(table, numbered(0, 2)) for _ in range(4)]
     barrier = threading.Barrier(4)
     outcomes = []
@@ -108,7 +108,7 @@ def test_of_many_that_commit_at_once_one_does_and_all_find_out(table):
     assert ids(table) == [0, 1]
 
 
-def test_a_commit_whose_answer_is_lost_is_found_and_not_made_again(table, monkeypatch):
+def test_a_commit_whose_answer_is_lost_is_found_and_not_repeated(table, monkeypatch):
     files, schema = staged(table, numbered(0, 2))
     real = TargetTable._append
 
@@ -125,10 +125,10 @@ def test_a_commit_whose_answer_is_lost_is_found_and_not_made_again(table, monkey
     assert ids(table) == [0, 1]
 
 
-def test_a_commit_behind_a_later_one_is_fenced(table):
+def test_a_commit_after_a_later_version_is_fenced(table):
     appended(table, numbered(0, 1), version=5)
     files, schema = staged(table, numbered(1, 1))
-    with pytest.raises(Fenced, match="stands at 5"):
+    with pytest.raises(Fenced, match="is at version 5"):
         commit(table, files, 4, schema)
     assert ids(table) == [0]
 
@@ -141,7 +141,7 @@ def test_other_sinks_append_to_the_same_table(table):
     assert ids(table) == [0, 1]
 
 
-def test_a_commit_without_files_notes_the_version(table):
+def test_a_commit_without_files_records_the_version(table):
     commit(table, [], 3)
     assert table.committed_version(APP) == 3
 
@@ -152,7 +152,7 @@ def test_the_identifier_has_a_time_so_that_spark_keeps_it(table):
     assert '"lastUpdated":1' in log
 
 
-def test_a_panic_is_no_reason_to_stop(table, monkeypatch):
+def test_a_panic_becomes_an_error(table, monkeypatch):
     class PanicException(BaseException):
         pass
 
@@ -168,7 +168,7 @@ def test_a_panic_is_no_reason_to_stop(table, monkeypatch):
 # --- what may happen between staging and commit --------------------------------------------------
 
 
-def test_files_that_are_gone_are_never_committed(table):
+def test_missing_files_are_never_committed(table):
     files, schema = staged(table, numbered(0, 1), numbered(1, 1), file_bytes=1)
     assert len(files) == 2
     (table.folder.local / files[1].path).unlink()
@@ -178,13 +178,13 @@ def test_files_that_are_gone_are_never_committed(table):
     assert table.committed_version(APP) is None
 
 
-def test_a_file_that_was_cut_counts_as_gone(table):
+def test_a_truncated_file_counts_as_missing(table):
     files, _ = staged(table, numbered(0, 1))
     (table.folder.local / files[0].path).write_bytes(b"PAR1")
     assert table.missing(files) == list(files)
 
 
-def test_a_vacuum_takes_staged_files_without_retention_only(table):
+def test_a_vacuum_deletes_staged_files_only_without_retention(table):
     appended(table, numbered(0, 1))
     files, _ = staged(table, numbered(1, 1))
     delta(table).vacuum(dry_run=False)
@@ -196,7 +196,7 @@ def test_a_vacuum_takes_staged_files_without_retention_only(table):
     assert table.missing(files) == list(files)
 
 
-def test_a_vacuum_takes_what_the_table_has_removed(table):
+def test_a_vacuum_deletes_files_that_the_table_has_removed(table):
     files = appended(table, numbered(0, 1))
     delta(table).delete()
     delta(table).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
@@ -215,7 +215,7 @@ def test_a_vacuum_takes_what_the_table_has_removed(table):
     ],
     ids=["compaction", "delete", "restore", "overwrite", "properties", "checkpoint"],
 )
-def test_what_others_do_to_the_table_leaves_our_append_alone(table, change, before):
+def test_other_writers_changes_do_not_affect_an_append(table, change, before):
     appended(table, numbered(0, 1))
     appended(table, numbered(1, 1), version=2)
     files, schema = staged(table, numbered(10, 2))
@@ -227,8 +227,8 @@ def test_what_others_do_to_the_table_leaves_our_append_alone(table, change, befo
     assert table.committed_version(APP) == 3
 
 
-def test_a_restore_to_before_our_commit_does_not_bring_it_back(table):
-    """The rows were taken away by a person: they are not written again."""
+def test_after_a_restore_to_an_older_version_the_commit_is_not_repeated(table):
+    """A person has removed the rows: they are not written again."""
     files, schema = staged(table, numbered(0, 1))
     commit(table, files, 1, schema)
     delta(table).restore(0)
@@ -237,18 +237,18 @@ def test_a_restore_to_before_our_commit_does_not_bring_it_back(table):
     assert ids(table) == []
 
 
-def test_a_table_that_was_made_anew_gets_nothing(table):
+def test_a_recreated_table_gets_no_rows(table):
     files, schema = staged(table, numbered(0, 1))
     old = table.table_id
     shutil.rmtree(table.folder.local / "_delta_log")
     table.create(SCHEMA)
-    assert not table.same_table(old)
+    assert not table.is_table(old)
     with pytest.raises(Fatal, match="is another one"):
         table.commit(files, APP, 1, table_id=old, schema=schema)
     assert ids(table) == []
 
 
-def test_a_table_that_was_dropped_is_an_error_that_says_so(table):
+def test_a_dropped_table_is_a_clear_error(table):
     files, schema = staged(table, numbered(0, 1))
     old = table.table_id
     shutil.rmtree(table.folder.local)
@@ -257,12 +257,12 @@ def test_a_table_that_was_dropped_is_an_error_that_says_so(table):
         lambda: table.committed_version(APP),
         lambda: table.table_id,
     ):
-        with pytest.raises(ConfigurationError, match="No Delta table"):
+        with pytest.raises(ConfigurationError, match="does not exist"):
             ask()
     assert table.missing(files) == list(files)
 
 
-def test_what_an_append_can_not_keep_is_found_by_the_commit_too(table):
+def test_a_new_requirement_is_found_by_the_commit_too(table):
     files, schema = staged(table, numbered(0, 1))
     DeltaTable(table.folder.uri).alter.add_constraint({"positive": "id > 0"})
     with pytest.raises(Fatal, match="check constraint positive"):
@@ -270,7 +270,7 @@ def test_what_an_append_can_not_keep_is_found_by_the_commit_too(table):
     assert ids(table) == []
 
 
-def test_a_column_with_another_type_by_now_is_refused_before_anything_is_added(table):
+def test_a_column_whose_type_has_changed_is_refused_before_columns_are_added(table):
     files, schema = staged(table, numbered(0, 1))
     changed = pa.table({"id": ["x"], "name": ["y"]})
     write_deltalake(table.folder.uri, changed, mode="overwrite", schema_mode="overwrite")
@@ -279,7 +279,7 @@ def test_a_column_with_another_type_by_now_is_refused_before_anything_is_added(t
     assert table.committed_version(APP) is None
 
 
-def test_a_column_that_is_wider_by_now_is_refused_for_the_files_are_written(table):
+def test_a_column_that_was_widened_is_refused_because_the_files_are_written(table):
     narrow = pa.schema([("id", pa.int32()), ("name", pa.string())])
     small = made(table.folder.local.parent / "small", narrow)
     files, schema = staged(small, batch({"id": 1}, schema=narrow))
@@ -289,7 +289,7 @@ def test_a_column_that_is_wider_by_now_is_refused_for_the_files_are_written(tabl
         commit(small, files, 1, schema)
 
 
-def test_a_column_that_was_dropped_is_not_brought_back(table):
+def test_a_dropped_column_is_not_added_again(table):
     files, schema = staged(table, numbered(0, 1))
     write_deltalake(
         table.folder.uri, pa.table({"id": [1]}), mode="overwrite", schema_mode="overwrite"
@@ -298,7 +298,7 @@ def test_a_column_that_was_dropped_is_not_brought_back(table):
         commit(table, files, 1, schema)
 
 
-def test_other_partition_columns_by_now_are_refused(table):
+def test_changed_partition_columns_are_refused(table):
     files, schema = staged(table, numbered(0, 1))
     old = table.table_id
     write_deltalake(
@@ -312,7 +312,7 @@ def test_other_partition_columns_by_now_are_refused(table):
         table.commit(files, APP, 1, table_id=old, schema=schema)
 
 
-def test_a_column_that_others_added_is_null_in_our_rows(table):
+def test_a_column_that_others_added_is_null_in_the_staged_rows(table):
     files, schema = staged(table, numbered(0, 1))
     write_deltalake(
         table.folder.uri, batch({"id": 9, "more": 1}, schema=WIDE), mode="append",
@@ -340,7 +340,7 @@ def test_new_columns_are_added_when_asked_for_and_refused_otherwise(table):
     assert ids(table) == [0, 1]
 
 
-def test_columns_that_were_added_before_the_driver_died_are_no_obstacle(table):
+def test_columns_added_before_the_driver_died_do_not_fail_the_commit(table):
     files, schema = staged(table, batch({"id": 1, "more": 7}, schema=WIDE), merge=True)
     table._add_columns(delta(table), schema, True)
     commit(table, files, 1, schema)
@@ -355,7 +355,7 @@ def test_a_type_that_delta_lacks_is_refused(table):
 # --- creating, discarding, durability ------------------------------------------------------------
 
 
-def test_of_creators_at_once_one_makes_the_table_and_all_find_it(tmp_path):
+def test_of_concurrent_creators_one_creates_the_table_and_all_find_it(tmp_path):
     tables = [TargetTable(str(tmp_path / "t")) for _ in range(6)]
     seen = []
     barrier = threading.Barrier(6)
@@ -376,13 +376,13 @@ def test_of_creators_at_once_one_makes_the_table_and_all_find_it(tmp_path):
 
 
 @pytest.mark.parametrize("column", ["nowhere", "b"])
-def test_a_table_is_not_partitioned_by_what_can_be_no_partition(tmp_path, column):
+def test_an_unsupported_partition_column_is_refused(tmp_path, column):
     with pytest.raises(ConfigurationError, match=column):
         made(tmp_path / "t", pa.schema([("id", pa.int64()), ("b", pa.binary())]), [column])
     assert not (tmp_path / "t").exists()
 
 
-def test_a_folder_that_can_not_be_made_is_an_error_to_try_again(tmp_path):
+def test_a_folder_that_can_not_be_created_is_a_retriable_error(tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(Retriable, match="file/t"):
         made(tmp_path / "file" / "t")
@@ -396,7 +396,7 @@ def test_discarded_files_are_gone_and_may_be_discarded_again(table):
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_the_guard_keeps_what_may_be_in_the_table(table, version):
+def test_the_guard_keeps_files_that_may_be_in_the_table(table, version):
     files, schema = staged(table, numbered(0, 1))
     commit(table, files, version, schema)
     with pytest.raises(Fatal, match="none was deleted"):
@@ -404,7 +404,7 @@ def test_the_guard_keeps_what_may_be_in_the_table(table, version):
     assert ids(table) == [0]
 
 
-def test_a_commit_is_flushed_before_anybody_is_told(table, monkeypatch):
+def test_a_commit_is_flushed_before_it_is_reported(table, monkeypatch):
     files, schema = staged(table, numbered(0, 1))
     log = table.folder.local / "_delta_log"
     synced = []

@@ -12,9 +12,9 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from eos.client import PulsarClient
-from eos.delta._kind import KIND as DELTA
-from eos.delta._table import TargetTable
-from eos.delta.opening import schema_text
+from eos.delta._delta_kind import KIND as DELTA
+from eos.delta._target_table import TargetTable
+from eos.delta.opening import schema_to_json
 from eos.delta.part import DeltaPart
 from eos.delta.participant import DeltaParticipant, Staged
 from eos.delta.staging import StagingTarget, stage
@@ -77,7 +77,7 @@ class TableOutput:
         target = StagingTarget(self.uri, TargetTable(self.uri).check_schema(SCHEMA))
         batch = pa.record_batch([pa.array(rows, pa.string())], schema=SCHEMA)
         files = stage([batch], target, attempt_id=str(part.attempt_id), spark_partition=0)
-        return [Staged(files, schema_text(target.schema), merge=False)]
+        return [Staged(files, schema_to_json(target.schema), merge=False)]
 
     def read(self) -> list[str]:
         found: list[str] = DeltaTable(self.uri).to_pyarrow_table()["value"].to_pylist()

@@ -3,14 +3,14 @@
 A commit carries Delta's transaction identifier ``(app id, version)``. Three facts of ``deltalake``
 1.6 make it exactly once, and shape the code:
 
-- Of several commits with one app id from handles that stand at the same version of the table, or
-  behind it, one succeeds; the others fail, whatever else was committed between.
-- From a handle that has seen an identifier, the same one is accepted again: that check is ours,
-  on a handle opened for this commit.
-- A commit checks neither that its files are there, nor their types, nor that the table is the same
-  one: these checks are ours too.
+- Of several commits with one app id from handles at the same version of the table, or an older
+  one, one succeeds; the others fail, regardless of other commits in between.
+- A handle that has seen an identifier accepts it again: this is checked here, on a handle opened
+  for this commit.
+- A commit does not check that its files exist, their types, or that the table is the same one:
+  this is checked here, too.
 
-Every question opens the table anew, so no answer is older than the question.
+Every query opens the table again, so no answer is older than its query.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from deltalake.transaction import AddAction
 from eos.commit_log.corruption import panics_as_errors
 from eos.commit_log.delta_table import NO_HOOKS
 from eos.delta import _features as features
-from eos.delta import columns, opening
+from eos.delta import column_rules, opening
 from eos.delta._partitions import can_partition
 from eos.delta.files import StagedFile
 from eos.delta.folder import Folder
@@ -36,7 +36,7 @@ from eos.errors import ConfigurationError, Fatal, Fenced, InputError
 _LOG_FOLDER: Final = "_delta_log"
 _CHECKPOINT_INTERVAL: Final = "delta.checkpointInterval"
 _COMMITS_PER_CHECKPOINT: Final = 100
-"""Where the table does not say; as ``deltalake`` does it."""
+"""Default if the table does not set it; as in ``deltalake``."""
 
 
 class TargetTable:
@@ -44,10 +44,10 @@ class TargetTable:
 
     Args:
         uri: an absolute path, ``file:///path`` or ``s3://bucket/prefix``.
-        storage_options: as ``deltalake`` takes them; in no ``repr`` and no message.
+        storage_options: passed to ``deltalake``; in no ``repr`` and no message.
 
-    Every method raises ``Retriable`` when the storage or the table can't be read, and all but
-    ``exists``, ``create`` and the ones about files ``ConfigurationError`` when no table is there.
+    Every method raises ``Retriable`` if the storage or the table can't be read, and all except
+    ``exists``, ``create`` and those about files ``ConfigurationError`` if the table does not exist.
 
     Raises:
         ConfigurationError: ``uri`` is none of these.
@@ -61,21 +61,21 @@ class TargetTable:
         return f"TargetTable({self.folder.uri!r})"
 
     def exists(self) -> bool:
-        """Whether a Delta table is there."""
-        return opening.maybe_open(self.folder) is not None
+        """Whether the Delta table exists."""
+        return opening.open_if_exists(self.folder) is not None
 
     def create(self, schema: pa.Schema, partition_by: Sequence[str] = ()) -> None:
-        """Make an empty table, unless one is there; safe against other creators.
+        """Create an empty table if it does not exist; safe against other creators.
 
-        Somebody else's may have other columns: ``check_schema`` tells.
+        Another creator's table may have other columns: see ``check_schema``.
 
         Raises:
-            InputError: two columns have one name.
-            ConfigurationError: Delta has no such columns, or can't partition by one.
+            InputError: two columns have the same name.
+            ConfigurationError: Delta does not support these columns, or this partitioning.
         """
         if self.exists():
             return
-        columns.check_names(schema)
+        column_rules.check_names(schema)
         _check_has_data(self.folder.uri, schema.names, partition_by)
         for name in partition_by:
             if not name or name not in schema.names or not can_partition(schema.field(name).type):
@@ -87,98 +87,99 @@ class TargetTable:
         self._make_log_durable()
 
     def check_writable(self) -> None:
-        """Refuse a table that demands of its writers what an append of ready files can't keep.
+        """Refuse a table whose requirements for writers an append of files can't meet.
 
         Raises:
-            ConfigurationError: it does; the message names each feature.
+            ConfigurationError: the message names each feature.
         """
-        self._check_demands(self._opened())
+        self._check_features(self._open())
 
-    def _check_demands(self, table: DeltaTable) -> None:
+    def _check_features(self, table: DeltaTable) -> None:
         with self._reading():
-            demands = features.table_objections(table)
-        if demands:
+            unsupported = features.unsupported_features(table)
+        if unsupported:
             raise ConfigurationError(
-                f"Delta table {self.folder.uri} demands what eos can't keep: {', '.join(demands)}.",
+                f"Delta table {self.folder.uri} requires what eos can't do: "
+                f"{', '.join(unsupported)}.",
                 hint="Drop it from the table (ALTER TABLE ... DROP CONSTRAINT, or DROP FEATURE), "
                 "or write to a table without it and MERGE from there.",
             )
 
     @property
     def table_id(self) -> str:
-        """The table's own id: another one for a table that was dropped and made anew."""
-        table = self._opened()
+        """The table's own id; a recreated table has another one."""
+        table = self._open()
         with self._reading():
             return str(table.metadata().id)
 
     @property
     def schema(self) -> pa.Schema:
-        """The table's columns, as Arrow has them."""
-        table = self._opened()
+        """The table's columns as an Arrow schema."""
+        table = self._open()
         with self._reading():
             return opening.arrow_schema(table)
 
     @property
     def partition_columns(self) -> tuple[str, ...]:
-        """The columns that the table is partitioned by, in their order."""
-        table = self._opened()
+        """The table's partition columns, in order."""
+        table = self._open()
         with self._reading():
             return tuple(table.metadata().partition_columns)
 
-    def same_table(self, table_id: str) -> bool:
-        """Whether the table is still the one that had this id."""
+    def is_table(self, table_id: str) -> bool:
+        """Whether the table still has this id."""
         return self.table_id == table_id
 
     def compared(self, have: pa.Schema) -> tuple[list[str], list[str]]:
-        """The columns, and fields of structs, that rows have and the table lacks; and those that it
-        has and they lack."""
-        return columns.compared(have, self.schema)
+        """List the columns, and fields of structs, that only the rows have, and those that only the
+        table has."""
+        return column_rules.compared(have, self.schema)
 
     def check_staged(self, schema: pa.Schema, *, merge: bool) -> None:
-        """Whether files that were staged for ``schema`` can still be appended.
+        """Check that files staged for ``schema`` can still be appended.
 
         Raises:
             InputError: the table's columns have changed; the message names one.
-            ConfigurationError: the table has come to demand what an append can't keep.
+            ConfigurationError: the table now requires something that an append can't do.
         """
         self.check_writable()
         self._merged(schema, self.schema, merge)
 
     def check_schema(self, have: pa.Schema, *, merge: bool = False) -> pa.Schema:
-        """The table's columns behind an append of rows with the columns ``have``.
+        """Return the table's columns after an append of rows with the columns ``have``.
 
         Args:
-            merge: columns that the table lacks are added to it by the commit, as nullable ones.
+            merge: the commit adds columns that the table lacks, as nullable ones.
 
         Returns:
-            What ``StagingTarget.schema`` and ``commit`` need.
+            The schema for ``StagingTarget.schema`` and ``commit``.
 
         Raises:
             InputError: the rows don't fit; the message names each column, with both types.
             ConfigurationError: Delta has no such type.
         """
-        merged = columns.check(have, self.schema, may_add=merge)
+        merged = column_rules.check(have, self.schema, may_add=merge)
         _check_has_data(self.folder.uri, merged.names, self.partition_columns)
         return pa.schema(opening.delta_schema(merged).to_arrow())
 
     def committed_version(self, app_id: str) -> int | None:
-        """The version last committed with ``app_id``, for good; None: never one in this table."""
-        table = self._opened()
+        """Return the version last committed with ``app_id``, durably; None without one."""
+        table = self._open()
         with self._reading():
             version: int | None = table.transaction_version(app_id)
-        # Of a commit that a power failure could still take back, nobody may be told.
+        # A commit that a power failure could still undo must not be reported.
         self._make_log_durable()
         return version
 
     @property
     def forgets_transactions(self) -> bool:
-        """Whether the table drops identifiers of commits after a time."""
-        table = self._opened()
+        """Whether the table drops identifiers of commits after a while."""
+        table = self._open()
         with self._reading():
             return features.TXN_RETENTION in table.metadata().configuration
 
     def missing(self, files: Iterable[StagedFile]) -> list[StagedFile]:
-        """Those of ``files`` that are not there any more, or have another size."""
+        """List those of ``files`` that no longer exist, or have another size."""
         asked = list(files)
         with self.folder.failures("looking for staged files"):
             sizes = self.folder.size_bytes([file.path for file in asked])
@@ -187,12 +188,12 @@ class TargetTable:
     def discard(
         self, files: Iterable[StagedFile], *, unless_committed: tuple[str, int] | None = None
     ) -> None:
-        """Delete staged files; one that is gone already is fine.
+        """Delete staged files; missing ones are ignored.
 
-        Whoever calls knows that they are not, and never will be, in the table.
+        The caller knows that they are not, and never will be, in the table.
 
         Args:
-            unless_committed: app id and version of their commit: looked up first, as a guard.
+            unless_committed: app id and version of their commit: checked first, as a guard.
 
         Raises:
             Fatal: the guard found that they may be in the table; nothing was deleted.
@@ -202,8 +203,8 @@ class TargetTable:
             committed = self.committed_version(app_id)
             if committed is not None and committed >= version:
                 raise Fatal(
-                    f"Delta table {self.folder.uri}: {app_id!r} stands at {committed}, so files "
-                    f"of version {version} may be in the table: none was deleted."
+                    f"Delta table {self.folder.uri}: {app_id!r} is at version {committed}, so "
+                    f"files of version {version} may be in the table: none was deleted."
                 )
         with self.folder.failures("deleting staged files"):
             for file in files:
@@ -220,41 +221,42 @@ class TargetTable:
         merge: bool = False,
         owner: str | None = None,
     ) -> None:
-        """Append ``files`` as version ``version`` of ``app_id``, in one attempt; durable then.
+        """Append ``files`` as version ``version`` of ``app_id``, in one attempt, durably.
 
-        Does nothing when just this version was committed before. Without files the version is
-        noted all the same. With ``merge`` columns that the table lacks are added first, in a commit
-        of their own.
+        Does nothing if exactly this version was committed before. Without files, only the version
+        is recorded. With ``merge``, columns that the table lacks are added first, in a separate
+        commit.
 
         Args:
-            table_id: of the table that the files were staged for.
-            schema: what ``check_schema`` gave when they were staged.
-            owner: noted besides, as an identifier that does not change with ``app_id``.
+            table_id: id of the table for which the files were staged.
+            schema: the result of ``check_schema`` when they were staged.
+            owner: recorded in addition, as an identifier that does not change with ``app_id``.
 
         Raises:
             CommitUnconfirmed: the attempt failed, or its answer was lost: ``committed_version``
-                tells whether it took effect. It may be made again.
+                shows whether it took effect. It may be repeated.
             Fenced: a later version of ``app_id`` is in the table; nothing was appended.
-            Fatal: the table is another one, has other columns or demands what an append can't keep,
-                or files are gone; nothing was appended.
+            Fatal: the table is another one, has other columns or new requirements, or files are
+                missing; nothing was appended.
         """
-        table = self._opened()
+        table = self._open()
         with self._reading():
             found, committed = str(table.metadata().id), table.transaction_version(app_id)
         if found != table_id:
             raise Fatal(
                 f"Delta table {self.folder.uri} is another one (id {found}) than the rows were "
                 f"written for ({table_id}).",
-                hint="It was dropped and recreated. The rows are in its folder, in no table.",
+                hint="It was dropped and recreated. The rows are in its folder, but in no table.",
             )
         if committed is not None and committed > version:
             raise Fenced(
-                f"Delta table {self.folder.uri}: {app_id!r} stands at {committed}, after {version}."
+                f"Delta table {self.folder.uri}: {app_id!r} is at version {committed}, after "
+                f"{version}."
             )
         if committed != version:
             try:
-                self._check_demands(table)
-            except ConfigurationError as error:  # told as that, in the sink's next claim
+                self._check_features(table)
+            except ConfigurationError as error:  # the sink's next claim raises it as such
                 raise Fatal(error.message, hint=error.hint) from None
             self._check_files(table, files)
             with self._committing(app_id, version):
@@ -264,15 +266,15 @@ class TargetTable:
             self._make_log_durable()
 
     def checkpoint_when_due(self) -> None:
-        """Now and then write a Delta checkpoint, and drop log files older than the table keeps.
+        """Now and then write a Delta checkpoint, and drop log files beyond the table's retention.
 
-        No commit does it by itself, so that none fails over it. Without it every reader reads
-        every commit there ever was.
+        No commit does so itself, so that none fails because of it. Without checkpoints, every
+        reader reads every commit of the table's life.
 
         Raises:
-            Exception: it did not work; the table is as good as before.
+            Exception: it failed; the table is as good as before.
         """
-        table = self._opened()
+        table = self._open()
         interval = table.metadata().configuration.get(_CHECKPOINT_INTERVAL)
         if table.version() % int(interval or _COMMITS_PER_CHECKPOINT):
             return
@@ -286,29 +288,29 @@ class TargetTable:
         if any(file.partition_values.keys() != partition_by for file in files):
             raise Fatal(
                 f"Delta table {self.folder.uri} is partitioned by other columns than the staged "
-                "files are."
+                "files."
             )
         gone = self.missing(files)
         if gone:
             raise Fatal(
                 f"Delta table {self.folder.uri}: {len(gone)} of {len(files)} staged files are "
                 f"missing or damaged, for example {gone[0].path}; nothing was appended.",
-                hint="A VACUUM with a short retention may have taken them. Restore them, or give "
-                "the epoch's rows up.",
+                hint="A VACUUM with a short retention may have deleted them. Restore them, or give "
+                "up the epoch's rows.",
             )
 
     def _add_columns(self, table: DeltaTable, schema: pa.Schema, merge: bool) -> None:
-        """Give the table all columns of ``schema``, if ``merge`` allows that.
+        """Add all columns of ``schema`` to the table, if ``merge`` allows that.
 
         Raises:
-            InputError: a column is gone or has another type by now. No cast is good enough: the
-                files are written.
+            InputError: a column was dropped, or has another type now. No cast helps: the files are
+                written.
         """
         there = opening.arrow_schema(table)
         merged = self._merged(schema, there, merge)
         grown = [field for field in merged if field not in there]
         if grown:
-            if columns.local_times_in_maps(grown):
+            if column_rules.local_times_in_maps(grown):
                 opening.allow_local_times(table)
             added = opening.delta_schema(pa.schema(grown)).fields
             table.alter.add_columns(
@@ -319,14 +321,14 @@ class TargetTable:
 
     def _merged(self, schema: pa.Schema, there: pa.Schema, merge: bool) -> pa.Schema:
         where = f"Delta table {self.folder.uri}"
-        hint = "Change the columns back, or give the rows up."
+        hint = "Change the columns back, or give up the rows."
         try:
-            merged = columns.check(schema, there, may_add=merge)
+            merged = column_rules.check(schema, there, may_add=merge)
         except InputError as error:
             raise InputError(
                 f"{where} has changed in the meantime: {error.message}", hint=hint
             ) from None
-        for path, now, then in columns.changed(schema, there):
+        for path, now, then in column_rules.changed(schema, there):
             raise InputError(
                 f"{where}: {path} is now {now}, but {then} in the staged files.", hint=hint
             )
@@ -350,7 +352,7 @@ class TargetTable:
             mode="append",
             schema=table.schema(),
             partition_by=table.metadata().partition_columns,
-            # Where identifiers expire, Spark drops one without a time at once.
+            # Where identifiers expire, Spark drops one without a time immediately.
             commit_properties=CommitProperties(
                 app_transactions=[
                     Transaction(app_id, version, time.time_ns() // 1_000_000)
@@ -361,7 +363,7 @@ class TargetTable:
         )
 
     def _make_log_durable(self) -> None:
-        """Commits of a local table that this object has not flushed yet."""
+        """Flush the commits of a local table that this object has not flushed yet."""
         if self.folder.local is None:
             return
         log = self.folder.local / _LOG_FOLDER
@@ -370,12 +372,12 @@ class TargetTable:
             self.folder.make_durable(names)
         self._synced |= names
 
-    def _opened(self) -> DeltaTable:
-        table = opening.maybe_open(self.folder)
+    def _open(self) -> DeltaTable:
+        table = opening.open_if_exists(self.folder)
         if table is None:
             raise ConfigurationError(
-                f"No Delta table is at {self.folder.uri}.",
-                hint="Check the path. A dropped table takes its staged files with it.",
+                f"Delta table {self.folder.uri} does not exist.",
+                hint="Check the path. Dropping a table deletes its staged files, too.",
             )
         return table
 
@@ -387,10 +389,10 @@ class TargetTable:
 
 
 def _check_has_data(uri: str, names: Sequence[str], partition_by: Sequence[str]) -> None:
-    """Files without a column have no rows for most readers, whatever the table says of them."""
+    """Refuse files without a column: most readers find no rows in them."""
     if set(names) <= set(partition_by):
         raise ConfigurationError(
-            f"Delta table {uri}: it is partitioned by all of its columns, so its files would hold "
-            "nothing.",
+            f"Delta table {uri}: it is partitioned by all of its columns, so its files would be "
+            "empty.",
             hint="Leave at least one column out of partition_by.",
         )

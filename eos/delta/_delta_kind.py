@@ -1,4 +1,4 @@
-"""How recovery finds the Delta participant."""
+"""How recovery finds the Delta participant. Its own module: reading a log needs no table."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from eos.protocol import Part
 
 
 class DeltaKind:
-    """``delta`` in the log."""
+    """The kind ``delta`` of the log."""
 
     part: type[Part] = DeltaPart
 
     def open(self, sink_id: str, part: Part, access: Access) -> Participant:
-        """The participant of the table that ``part`` names."""
-        # Reading a log takes no table.
+        """Open the participant of the table that ``part`` names."""
         from eos.delta.participant import DeltaParticipant
 
         assert isinstance(part, DeltaPart)

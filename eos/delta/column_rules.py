@@ -1,7 +1,7 @@
-"""Whether rows fit a table's columns: by name, at every level, with casts that lose nothing.
+"""Checks whether rows fit a table's columns: by name, at every level, with lossless casts.
 
-Names are compared as Spark does, without regard to case. Columns and fields that rows lack are
-null. These casts are made, also inside of structs, lists and maps; nothing else is:
+Names are compared as in Spark, without regard to case. Columns and fields that rows lack are null.
+Only these casts are made, also inside structs, lists and maps:
 
 ==============================  ==========================================
 from                            to
@@ -9,109 +9,119 @@ from                            to
 int8, int16, int32              a larger int
 int8, int16, int32; float       double
 int                             a decimal with room for all its digits
-decimal                         a decimal with room before and behind the point
-timestamp of any coarser unit   timestamp in microseconds
-large or dictionary-encoded     the same as plain text or bytes
+decimal                         a decimal with room on both sides of the point
+timestamp of a coarser unit     timestamp in microseconds
+large or dictionary-encoded     plain text or bytes
 null                            anything
 ==============================  ==========================================
 
-Whether Spark calls a column nullable depends on the plan (a literal is not), so it says nothing
-about the next rows: what is added is nullable at every level, as Spark's Delta writer does it. A
-table that takes no nulls somewhere is found out row by row (``conform``).
+Whether Spark calls a column nullable depends on the plan (a literal is not), so it does not hold
+for the next rows. Added columns are nullable at every level, as in Spark's Delta writer. Required
+columns of the table are checked row by row (``_conform``).
+
+CHAR(n) and VARCHAR(n) are text in Delta's schema, with a length that only writers enforce. Spark
+stores the declared type in the column's metadata. Its writers refuse longer text and cut off
+trailing spaces beyond the length; CHAR is padded when it is read (delta-spark 4.4 on Spark 4.2
+stores "a" in CHAR(3) unchanged). ``deltalake`` commits any text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from eos.errors import InputError
 
 _DIGITS: Final = {8: 3, 16: 5, 32: 10, 64: 19}
 _REFUSED_IN_NAMES: Final = " ,;{}()\n\t="
-"""By Spark's Delta writer: it could not write to the table any more (delta-spark 4.4)."""
+"""Refused by Spark's Delta writer: it could not write to the table any more (delta-spark 4.4)."""
+DECLARED: Final = "__CHAR_VARCHAR_TYPE_STRING"
+_SIMPLE: Final = re.compile(r"(?:char|varchar)\((\d+)\)")
 
 
 def check(have: pa.Schema, table: pa.Schema, *, may_add: bool) -> pa.Schema:
-    """The table's columns after rows of the schema ``have`` were appended.
+    """Return the table's columns after an append of rows with the schema ``have``.
 
     Args:
-        may_add: columns that the table lacks, and fields that its structs lack, are added to it,
-            behind the others (Delta's ``mergeSchema``); otherwise they are refused.
+        may_add: columns and fields of structs that the table lacks are added after the others
+            (Delta's ``mergeSchema``); otherwise they are refused.
 
     Raises:
         InputError: they don't fit; the message names each column, with both types.
     """
-    merging = _Merging(_doubled(have))
-    merged = merging.fields(have, table, "")
-    problems, hints = merging.problems, []
-    if merging.problems:
+    matcher = _Matcher(_duplicates(have))
+    merged = matcher.fields(have, table, "")
+    problems, hints = matcher.problems, []
+    if matcher.problems:
         hints.append("Cast the columns to the table's types, or drop them.")
-    if merging.added and not may_add:
-        problems.append(f"the table lacks {', '.join(merging.added)}")
-        hints.append("merge_schema=True adds what the table lacks; or drop the columns.")
+    if matcher.added and not may_add:
+        problems.append(f"the table lacks {', '.join(matcher.added)}")
+        hints.append("merge_schema=True adds them to the table; or drop the columns.")
     if problems:
         raise InputError(
             f"The rows don't fit the Delta table: {'; '.join(problems)}.", hint=" ".join(hints)
         )
-    check_new_names(merging.new_names)
+    check_new_names(matcher.new_names)
     return pa.schema(merged)
 
 
 def compared(have: pa.Schema, table: pa.Schema) -> tuple[list[str], list[str]]:
-    """The paths that only ``have`` has, and those that only ``table`` has."""
-    merging = _Merging([])
-    merging.fields(have, table, "")
-    return [path for path, _ in merging.new_names], merging.missing
+    """List the paths that only ``have`` has, and those that only ``table`` has."""
+    matcher = _Matcher([])
+    matcher.fields(have, table, "")
+    return [path for path, _ in matcher.new_names], matcher.missing
 
 
 def check_names(have: pa.Schema) -> None:
-    """Check the names of a table's first columns.
+    """Check the names of a new table's columns.
 
     Raises:
-        InputError: two are one, as Spark and Delta compare names, or Spark's Delta writer could
+        InputError: two are equal, as Spark and Delta compare names, or Spark's Delta writer could
             not write to a table with such a name.
     """
-    doubled = _doubled(have)
-    if doubled:
+    duplicates = _duplicates(have)
+    if duplicates:
         raise InputError(
-            f"The rows don't fit a Delta table: {'; '.join(doubled)}.", hint="Rename one of them."
+            f"The rows don't fit a Delta table: {'; '.join(duplicates)}.",
+            hint="Rename one of them.",
         )
     check_new_names(_names(have, ""))
 
 
 def check_new_names(paths: Iterable[tuple[str, str]]) -> None:
-    """Check names that a table is to get, each with its path.
+    """Check names that a table would get, each with its path.
 
     Raises:
         InputError: see ``check_names``.
     """
     for path, name in paths:
-        if "\0" in name:  # Spark's writer takes it; Arrow hands names over as texts of C
+        if "\0" in name:  # Spark's writer accepts it; Arrow passes names as C strings
             raise InputError(
-                f"Column {path!r} has a zero character in its name, where deltalake would cut it.",
+                f"Column {path!r} has a zero character in its name, which deltalake would cut off.",
                 hint="Rename it.",
             )
         if set(name).intersection(_REFUSED_IN_NAMES):
             raise InputError(
-                f"Column {path!r} has a name that Spark's Delta writer refuses: none of "
-                f"{_REFUSED_IN_NAMES!r} may be in it.",
+                f"Column {path!r} has a name that Spark's Delta writer refuses: it must contain "
+                f"none of {_REFUSED_IN_NAMES!r}.",
                 hint="Rename it.",
             )
 
 
 def fits(have: pa.DataType, want: pa.DataType) -> bool:
-    """Whether every value of the type ``have`` is one of ``want``, by the casts listed above."""
-    merging = _Merging([])
-    merging.type(have, want, "")
-    return not merging.problems and not merging.added
+    """Whether every value of type ``have`` is also one of ``want``, by the casts listed above."""
+    matcher = _Matcher([])
+    matcher.type(have, want, "")
+    return not matcher.problems and not matcher.added
 
 
 def nullable(kind: pa.DataType) -> pa.DataType:
-    """The type with nulls allowed at every level; only a map's keys are never null."""
+    """Return the type with nulls allowed at every level; only a map's keys are never null."""
     if pa.types.is_struct(kind):
         return pa.struct([_inside(field, is_nullable=True) for field in kind])
     if pa.types.is_list(kind):
@@ -124,17 +134,17 @@ def nullable(kind: pa.DataType) -> pa.DataType:
 
 
 def relaxed(schema: pa.Schema) -> pa.Schema:
-    """Columns that rows may have nulls in, at every level."""
+    """Return the columns with nulls allowed at every level."""
     return pa.schema([_inside(field, is_nullable=True) for field in schema])
 
 
 def changed(
     staged: Iterable[pa.Field], table: Iterable[pa.Field], above: str = ""
 ) -> Iterator[tuple[str, str, str]]:
-    """What files that were staged for one schema can't be in a table that has another one by now.
+    """Find fields of files staged for one schema that no longer fit the table's present schema.
 
     Returns:
-        Of each column or field: its path, what it is in the table, what it is in the files.
+        Of each column or field: its path, its state in the table, its state in the files.
     """
     now = {one.name.lower(): one for one in table}
     for then in staged:
@@ -159,7 +169,7 @@ def _changed(then: pa.Field, now: pa.Field, path: str) -> Iterator[tuple[str, st
 
 
 def children(kind: pa.DataType) -> Iterator[tuple[str, pa.Field]]:
-    """What a nested type consists of, each with its name in a path, as Delta writes it."""
+    """Yield the fields of a nested type, each with its name in a path, as Delta writes it."""
     if pa.types.is_struct(kind):
         yield from ((field.name, field) for field in kind)
     elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
@@ -170,8 +180,8 @@ def children(kind: pa.DataType) -> Iterator[tuple[str, pa.Field]]:
 
 
 def local_times_in_maps(columns: Iterable[pa.Field]) -> list[str]:
-    """The paths of maps that hold timestamps without time zone. ``deltalake`` 1.6 does not see that
-    they need a feature of the table, and makes one that nobody can read."""
+    """List the paths of maps that hold timestamps without time zone. ``deltalake`` 1.6 overlooks
+    that they need a table feature, and creates a table that can't be read."""
     return [path for one in columns for path in _local_times(one, one.name, in_map=False)]
 
 
@@ -184,7 +194,7 @@ def _local_times(one: pa.Field, path: str, *, in_map: bool) -> Iterator[str]:
 
 
 def plain(kind: pa.DataType) -> pa.DataType:
-    """The type that Delta has for it."""
+    """Return the type that Delta has for it."""
     if pa.types.is_dictionary(kind):
         return plain(kind.value_type)
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
@@ -198,22 +208,55 @@ def plain(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
+def is_enforced(declared: str) -> bool:
+    """Whether the declared type belongs to a whole text column, and not to a part of it."""
+    return _SIMPLE.fullmatch(declared) is not None
+
+
+def unsupported_length(column: Mapping[str, Any], name: str) -> str | None:
+    """Describe a declared length that is not supported: inside a struct, list or map."""
+    declared = column["metadata"].get(DECLARED)
+    if declared is None or is_enforced(declared):
+        return None
+    return f"column {name} declared as {declared}"
+
+
+def declared_text(array: pa.Array, field: pa.Field) -> pa.Array:
+    """Return the texts of ``array`` as Spark's writers store them in the column.
+
+    Raises:
+        InputError: one is longer than declared.
+    """
+    declared = (field.metadata or {}).get(DECLARED.encode(), b"").decode()
+    found = _SIMPLE.fullmatch(declared)
+    if found is None:
+        return array
+    length = int(found[1])
+    longest = pc.max(pc.utf8_length(pc.utf8_rtrim(array, " "))).as_py() or 0
+    if longest > length:
+        raise InputError(
+            f"Column {field.name!r} is {declared}, and has text of {longest} characters here.",
+            hint=f"Cut it: left({field.name}, {length}).",
+        )
+    return pc.utf8_slice_codeunits(array, 0, length)
+
+
 @dataclass
-class _Merging:
-    """Goes through both types side by side, and collects what does not fit."""
+class _Matcher:
+    """Walks both types in parallel, and collects the differences."""
 
     problems: list[str]
     added: list[str] = field(default_factory=list)
-    """What the table lacks, with types."""
+    """Fields that the table lacks, with types."""
     new_names: list[tuple[str, str]] = field(default_factory=list)
-    """The paths and names of all that is added."""
+    """The paths and names of all added fields."""
     missing: list[str] = field(default_factory=list)
-    """The paths of what only the table has."""
+    """The paths of fields that only the table has."""
 
     def fields(
         self, have: Iterable[pa.Field], want: Iterable[pa.Field], above: str
     ) -> list[pa.Field]:
-        """The fields of ``want``, then those that only ``have`` has."""
+        """Return the fields of ``want``, then those that only ``have`` has."""
         given = {one.name.lower(): one for one in have}
         merged = []
         for known in want:
@@ -272,7 +315,7 @@ def _inside(one: pa.Field, *, is_nullable: bool) -> pa.Field:
     return one.with_type(nullable(plain(one.type))).with_nullable(is_nullable)
 
 
-def _doubled(have: pa.Schema) -> list[str]:
+def _duplicates(have: pa.Schema) -> list[str]:
     return [f"{path} is there twice" for path in _twice([*have], "")]
 
 
@@ -285,7 +328,7 @@ def _twice(fields: list[pa.Field], above: str) -> Iterator[str]:
 
 
 def _names(have: pa.Schema | pa.DataType, above: str) -> Iterator[tuple[str, str]]:
-    """The path and the name of each column, and of each field of a struct."""
+    """Yield path and name of each column, and of each field of a struct."""
     pairs = (
         [(one.name, one) for one in have] if isinstance(have, pa.Schema) else list(children(have))
     )
