@@ -11,8 +11,8 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
-from eos.chaos._checkpoint import Checkpoint
-from eos.chaos._user_code import say
+from eos.chaos._spark_checkpoint import Checkpoint
+from eos.chaos._user_code import log_line
 from eos.chaos.job import INPUT_SCHEMA
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Notebook:
                 if KeyboardInterrupt not in (type(error), type(error.__context__)):
                     raise
                 with contextlib.suppress(KeyboardInterrupt):
-                    say("notebook", "interrupted")
+                    log_line("notebook", "interrupted")
 
     def stop(self) -> None:
         """End behind the cell that runs."""
@@ -78,7 +78,7 @@ class Notebook:
         df = rows.repartition(self._job.tasks, "slot").drop("slot")
         self._sink.write(df, epoch=number)  # skipped where the interrupt came after the commit
         self._note("commits", number, "v1\n{}\n")
-        say("notebook", f"key {number}")
+        log_line("notebook", f"key {number}")
 
     def _note(self, folder: str, number: int, text: str) -> None:
         path = Path(self._job.checkpoint) / folder / str(number)

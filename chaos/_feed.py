@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
-from eos.chaos._checkpoint import Checkpoint
+from eos.chaos._avro_rows import shape_in
+from eos.chaos._query_shapes import SHAPES, emits, is_quiet
 from eos.chaos._record_text import padding, text_of
 from eos.chaos._records import release
-from eos.chaos._rows import shape_in
-from eos.chaos._shapes import SHAPES, emits, is_quiet
+from eos.chaos._spark_checkpoint import Checkpoint
 from eos.chaos.checker.history import Record
 from eos.chaos.cluster.supervisor import DriverSupervisor
 from eos.chaos.faults.nemesis import Nemesis

@@ -10,8 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet
 
+from eos.chaos._avro_rows import topic_of
 from eos.chaos._record_text import padding, text_of
-from eos.chaos._rows import topic_of
 from eos.chaos.checker.history import Record
 from eos.chaos.job import Job
 from eos.chaos.schedule import Schedule

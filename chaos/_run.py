@@ -12,31 +12,29 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from eos.chaos._checkpoint import Checkpoint
+from eos.chaos._avro_rows import read, topics_of
 from eos.chaos._feed import EPOCH_TIMEOUT_S, Feed, FileInputs, Inputs
 from eos.chaos._history_inputs import HistoryInputs
+from eos.chaos._query_shapes import SHAPES, SOAK_CONF, flush
 from eos.chaos._record_text import id_in
 from eos.chaos._records import records_of
-from eos.chaos._rows import read, topics_of
-from eos.chaos._shapes import SHAPES, SOAK_CONF, flush
 from eos.chaos._soak_feed import SoakFeed
 from eos.chaos._soak_plan import read_count, soak_of
+from eos.chaos._spark_checkpoint import Checkpoint
 from eos.chaos._topic_inputs import TopicInputs
 from eos.chaos.checker.anomalies import Anomaly
 from eos.chaos.checker.check import check
 from eos.chaos.checker.history import Control, Decision, RunHistory, decisions_of
 from eos.chaos.cluster.proxy import FaultProxy
-from eos.chaos.cluster.supervisor import IN_VAIN, DriverSupervisor, JobFailed
+from eos.chaos.cluster.supervisor import MAX_FAILURES, DriverSupervisor, JobFailed
 from eos.chaos.cluster.target import FaultTarget, Pulsar
 from eos.chaos.faults import FAULTS
 from eos.chaos.faults.conditions import CONDITIONS, operators
 from eos.chaos.faults.nemesis import Happened, Nemesis
 from eos.chaos.job import Job, prepare
-from eos.chaos.observers.observers import Observers
-from eos.chaos.observers.readers import Read, read_text
+from eos.chaos.observers.observers import Observers, held_back
+from eos.chaos.observers.readers import Read, ids_in, read_text
 from eos.chaos.observers.resources import Sample, Sampler
-from eos.chaos.observers.stuck import held_back
-from eos.chaos.observers.table import ids_in
 from eos.chaos.observers.timing import Timing, timing_of
 from eos.chaos.planning import shape_of
 from eos.chaos.schedule import Schedule
@@ -139,7 +137,7 @@ class ScheduleRun:
             scratch_dir=str(folder / "scratch"),
             tasks=schedule.tasks,
             shape=shape,
-            habits=tuple(habit for one in self._conditions for habit in one.habits),
+            user_code=tuple(habit for one in self._conditions for habit in one.user_code),
             table=str(folder / "table") if any(c.has_table for c in self._conditions) else "",
             whole_rows=self._whole_rows,
             by_format=any(one.has_format for one in self._conditions),
@@ -176,7 +174,7 @@ class ScheduleRun:
                 self._folder,
                 project=self._project,
                 tell=self._tell,
-                in_vain=_REFUSALS if self._refusals else IN_VAIN,
+                max_failures=_REFUSALS if self._refusals else MAX_FAILURES,
             )
             target = FaultTarget(self._broker, proxy, supervisor, job, self._topics)
             self._create_namespace(target)

@@ -11,8 +11,8 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Final
 
-from eos.chaos._checkpoint import Checkpoint
 from eos.chaos._soak_plan import DELAY_S, PARTITIONS, SoakPlan
+from eos.chaos._spark_checkpoint import Checkpoint
 from eos.chaos.checker.history import Record
 from eos.chaos.cluster.supervisor import DriverSupervisor
 from eos.chaos.cluster.target import FaultTarget, path_of

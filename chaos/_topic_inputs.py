@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from eos.chaos._checkpoint import Checkpoint
+from eos.chaos._query_shapes import SHAPES
 from eos.chaos._record_text import id_in, padding, text_of
 from eos.chaos._records import slot_of
-from eos.chaos._shapes import SHAPES
+from eos.chaos._spark_checkpoint import Checkpoint
 from eos.chaos.checker.history import Record
 from eos.chaos.cluster.target import Pulsar
 from eos.chaos.job import SLOT, Job

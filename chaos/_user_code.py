@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     Write = Callable[[DataFrame, int], None]
-    Habit = Callable[[SparkSession, Write], Write]
+    UserCode = Callable[[SparkSession, Write], Write]
 
-HABITS_ENV: Final = "EOS_CHAOS_HABITS"
+USER_CODE_ENV: Final = "EOS_CHAOS_USER_CODE"
 """Habits of one life of the driver, besides those of the whole job; separated by commas."""
 SLOW_S: Final = 4.0
 """How long the slow listener takes for each epoch."""
@@ -32,21 +32,21 @@ _FAILS: Final = 0.02
 """How often the rows that Python gets at once (100) bring a task to its end."""
 
 
-def said(habit: str) -> str:
+def log_prefix(habit: str) -> str:
     """What stands in a driver's log when it has shown ``habit``."""
     return f"chaos: {habit}:"
 
 
-def say(habit: str, what: object) -> None:
+def log_line(habit: str, what: object) -> None:
     """Tell the driver's log."""
-    print(said(habit), what, flush=True)
+    print(log_prefix(habit), what, flush=True)
 
 
-def with_habits(names: Iterable[str], spark: SparkSession, write: Write) -> Write:
-    """``write`` as users with these habits, and those of this life, call it."""
-    mine = os.environ.get(HABITS_ENV, "")
+def with_user_code(names: Iterable[str], spark: SparkSession, write: Write) -> Write:
+    """``write`` as users with these user_code, and those of this life, call it."""
+    mine = os.environ.get(USER_CODE_ENV, "")
     for name in (*names, *filter(None, mine.split(","))):
-        write = HABITS[name](spark, write)
+        write = USER_CODE[name](spark, write)
     return write
 
 
@@ -62,7 +62,7 @@ def _swallows(_: SparkSession, write: Write) -> Write:
             if is_over:
                 raise
             is_over = True
-            say("swallows", f"epoch {epoch}: {type(error).__name__}")
+            log_line("swallows", f"epoch {epoch}: {type(error).__name__}")
 
     return call
 
@@ -81,9 +81,9 @@ def _calls_twice(spark: SparkSession, write: Write) -> Write:
         try:
             write(df, epoch)
         except DuplicateEpochCall as error:
-            say("calls-twice", f"epoch {epoch}, refused: {error.message}")
+            log_line("calls-twice", f"epoch {epoch}, refused: {error.message}")
             raise
-        say("calls-twice", f"epoch {epoch}, not refused")
+        log_line("calls-twice", f"epoch {epoch}, not refused")
 
     return call
 
@@ -92,7 +92,7 @@ def _sets_job_groups(spark: SparkSession, write: Write) -> Write:
     def call(df: DataFrame, epoch: int) -> None:
         spark.sparkContext.setJobGroup(f"chaos-{epoch}", "the user's own", interruptOnCancel=True)
         write(df, epoch)
-        say("sets-job-groups", f"epoch {epoch}")
+        log_line("sets-job-groups", f"epoch {epoch}")
 
     return call
 
@@ -105,7 +105,7 @@ def _caches(_: SparkSession, write: Write) -> Write:
             write(kept, epoch)
         finally:
             kept.unpersist()
-        say("caches", f"epoch {epoch}, {count} rows")
+        log_line("caches", f"epoch {epoch}, {count} rows")
 
     return call
 
@@ -115,7 +115,7 @@ def _shuffles(_: SparkSession, write: Write) -> Write:
 
     def call(df: DataFrame, epoch: int) -> None:
         write(df.repartition("key"), epoch)
-        say("shuffles", f"epoch {epoch}")
+        log_line("shuffles", f"epoch {epoch}")
 
     return call
 
@@ -129,7 +129,7 @@ def _listens_slowly(spark: SparkSession, write: Write) -> Write:
 
         def onQueryProgress(self, event: object) -> None:  # noqa: ARG002, N802
             time.sleep(SLOW_S)
-            say("listens-slowly", f"{SLOW_S} s")
+            log_line("listens-slowly", f"{SLOW_S} s")
 
         def onQueryIdle(self, event: object) -> None:  # noqa: N802
             pass
@@ -145,7 +145,7 @@ def _fails_in_tasks(_: SparkSession, write: Write) -> Write:
     """A function over the rows fails in the middle of them: for certain once in each life of the
     driver, and then now and then. Executors' errors reach the driver's log by Spark."""
     marker = Path(tempfile.mkdtemp(), "failed")
-    text = said("fails-in-tasks")
+    text = log_prefix("fails-in-tasks")
 
     def fail_at_random(frames: Iterable[Any]) -> Iterator[Any]:
         for frame in frames:
@@ -183,13 +183,13 @@ def _has_failing_neighbours(spark: SparkSession, write: Write) -> Write:
         nonlocal neighbour
         write(df, epoch)
         if not neighbour.isActive:
-            say("has-failing-neighbours", f"epoch {epoch}, {neighbour.id} has failed")
+            log_line("has-failing-neighbours", f"epoch {epoch}, {neighbour.id} has failed")
             neighbour = start()
 
     return call
 
 
-HABITS: Final[dict[str, Habit]] = {
+USER_CODE: Final[dict[str, UserCode]] = {
     "swallows": _swallows,
     "calls-twice": _calls_twice,
     "sets-job-groups": _sets_job_groups,

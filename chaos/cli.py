@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from eos.chaos import _options as options
+from eos.chaos import _run_options as options
 from eos.chaos._campaign import (
     Campaign,
     CampaignEntry,

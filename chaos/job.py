@@ -57,9 +57,9 @@ class Job:
         table: of a second output, for the same; "" for none.
         history: a table with the first inputs, for ``input_topic``; "" for none.
         rows: how many records an input has at most.
-        whole_rows: whether it writes rows under a schema (``eos.chaos._rows``), for the same.
+        whole_rows: whether it writes rows under a schema (``eos.chaos._avro_rows``), for the same.
         by_format: whether it writes by ``format("pulsar")``, for the same.
-        habits: what its user's code does, for the same (``eos.chaos._user_code``).
+        user_code: what its user's code does, for the same (``eos.chaos._user_code``).
         spark_conf: more settings of Spark.
     """
 
@@ -81,7 +81,7 @@ class Job:
     input_topic: str = ""
     history: str = ""
     rows: int = 0
-    habits: tuple[str, ...] = ()
+    user_code: tuple[str, ...] = ()
     spark_conf: Mapping[str, str] = field(default_factory=dict)
 
     def input(self, spark: SparkSession, subscription: str = INPUT_SUBSCRIPTION) -> DataFrame:

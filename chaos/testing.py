@@ -6,8 +6,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from eos.chaos._options import for_workload, parse_faults
 from eos.chaos._run import Result, ScheduleRun
+from eos.chaos._run_options import for_workload, parse_faults
 from eos.chaos.cluster.target import Pulsar, start_pulsar
 from eos.chaos.job import load
 from eos.chaos.planning import draw

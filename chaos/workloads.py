@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
+from eos.chaos._avro_rows import topics_of, whole_rows
 from eos.chaos._batch_job import Notebook
+from eos.chaos._query_shapes import rows_of
 from eos.chaos._records import java_hash
-from eos.chaos._rows import topics_of, whole_rows
-from eos.chaos._shapes import rows_of
-from eos.chaos._user_code import say, with_habits
+from eos.chaos._user_code import log_line, with_user_code
 from eos.ids import TopicName
 
 if TYPE_CHECKING:
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 
 
 OWN: Final = "eos.chaos.workloads:stream"
-"""The workload that knows all shapes and habits."""
+"""The workload that knows all shapes and user_code."""
 
 
 def stream(spark: SparkSession, job: Job) -> StreamingQuery | Notebook:
-    """One transaction for each epoch; of any shape. By ``PulsarSink``, with any habits, with a
+    """One transaction for each epoch; of any shape. By ``PulsarSink``, with any user_code, with a
     table besides; or by ``format("pulsar")``."""
     sink = _ByFormat(job) if job.by_format else _sink(job)
     if job.shape == "notebook":
         return Notebook(spark, job, sink)
-    say(job.shape, job.checkpoint)
+    log_line(job.shape, job.checkpoint)
     rows = rows_of(spark, job)
     if isinstance(sink, _ByFormat):
         writer = sink.stream(rows)
     else:
-        writer = rows.writeStream.foreachBatch(with_habits(job.habits, spark, sink))
+        writer = rows.writeStream.foreachBatch(with_user_code(job.user_code, spark, sink))
     return writer.option("checkpointLocation", job.checkpoint).start()
 
 
@@ -47,7 +47,7 @@ class _ByFormat:
     def __init__(self, job: Job) -> None:
         options = {**_shared(job), **_to_pulsar(job), "topic": job.topic}
         self._options = {name: value for name, value in options.items() if value is not None}
-        say("by-format", job.topic)
+        log_line("by-format", job.topic)
 
     def stream(self, rows: DataFrame) -> DataStreamWriter:
         """A query's writer."""
@@ -79,7 +79,7 @@ def _sink(job: Job) -> Sink | _WholeRows:
 
     shared, to_pulsar = _shared(job), _to_pulsar(job)
     if job.whole_rows:
-        say("whole-rows", topics_of(job.topic))
+        log_line("whole-rows", topics_of(job.topic))
         namespace = TopicName.parse(job.topic).namespace_name
         return _WholeRows(
             job.topic,
@@ -94,7 +94,7 @@ def _sink(job: Job) -> Sink | _WholeRows:
     topic = PulsarSink(**shared, **to_pulsar, topic=job.topic)
     if not job.table:
         return topic
-    say("table", job.table)
+    log_line("table", job.table)
     return all_or_nothing(topic, DeltaSink(**shared, table=job.table))
 
 

@@ -6,8 +6,8 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator
 
-from eos.chaos.checker.history import Decision, ReaderSights
-from eos.chaos.checker.view import TopicPosition, View, place_of
+from eos.chaos.checker.history import Decision, ReaderSightings
+from eos.chaos.checker.view import TopicPosition, View, position_of
 from eos.protocol import BATCH, FINAL, UNFINISHED, State, is_allowed
 
 
@@ -93,8 +93,8 @@ def not_idempotent(view: View) -> Iterator[str]:
             yield f"{_short(decision)} changed"
 
 
-def _messages(reader: ReaderSights) -> Counter[tuple[TopicPosition, str | None]]:
-    return Counter((place_of(sight), sight.record) for sight in reader.sights)
+def _messages(reader: ReaderSightings) -> Counter[tuple[TopicPosition, str | None]]:
+    return Counter((position_of(sight), sight.record) for sight in reader.sightings)
 
 
 def _short(decision: Decision) -> str:

@@ -10,8 +10,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
 
-from eos.chaos.checker.history import Position, ReaderSights
-from eos.chaos.checker.view import TopicPosition, View, place_of
+from eos.chaos.checker.history import Position, ReaderSightings
+from eos.chaos.checker.view import TopicPosition, View, position_of
 
 
 def duplicates(view: View) -> Iterator[str]:
@@ -19,7 +19,7 @@ def duplicates(view: View) -> Iterator[str]:
     for reader in view.all_readers:
         places: dict[str, set[TopicPosition]] = defaultdict(set)
         for sight, record in view.known_sights(reader):
-            places[record.id].add(place_of(sight))
+            places[record.id].add(position_of(sight))
         for record_id, found in places.items():
             if len(found) > 1:
                 where = ", ".join(str(place) for place in sorted(found))
@@ -45,7 +45,7 @@ def aborted_reads(view: View) -> Iterator[str]:
                 yield f"{reader.name} read {record.id}, its epoch {record.epoch} is not committed"
             elif (sight.topic, sight.producer) not in decision.producers:
                 yield (
-                    f"{reader.name} read {record.id} at {place_of(sight)} from producer "
+                    f"{reader.name} read {record.id} at {position_of(sight)} from producer "
                     f"{sight.producer}, not of attempt {decision.attempt}, the committed one"
                 )
 
@@ -71,11 +71,11 @@ def early_reads(view: View) -> Iterator[str]:
 def corrupt(view: View) -> Iterator[str]:
     """6: damaged, or not of the input."""
     for reader in view.all_readers:
-        for sight in reader.sights:
+        for sight in reader.sightings:
             if sight.record is None:
-                yield f"{reader.name} read something damaged at {place_of(sight)}"
+                yield f"{reader.name} read something damaged at {position_of(sight)}"
             elif sight.record not in view.records:
-                yield f"{reader.name} read {sight.record} at {place_of(sight)}, never written"
+                yield f"{reader.name} read {sight.record} at {position_of(sight)}, never written"
 
 
 def misrouted(view: View) -> Iterator[str]:
@@ -98,7 +98,7 @@ def out_of_order(view: View) -> Iterator[str]:
     newest: dict[tuple[str, str, int], int] = {}
     known: set[str] = set()
     found = view.known_sights(view.history.fresh)
-    for sight, record in sorted(found, key=lambda pair: place_of(pair[0])):
+    for sight, record in sorted(found, key=lambda pair: position_of(pair[0])):
         if not record.key or record.id in known:
             continue
         known.add(record.id)
@@ -123,9 +123,9 @@ def skips(view: View) -> Iterator[str]:
             yield from _passed_over(reader.name, topic, seen.get(topic, []), line)
 
 
-def _lines_of(reader: ReaderSights) -> dict[str, list[Position]]:
+def _lines_of(reader: ReaderSightings) -> dict[str, list[Position]]:
     lines: dict[str, list[Position]] = defaultdict(list)
-    for sight in reader.sights:
+    for sight in reader.sightings:
         lines[sight.topic].append(sight.position)
     return lines
 
@@ -155,11 +155,11 @@ def disagreements(view: View) -> Iterator[str]:
     """10: one position, two contents."""
     first: dict[TopicPosition, tuple[str | None, str]] = {}
     for reader in view.all_readers:
-        for sight in reader.sights:
+        for sight in reader.sightings:
             content = (sight.record, sight.key)
-            known = first.setdefault(place_of(sight), content)
+            known = first.setdefault(position_of(sight), content)
             if known != content:
-                yield f"{place_of(sight)} is {known[0]} to one, {content[0]} to {reader.name}"
+                yield f"{position_of(sight)} is {known[0]} to one, {content[0]} to {reader.name}"
 
 
 def vanished(view: View) -> Iterator[str]:

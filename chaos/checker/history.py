@@ -42,7 +42,7 @@ class Position(NamedTuple):
     batch_index: int
 
 
-class Sight(NamedTuple):
+class Sighting(NamedTuple):
     """One message as a reader saw it.
 
     ``record`` is the id that it carries; None when it carries none, or its checksum differs.
@@ -59,11 +59,11 @@ class Sight(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ReaderSights:
+class ReaderSightings:
     """What one reader saw of all partitions; in order within each of them."""
 
     name: str
-    sights: tuple[Sight, ...]
+    sightings: tuple[Sighting, ...]
 
 
 class Decision(NamedTuple):
@@ -131,13 +131,13 @@ class RunHistory:
     """
 
     records: tuple[Record, ...]
-    fresh: ReaderSights
+    fresh: ReaderSightings
     decisions: tuple[Decision, ...] | None = None
-    readers: tuple[ReaderSights, ...] = ()
+    readers: tuple[ReaderSightings, ...] = ()
     noted: frozenset[str] | None = None
     earlier: tuple[Decision, ...] = ()
     stuck: tuple[str, ...] = ()
-    fresh_again: ReaderSights | None = None
+    fresh_again: ReaderSightings | None = None
     decisions_again: tuple[Decision, ...] | None = None
     says_clean: bool | None = None
     table: tuple[str | None, ...] | None = None

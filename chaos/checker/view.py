@@ -7,7 +7,14 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import NamedTuple
 
-from eos.chaos.checker.history import Decision, Position, ReaderSights, Record, RunHistory, Sight
+from eos.chaos.checker.history import (
+    Decision,
+    Position,
+    ReaderSightings,
+    Record,
+    RunHistory,
+    Sighting,
+)
 from eos.protocol import BATCH, FINAL, State
 
 
@@ -41,13 +48,13 @@ class View:
         return {epoch: tuple(records) for epoch, records in found.items()}
 
     @property
-    def all_readers(self) -> tuple[ReaderSights, ...]:
+    def all_readers(self) -> tuple[ReaderSightings, ...]:
         """Those that watched, then the fresh one."""
         return (*self.history.readers, self.history.fresh)
 
-    def known_sights(self, reader: ReaderSights) -> Iterator[tuple[Sight, Record]]:
+    def known_sights(self, reader: ReaderSightings) -> Iterator[tuple[Sighting, Record]]:
         """What a reader saw of the input; what is no record of it is anomaly 6, not shown here."""
-        for sight in reader.sights:
+        for sight in reader.sightings:
             if sight.record is not None and sight.record in self.records:
                 yield sight, self.records[sight.record]
 
@@ -103,6 +110,6 @@ class View:
         return found
 
 
-def place_of(sight: Sight) -> TopicPosition:
+def position_of(sight: Sighting) -> TopicPosition:
     """Where a message sits."""
     return TopicPosition(sight.topic, sight.position)

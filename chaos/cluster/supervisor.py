@@ -12,12 +12,12 @@ from typing import Any
 
 from eos.chaos.checker.history import Operation
 from eos.chaos.cluster.driver_log import log_of
-from eos.chaos.cluster.life import Life
+from eos.chaos.cluster.driver_process import DriverProcess
 from eos.chaos.job import Job
 
 _POLL_S = 0.05
 _RESTART_S = 0.5
-IN_VAIN = 4
+MAX_FAILURES = 4
 """A driver that fails by itself so often, with no epoch done in between, is not worth a restart."""
 
 
@@ -36,7 +36,7 @@ class DriverSupervisor:
         project: folder that the driver runs in.
         tell: gets one line of text for each life that begins or ends.
         max_lives: how often the driver may be started; a job that needs more does not get on.
-        in_vain: how often it may fail by itself with no epoch done in between.
+        max_failures: how often it may fail by itself with no epoch done in between.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class DriverSupervisor:
         project: Path,
         tell: Callable[[str], None],
         max_lives: int = 25,
-        in_vain: int = IN_VAIN,
+        max_failures: int = MAX_FAILURES,
     ) -> None:
         self.operations: list[Operation] = []
         self.restarted_at: list[float] = []
@@ -56,10 +56,10 @@ class DriverSupervisor:
         self._project = project
         self._tell = tell
         self._lock = threading.RLock()
-        self._lives: list[Life] = []
+        self._lives: list[DriverProcess] = []
         self._count = 0
-        self._in_vain = 0
-        self._limits = (max_lives, in_vain)
+        self._failures = 0
+        self._limits = (max_lives, max_failures)
         self._ending = threading.Event()
         self._failure: JobFailed | None = None
         self._is_paused = False
@@ -72,10 +72,10 @@ class DriverSupervisor:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._end_all(Life.kill)
+        self._end_all(DriverProcess.kill)
 
     @property
-    def current(self) -> Life:
+    def current(self) -> DriverProcess:
         """The youngest driver that lives; waits for its start when there is none.
 
         Raises:
@@ -106,7 +106,7 @@ class DriverSupervisor:
 
     def progress(self) -> None:
         """An epoch was done: what failed before has been got over."""
-        self._in_vain = 0
+        self._failures = 0
 
     def arm(self, *envs: Mapping[str, str]) -> None:
         """The environment of the next life, and of those after it: for failpoints."""
@@ -118,7 +118,7 @@ class DriverSupervisor:
         with self._lock:
             self._job = replace(self._job, **values)
 
-    def await_life(self, number: int) -> Life:
+    def await_driver(self, number: int) -> DriverProcess:
         """The life of this number, or a later one, as soon as it has begun.
 
         Raises:
@@ -128,7 +128,7 @@ class DriverSupervisor:
             time.sleep(_POLL_S)
         return life
 
-    def kill(self) -> Life:
+    def kill(self) -> DriverProcess:
         """SIGKILL the youngest driver with all that it started; the watch starts the next one."""
         life = self.current
         life.kill()
@@ -151,7 +151,7 @@ class DriverSupervisor:
                     life.kill()
 
     @contextlib.contextmanager
-    def rival(self) -> Iterator[tuple[Life, Life]]:
+    def rival(self) -> Iterator[tuple[DriverProcess, DriverProcess]]:
         """A second driver of the same job, beside the first: both of them, the older one first.
 
         At the block's end the older one goes.
@@ -169,9 +169,9 @@ class DriverSupervisor:
 
     def end(self) -> None:
         """End the job in an orderly way; returns when no driver is left."""
-        self._end_all(Life.end)
+        self._end_all(DriverProcess.end)
 
-    def _end_all(self, how: Callable[[Life], None]) -> None:
+    def _end_all(self, how: Callable[[DriverProcess], None]) -> None:
         self._ending.set()
         self._watch.join(timeout=60)
         with self._lock:
@@ -183,7 +183,7 @@ class DriverSupervisor:
     def _run(self) -> None:
         while not self._ending.wait(_POLL_S):
             with self._lock:
-                self._bury_the_dead()
+                self._clean_up_dead()
                 is_missing = not self._lives and not self._is_paused
             if is_missing and not self._ending.wait(_RESTART_S):
                 with self._lock:
@@ -191,15 +191,15 @@ class DriverSupervisor:
                         self._begin()
                         self.restarted_at.append(time.time())
 
-    def _bury_the_dead(self) -> None:
+    def _clean_up_dead(self) -> None:
         for life in [life for life in self._lives if not life.is_alive]:
-            life.bury()
+            life.clean_up()
             self._lives.remove(life)
             self._note(life)
 
     def _begin(self) -> None:
         self._count += 1
-        for count, limit in zip((self._count - 1, self._in_vain), self._limits, strict=True):
+        for count, limit in zip((self._count - 1, self._failures), self._limits, strict=True):
             if count >= limit:
                 error = self.operations[-1].detail if self.operations else ""
                 self._failure = JobFailed(count, error)
@@ -207,19 +207,19 @@ class DriverSupervisor:
                 return
         env = self._envs.pop(0) if self._envs else {}
         log = log_of(self.log_folder, self._count)
-        life = Life(self._job, self._count, log, project=self._project, env=env)
+        life = DriverProcess(self._job, self._count, log, project=self._project, env=env)
         self._lives.append(life)
         self._tell(f"driver started, life {self._count}")
 
-    def _note(self, life: Life) -> None:
-        if life.died_of_signal:
+    def _note(self, life: DriverProcess) -> None:
+        if life.was_signalled:
             outcome, detail = "unknown", "killed"
         elif life.exit_code == 0:
             outcome, detail = "ok", "ended"
         else:
             outcome, detail = "fail", life.last_error() or f"exit code {life.exit_code}"
-            self._in_vain += 1
+            self._failures += 1
         self._tell(f"driver of life {life.number}: {detail}")
         self.operations.append(
-            Operation(f"driver life {life.number}", life.began_at, time.time(), outcome, detail)  # type: ignore[arg-type]
+            Operation(f"driver run {life.number}", life.began_at, time.time(), outcome, detail)  # type: ignore[arg-type]
         )

@@ -16,7 +16,7 @@ import psutil
 
 from eos.admin import AdminClient
 from eos.chaos.cluster.driver_log import DriverLog
-from eos.chaos.cluster.life import Life
+from eos.chaos.cluster.driver_process import DriverProcess
 from eos.chaos.cluster.proxy import FaultProxy
 from eos.chaos.cluster.supervisor import DriverSupervisor
 from eos.chaos.job import Job
@@ -145,7 +145,7 @@ class FaultTarget:
             time.sleep(_POLL_S)
         raise TimeoutError(f"the driver has no {what}")
 
-    def await_claim(self, rival: Life, *, timeout_s: float = 180.0) -> str:
+    def await_claim(self, rival: DriverProcess, *, timeout_s: float = 180.0) -> str:
         """Wait until somebody claims the sink afresh; what happened, "" when nobody did.
 
         A workload without a commit log gets the time that a driver needs to start. A ``rival``

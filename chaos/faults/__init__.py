@@ -4,45 +4,43 @@ from __future__ import annotations
 
 from typing import Final
 
-from eos.chaos.faults import _broker as broker
-from eos.chaos.faults import _cluster as cluster
-from eos.chaos.faults import _executor as executor
-from eos.chaos.faults import _foreign_clients as foreign_clients
-from eos.chaos.faults import _log as log
-from eos.chaos.faults import _moments as moments
-from eos.chaos.faults import _network as network
-from eos.chaos.faults import _receipts as receipts
-from eos.chaos.faults import _rival as rival
-from eos.chaos.faults import _rows as rows
-from eos.chaos.faults import _source as source
-from eos.chaos.faults import _spark as spark
-from eos.chaos.faults import _steps as steps
-from eos.chaos.faults import _topic as topic
-from eos.chaos.faults import _transactions as transactions
-from eos.chaos.faults import _user as user
+from eos.chaos.faults import (
+    _broker_faults,
+    _cluster_servers,
+    _executor,
+    _foreign_clients,
+    _frame_kills,
+    _log_files,
+    _network,
+    _receipts,
+    _rival,
+    _source,
+    _spark,
+    _steps,
+    _topic_admin,
+    _user,
+)
 from eos.chaos.faults._fault import Fault, HitPart, Proof
 
 FAULTS: Final[dict[str, Fault]] = {
     fault.name: fault
-    for room in (
-        executor,
-        rival,
-        network,
-        broker,
-        transactions,
-        receipts,
-        topic,
-        rows,
-        log,
-        spark,
-        moments,
-        steps,
-        user,
-        foreign_clients,
-        source,
-        cluster,
+    for module in (
+        _executor,
+        _rival,
+        _network,
+        _broker_faults,
+        _receipts,
+        _topic_admin,
+        _log_files,
+        _spark,
+        _frame_kills,
+        _steps,
+        _user,
+        _foreign_clients,
+        _source,
+        _cluster_servers,
     )
-    for fault in room.FAULTS
+    for fault in module.FAULTS
 }
 
 __all__ = ["FAULTS", "Fault", "HitPart", "Proof"]

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, Literal
 
 import psutil
 
-from eos.chaos.cluster.life import Life
+from eos.chaos.cluster.driver_process import DriverProcess
 from eos.chaos.cluster.target import FaultTarget
 from eos.steps import AnyStep
 
 ArmedAction = Literal["kill", "stop", "error"]
 
 _REACHED_WITHIN_S: Final = 240.0
+_ENDS_WITHIN_S: Final = 240.0
 _POLL_S: Final = 0.05
 
 
@@ -51,9 +52,9 @@ class Armed:
         target.supervisor.arm(*envs)
         before = target.supervisor.kill().number
         if behind is not None:
-            target.supervisor.await_life(before + 1).await_end(_REACHED_WITHIN_S)
+            target.supervisor.await_driver(before + 1).await_end(_REACHED_WITHIN_S)
             before += 1
-        self.life: Life = target.supervisor.await_life(before + 1)
+        self.life: DriverProcess = target.supervisor.await_driver(before + 1)
 
     def await_fired(self, place: AnyStep | None = None) -> int:
         """The process id of whoever acted, there or at another ``place``; 0 when nobody did."""
@@ -78,3 +79,33 @@ class Armed:
 
 def _pid_in(marker: Path) -> int:
     return int((marker.read_text() if marker.exists() else "") or 0)
+
+
+def refused(
+    target: FaultTarget,
+    wanted: str,
+    *,
+    break_it: Callable[[], object],
+    heal_it: Callable[[], object],
+) -> str:
+    """Kill the driver, break something, let the next one end by it, and put it right again.
+
+    Returns:
+        The error that it ended with; "" when it did not end, or ``wanted`` is not in the error.
+    """
+    with target.supervisor.paused():
+        number = target.supervisor.kill().number
+        break_it()
+    try:
+        return error_of_driver(target, number + 1, wanted)
+    finally:
+        with target.supervisor.paused():
+            target.supervisor.kill_all()
+            heal_it()
+
+
+def error_of_driver(target: FaultTarget, number: int, wanted: str) -> str:
+    """The error that this driver ends with; "" when it goes on, or ``wanted`` is not in it."""
+    life = target.supervisor.await_driver(number)
+    error = life.last_error() if life.await_end(_ENDS_WITHIN_S) else ""
+    return error if wanted in error else ""

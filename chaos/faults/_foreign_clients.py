@@ -17,9 +17,9 @@ import pulsar
 
 from eos.chaos.cluster.target import FaultTarget
 from eos.chaos.faults._armed import Armed
+from eos.chaos.faults._broker_faults import is_over
 from eos.chaos.faults._fault import Fault, Proof
 from eos.chaos.faults._receipts import delete
-from eos.chaos.faults._transactions import is_over
 from eos.chaos.observers.readers import open_client
 from eos.protocol import LogRecord, State
 from eos.pulsar.part import EMPTY_PART, pulsar_part
@@ -111,7 +111,7 @@ def _consumed(target: FaultTarget) -> Iterator[Proof]:
         consumer = _attached(client, topic)
         try:
             life = target.supervisor.kill()
-            claim = target.await_claim(target.supervisor.await_life(life.number + 1))
+            claim = target.await_claim(target.supervisor.await_driver(life.number + 1))
             yield Proof(claim and f"a consumer of {SUBSCRIPTION}, beside a driver {claim}")
         finally:
             consumer.close()

@@ -20,9 +20,8 @@ import pulsar
 
 from eos.chaos.checker.anomalies import AnomalyKind
 from eos.chaos.cluster.target import FaultTarget, path_of
-from eos.chaos.faults._armed import Armed
+from eos.chaos.faults._armed import Armed, error_of_driver
 from eos.chaos.faults._fault import Act, Fault, Proof
-from eos.chaos.faults._refusal import error_of_life
 from eos.chaos.observers.readers import open_client
 from eos.client import PulsarClient
 from eos.standalone import PulsarStandalone
@@ -108,7 +107,7 @@ def _got_over(damage: _Damage, step: Step) -> Act:
             damage.do(target, target.receipt_topic())
         hit = f"the receipts of {target.newest_txn()}, its driver dead behind step {step.number}"
         if damage.is_gone:
-            refused = error_of_life(target, armed.life.number + 1, "NewCluster")
+            refused = error_of_driver(target, armed.life.number + 1, "NewCluster")
             target.supervisor.change_job(on_new_cluster="continue")
             hit = refused and f"{hit}; {refused[:80]}; then told to continue"
         yield Proof(hit)

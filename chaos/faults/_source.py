@@ -9,17 +9,18 @@ from typing import Final
 
 import psutil
 
+from eos.chaos._records import release_row
 from eos.chaos.cluster.processes import stopped
 from eos.chaos.cluster.proxy import FrameAction
 from eos.chaos.cluster.target import FaultTarget, path_of
-from eos.chaos.faults._fault import Act, Fault, Proof
-from eos.chaos.faults._kills import kill_broker, kill_executor, kill_workers
+from eos.chaos.faults._fault import Act, Fault, Proof, kill_broker, kill_executor, kill_workers
 from eos.chaos.job import INPUT_SUBSCRIPTION
 from eos.client import PulsarClient
 from eos.errors import EosError
 from eos.ids import TopicName
 from eos.wire import commands
 
+_LARGER_THAN_THE_BROKER_TAKES: Final = 6 << 20
 _ABORTED_ENTRIES: Final = 3000
 _TTL_S: Final = 30.0
 _OF_NOBODY: Final = b"of a transaction that nobody commits"
@@ -130,11 +131,28 @@ def _large_abort(target: FaultTarget) -> Iterator[Proof]:
         yield Proof(f"{_ABORTED_ENTRIES} entries")
 
 
+def _row(value: str | None) -> Act:
+    @contextmanager
+    def act(target: FaultTarget) -> Iterator[Proof]:
+        release_row(target.job, value)
+        yield Proof(f"a row of {'no value' if value is None else f'{len(value)} characters'}")
+
+    return act
+
+
 def _fault(name: str, text: str, act: Act, *, is_survived: bool = False) -> Fault:
     return Fault(name, "source", text, act, is_survived, needs_input_topic=True, needs_own=True)
 
 
 FAULTS: Final = (
+    Fault("null-value", "input", "a row without a value", _row(None), ends_with="InputError"),
+    Fault(
+        "large-value",
+        "input",
+        "a row that is larger than the broker takes",
+        _row("x" * _LARGER_THAN_THE_BROKER_TAKES),
+        ends_with="MessageTooLarge",
+    ),
     _fault(
         "input-unloaded",
         "the input topic is unloaded while it is read",

@@ -12,12 +12,11 @@ from typing import Final
 
 import psutil
 
-from eos.chaos._user_code import HABITS_ENV
+from eos.chaos._user_code import USER_CODE_ENV
 from eos.chaos.cluster.processes import stopped
 from eos.chaos.cluster.target import FaultTarget
-from eos.chaos.faults._armed import Armed
+from eos.chaos.faults._armed import Armed, error_of_driver, refused
 from eos.chaos.faults._fault import QUERIES, Fault, Proof, pids
-from eos.chaos.faults._refusal import error_of_life, refused
 from eos.protocol import State
 from eos.steps import TaskStep
 
@@ -39,7 +38,7 @@ def _speculation(target: FaultTarget) -> Iterator[Proof]:
     args = "--conf spark.speculation=true pyspark-shell"
     target.supervisor.arm({"PYSPARK_SUBMIT_ARGS": args})
     number = target.supervisor.kill().number
-    yield Proof(error_of_life(target, number + 1, "speculation"))
+    yield Proof(error_of_driver(target, number + 1, "speculation"))
 
 
 @contextmanager
@@ -91,10 +90,10 @@ def _shuffle_lost(target: FaultTarget) -> Iterator[Proof]:
 def _unheard(target: FaultTarget) -> Iterator[Proof]:
     """Spark says so on its event bus, and drops what its listeners have no time for."""
     args = f"--conf {_QUEUE}={_FEW_EVENTS} pyspark-shell"
-    target.supervisor.arm({"PYSPARK_SUBMIT_ARGS": args, HABITS_ENV: "listens-slowly"})
+    target.supervisor.arm({"PYSPARK_SUBMIT_ARGS": args, USER_CODE_ENV: "listens-slowly"})
     log = target.driver_log()
     number = target.supervisor.kill().number
-    target.supervisor.await_life(number + 1)
+    target.supervisor.await_driver(number + 1)
     dropped = log.await_line(_DROPPED)
     hit = _lose_shuffles(target)
     yield Proof(f"{hit}; {dropped}" if hit and dropped else "")

@@ -16,11 +16,10 @@ from typing import Final
 
 import psutil
 
-from eos.chaos._user_code import HABITS_ENV, said
+from eos.chaos._user_code import USER_CODE_ENV, log_prefix
 from eos.chaos.cluster.target import FaultTarget
-from eos.chaos.faults._armed import Armed
+from eos.chaos.faults._armed import Armed, error_of_driver
 from eos.chaos.faults._fault import QUERIES, Fault, Proof
-from eos.chaos.faults._refusal import error_of_life
 from eos.chaos.job import QueryShape
 from eos.steps import Step
 
@@ -33,14 +32,14 @@ _NOTEBOOKS: Final[frozenset[QueryShape]] = frozenset({"notebook"})
 @contextmanager
 def _swallowed(target: FaultTarget) -> Iterator[Proof]:
     """Spark takes the epoch for done; the sink does not, and says how to get out of it."""
-    armed = Armed(target, Step.WRITE, "error", count=2, env={HABITS_ENV: "swallows"})
+    armed = Armed(target, Step.WRITE, "error", count=2, env={USER_CODE_ENV: "swallows"})
     log = target.driver_log()
     life = armed.life
-    swallowed = armed.await_fired() and log.await_line(said("swallows"))
+    swallowed = armed.await_fired() and log.await_line(log_prefix("swallows"))
     if not swallowed:
         yield Proof()
         return
-    error = error_of_life(target, life.number, "UnfinishedEpoch")
+    error = error_of_driver(target, life.number, "UnfinishedEpoch")
     found = _EPOCH.search(error)
     if found is None:
         raise RuntimeError(f"{swallowed}, and no UnfinishedEpoch came: {life.last_error()}")
@@ -61,11 +60,11 @@ def _take_back(checkpoint: Path, epoch: int) -> None:
 
 @contextmanager
 def _called_twice(target: FaultTarget) -> Iterator[Proof]:
-    target.supervisor.arm({HABITS_ENV: "calls-twice"})
+    target.supervisor.arm({USER_CODE_ENV: "calls-twice"})
     log = target.driver_log()
     number = target.supervisor.kill().number
-    target.supervisor.await_life(number + 1)
-    line = log.await_line(said("calls-twice"), timeout_s=_WITHIN_S)
+    target.supervisor.await_driver(number + 1)
+    line = log.await_line(log_prefix("calls-twice"), timeout_s=_WITHIN_S)
     if "not refused" in line:
         raise RuntimeError(f"a second call of one epoch came back: {line}")
     yield Proof(line)
@@ -77,17 +76,17 @@ def _interrupted(target: FaultTarget) -> Iterator[Proof]:
     rng = random.Random(time.time())
     life = target.supervisor.current
     log = target.driver_log()
-    if not log.await_line(said("notebook"), timeout_s=_WITHIN_S):
+    if not log.await_line(log_prefix("notebook"), timeout_s=_WITHIN_S):
         yield Proof()
         return
     for _ in range(_INTERRUPTS):
         with suppress(psutil.NoSuchProcess):
             psutil.Process(life.pid).send_signal(signal.SIGINT)
         time.sleep(rng.uniform(0.3, 3.0))
-    line = log.line_with(f"{said('notebook')} interrupted")
+    line = log.line_with(f"{log_prefix('notebook')} interrupted")
     end = "which went on" if life.is_alive else f"which ended: {life.last_error()}"
     yield Proof(line and f"{_INTERRUPTS} x SIGINT in pid {life.pid}, {end}")
-    if line and not life.is_alive and not life.died_of_signal:
+    if line and not life.is_alive and not life.was_signalled:
         raise RuntimeError(f"the notebook did not survive Ctrl-C: {life.last_error()}")
 
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from eos.chaos._user_code import HABITS, said
+from eos.chaos._user_code import USER_CODE, log_prefix
 from eos.chaos.cluster.driver_log import DriverLog
 from eos.chaos.cluster.target import FaultTarget
 from eos.chaos.job import READS_HISTORY, READS_TOPIC, QueryShape
@@ -40,13 +40,13 @@ class Condition:
 
     Attributes:
         proof: what a driver says when it has met it; "": that its namespace was so is enough.
-        shape, habits, spark_conf: of the ``Job``.
+        shape, user_code, spark_conf: of the ``Job``.
         policies: of the topic's namespace, each with what is sent to the admin API.
         has_admin_url: whether the sink is told of the admin API.
         has_table: each epoch goes to a Delta table as well, all or nothing.
         has_input_topic: the inputs come by a topic, and the source of eos reads it.
         has_history: the first of them are in a table, which the source reads first.
-        has_whole_rows: the workload writes rows under a schema (``eos.chaos._rows``).
+        has_whole_rows: the workload writes rows under a schema (``eos.chaos._avro_rows``).
         has_format: it writes by ``format("pulsar")``.
         leaves_out: groups that have nothing to say then.
         excludes: faults that have nothing to hit then.
@@ -59,7 +59,7 @@ class Condition:
     text: str
     proof: str = ""
     shape: QueryShape = "stream"
-    habits: tuple[str, ...] = ()
+    user_code: tuple[str, ...] = ()
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     policies: Mapping[str, object] = field(default_factory=dict)
     has_admin_url: bool = True
@@ -104,8 +104,8 @@ def _create_what_is_asked_for(target: FaultTarget, log: DriverLog, over: threadi
 
 
 def _habit(name: str, text: str) -> Condition:
-    assert name in HABITS
-    return Condition(name, "user", text, said(name), habits=(name,))
+    assert name in USER_CODE
+    return Condition(name, "user", text, log_prefix(name), user_code=(name,))
 
 
 def _stateful(provider: str, version: int) -> Condition:
@@ -143,7 +143,7 @@ CONDITIONS: Final[dict[str, Condition]] = {
             "random-columns",
             "query",
             "uuid(), rand() and the time are in the rows, and which task has a row is drawn",
-            said("scattered"),
+            log_prefix("scattered"),
             shape="scattered",
         ),
         Condition(
@@ -151,7 +151,7 @@ CONDITIONS: Final[dict[str, Condition]] = {
             "query",
             "a function of the user's own keeps state (applyInPandasWithState), and each record "
             "comes in two inputs",
-            said("grouped"),
+            log_prefix("grouped"),
             shape="grouped",
             excludes=_OF_ODD_ROWS,
         ),
@@ -159,7 +159,7 @@ CONDITIONS: Final[dict[str, Condition]] = {
             "windowed-counts",
             "query",
             "records are counted by key and window, and written with their count when it is over",
-            said("windowed"),
+            log_prefix("windowed"),
             shape="windowed",
             excludes=_OF_ODD_ROWS,
         ),
@@ -167,7 +167,7 @@ CONDITIONS: Final[dict[str, Condition]] = {
             "stream-join",
             "query",
             "the input is read twice, and joined with itself as it comes",
-            said("joined"),
+            log_prefix("joined"),
             shape="joined",
             excludes=_OF_ODD_ROWS,
         ),
@@ -220,14 +220,14 @@ CONDITIONS: Final[dict[str, Condition]] = {
             "topic-and-table",
             "output",
             "each epoch goes to the topic and to a Delta table, all or nothing",
-            said("table"),
+            log_prefix("table"),
             has_table=True,
         ),
         Condition(
             "whole-rows",
             "output",
             "Avro into four topics in one transaction; some rows are tombstones; a column comes",
-            said("whole-rows"),
+            log_prefix("whole-rows"),
             has_whole_rows=True,
             excludes=("schema-changed",),
         ),
@@ -235,7 +235,7 @@ CONDITIONS: Final[dict[str, Condition]] = {
             "by-format",
             "output",
             'format("pulsar") writes, where Spark calls the steps and runs an epoch once',
-            said("by-format"),
+            log_prefix("by-format"),
             has_format=True,
             leaves_out=frozenset({"user"}),
             excludes=("swallowed", "called-twice"),

@@ -40,7 +40,7 @@ class ControlWriter:
         return Control(
             acknowledged=frozenset(self._acknowledged),
             unknown=frozenset(self._sent - self._acknowledged),
-            seen=frozenset(sight.record for sight in seen.sights if sight.record is not None),
+            seen=frozenset(sight.record for sight in seen.sightings if sight.record is not None),
         )
 
     def _run(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -9,11 +10,14 @@ from typing import Final
 
 import pulsar
 
-from eos.chaos.checker.history import Control, Position, ReaderSights
+from eos.chaos.checker.history import Control, Position, ReaderSightings
+from eos.chaos.cluster.target import FaultTarget
 from eos.chaos.observers._control import ControlWriter
 from eos.chaos.observers.readers import Read, Watcher, drain, keep, open_client, read_text
 
 WATCHERS: Final = 2
+GRACE_S: Final = 60.0
+"""So long after its time to live a transaction may still be there."""
 _CATCH_UP_S: Final = 30.0
 _POLL_S: Final = 0.1
 
@@ -55,21 +59,21 @@ class Observers:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def drain(self, name: str) -> ReaderSights:
+    def drain(self, name: str) -> ReaderSightings:
         """What a fresh reader finds now; a topic that can't be read to its end is stuck."""
         try:
             return drain(self._service_url, self._topics, name, read=self._read)
         except (TimeoutError, pulsar.PulsarException) as error:
             self.stuck.append(f"{name}: {error}")
-            return ReaderSights(name, ())
+            return ReaderSightings(name, ())
 
-    def watched(self, fresh: ReaderSights) -> tuple[ReaderSights, ...]:
+    def watched(self, fresh: ReaderSightings) -> tuple[ReaderSightings, ...]:
         """What the watchers saw, as soon as each has seen the last message that ``fresh`` found.
 
         What they lack after a while, the checker names: a message that a reader who was there all
         the time does not get is skipped.
         """
-        ends = {sight.topic: sight.position for sight in fresh.sights}
+        ends = {sight.topic: sight.position for sight in fresh.sightings}
         deadline = time.monotonic() + _CATCH_UP_S
         while time.monotonic() < deadline and not self._have_reached(ends):
             time.sleep(_POLL_S)
@@ -83,11 +87,40 @@ class Observers:
         everybody = [watcher for watchers in self._watchers for watcher in watchers]
         return all(one.has_reached(ends[one.topic]) for one in everybody if one.topic in ends)
 
-    def _readers(self) -> tuple[ReaderSights, ...]:
+    def _readers(self) -> tuple[ReaderSightings, ...]:
         # In order within each partition, and that is all that a reader of several has.
         return tuple(
-            ReaderSights(
-                f"watcher {n + 1}", tuple(s for watcher in watchers for s in watcher.sights)
+            ReaderSightings(
+                f"watcher {n + 1}", tuple(s for watcher in watchers for s in watcher.sightings)
             )
             for n, watchers in enumerate(self._watchers)
         )
+
+
+def held_back(target: FaultTarget) -> list[str]:
+    """What does not get on although all is quiet, each as a line of text.
+
+    A transaction that is open and young is no fault: a driver that dies between NEW_TXN and OPEN
+    leaves an empty one, which expires.
+    """
+    ended = target.recovery("orphans", "--json")
+    try:
+        return lines_of(json.loads(ended.stdout))
+    except (ValueError, KeyError, TypeError):
+        return [f"eos recovery orphans, exit code {ended.returncode}: {ended.stderr[:500]}"]
+
+
+def lines_of(report: dict[str, list[dict[str, object]]]) -> list[str]:
+    """What is wrong, by the report of ``eos recovery orphans --json``."""
+    old = [one for one in report["orphans"] if float(str(one["ttl_left_s"])) < -GRACE_S]
+    return [
+        *(
+            f"transaction {one['txn']} is past its time to live: {one['ttl_left_s']} s"
+            for one in old
+        ),
+        *(
+            f"{one['topic']} is read to {one['max_read']}: {one['cause']}"
+            for one in report["held_back"]
+        ),
+        *(str(problem) for problem in report["problems"]),
+    ]

@@ -10,12 +10,14 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 import pulsar
+from deltalake import DeltaTable, QueryBuilder
 
 from eos.chaos._record_text import id_in
-from eos.chaos.checker.history import Position, ReaderSights, Sight
+from eos.chaos.checker.history import Position, ReaderSightings, Sighting
 
 Read = Callable[[Any], tuple[str | None, str]]
 """The id of the record that a message carries, None for none; and what it was written as."""
@@ -50,7 +52,7 @@ class Watcher:
     """Reads one exact topic from its first message on, in a thread; a context manager."""
 
     def __init__(self, name: str, service_url: str, topic: str, read: Read = read_text) -> None:
-        self.sights: list[Sight] = []
+        self.sightings: list[Sighting] = []
         self.topic = topic
         self._service_url = service_url
         self._read = read
@@ -69,7 +71,7 @@ class Watcher:
 
     def has_reached(self, position: Position) -> bool:
         """Whether it has seen this message of its topic, or one behind it."""
-        return bool(self.sights) and self.sights[-1].position >= position
+        return bool(self.sightings) and self.sightings[-1].position >= position
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -89,7 +91,7 @@ class Watcher:
                     continue
                 sight = _sight(message, self.topic, self._read)
                 if sight is not None:
-                    self.sights.append(sight)
+                    self.sightings.append(sight)
                 self._last = message.message_id()
         finally:
             client.close()
@@ -102,7 +104,7 @@ def drain(
     *,
     read: Read = read_text,
     timeout_s: float = 60.0,
-) -> ReaderSights:
+) -> ReaderSightings:
     """Everything that is readable, to a sentinel in each of the exact ``topics``.
 
     Raises:
@@ -111,19 +113,19 @@ def drain(
     client = open_client(service_url)
     try:
         sights = [sight for topic in topics for sight in _drain(client, topic, read, timeout_s)]
-        return ReaderSights(name, tuple(sights))
+        return ReaderSightings(name, tuple(sights))
     finally:
         client.close()
 
 
-def _drain(client: pulsar.Client, topic: str, read: Read, timeout_s: float) -> list[Sight]:
+def _drain(client: pulsar.Client, topic: str, read: Read, timeout_s: float) -> list[Sighting]:
     sentinel = str(uuid.uuid4())
     producer = client.create_producer(topic)
     producer.send(b"", properties={_SENTINEL: sentinel})
     producer.close()
     reader = client.create_reader(topic, pulsar.MessageId.earliest, receiver_queue_size=_QUEUE)
     deadline = time.monotonic() + timeout_s
-    found: list[Sight] = []
+    found: list[Sighting] = []
     try:
         while time.monotonic() < deadline:
             try:
@@ -140,14 +142,14 @@ def _drain(client: pulsar.Client, topic: str, read: Read, timeout_s: float) -> l
     raise TimeoutError(f"{topic} is stuck: its sentinel was not readable in {timeout_s:.0f} s")
 
 
-def _sight(message: Any, topic: str, read: Read) -> Sight | None:
+def _sight(message: Any, topic: str, read: Read) -> Sighting | None:
     """None for a sentinel. The time is taken after the reading: never too early."""
     if _SENTINEL in message.properties():
         return None
     message_id = message.message_id()
     position = Position(message_id.ledger_id(), message_id.entry_id(), message_id.batch_index())
     record, schema = read(message)
-    return Sight(
+    return Sighting(
         at=time.time(),
         topic=topic,
         position=position,
@@ -156,3 +158,13 @@ def _sight(message: Any, topic: str, read: Read) -> Sight | None:
         producer=message.producer_name(),
         schema_version=schema,
     )
+
+
+def ids_in(table: str, find: Callable[[bytes], str | None] = id_in) -> tuple[str | None, ...]:
+    """The id of the record in each row of a Delta table, as found by ``find``; None for a row
+    without a record, or a damaged one."""
+    if not Path(table, "_delta_log").is_dir():
+        return ()
+    query = QueryBuilder().register("rows", DeltaTable(table))
+    values = query.execute("select value from rows").read_all()["value"].to_pylist()
+    return tuple(find(value.encode()) for value in values)

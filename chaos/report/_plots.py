@@ -56,7 +56,7 @@ def timeline(outcome: ScheduleOutcome) -> str:
 
 def _draw_faults(axes: Any, outcome: ScheduleOutcome) -> None:
     names: list[str] = []
-    lives = [one for one in outcome.operations if one.name.startswith("driver life")]
+    lives = [one for one in outcome.operations if one.name.startswith("driver run")]
     for number, life in enumerate(lives):
         width = max(life.ended_s - life.began_s, _NARROWEST_S)
         row = -0.17 if number % 2 else 0.17  # two may live at once

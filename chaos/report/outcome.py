@@ -165,7 +165,7 @@ class ScheduleOutcome(_Kept):
 
     @property
     def _lives(self) -> list[OperationOutcome]:
-        return [one for one in self.operations if one.name.startswith("driver life")]
+        return [one for one in self.operations if one.name.startswith("driver run")]
 
     @property
     def fired(self) -> list[FaultOutcome]:
@@ -228,7 +228,7 @@ def outcome_of(result: Result, workload: str) -> ScheduleOutcome:
         attempts=_attempts(result),
         views=_views(result),
         records_in=len(history.records) if history else 0,
-        records_out=len(history.fresh.sights) if history else 0,
+        records_out=len(history.fresh.sightings) if history else 0,
         epochs_done=_epochs_done(history) if history else 0,
         control_lost=len(history.control.lost) if history else 0,
         control_unknown=len(history.control.unknown) if history else 0,
@@ -293,7 +293,7 @@ def _views(result: Result) -> list[EpochView]:
     epochs = {record.id: record.epoch for record in result.history.records}
     found: dict[str, EpochView] = {}
     for reader in result.history.readers:
-        for sight in reader.sights:
+        for sight in reader.sightings:
             epoch = epochs.get(sight.record or "")
             if epoch is None:
                 continue

@@ -6,7 +6,14 @@ import random
 from dataclasses import replace
 from zlib import crc32
 
-from eos.chaos.checker.history import Decision, Position, ReaderSights, Record, RunHistory, Sight
+from eos.chaos.checker.history import (
+    Decision,
+    Position,
+    ReaderSightings,
+    Record,
+    RunHistory,
+    Sighting,
+)
 from eos.protocol import State
 
 QUERY = "q"
@@ -44,7 +51,7 @@ def clean(seed: int) -> RunHistory:
     keys = rng.randint(0, 5)
     records: list[Record] = []
     draft: list[Decision] = []
-    committed: list[tuple[float, list[Sight]]] = []
+    committed: list[tuple[float, list[Sighting]]] = []
     for epoch in range(epochs):
         if rng.random() < 0.1:  # an empty one
             txn = f"(0,{epoch * 10})"
@@ -59,7 +66,7 @@ def clean(seed: int) -> RunHistory:
             known = rng.choice([None, topic])
             records.append(Record(record_id, str(epoch), epoch * rows + n, key, known))
             at = Position(7, epoch, n)
-            seen.append(Sight(0.0, topic, at, record_id, key, f"p-{epoch}-{index}"))
+            seen.append(Sighting(0.0, topic, at, record_id, key, f"p-{epoch}-{index}"))
         if rng.random() < 0.2:  # it failed once before it got a transaction
             failed = Decision(0, QUERY, str(epoch), 0, str(None), State.FAILED, epoch * 10.0)
             draft.append(failed)
@@ -78,19 +85,19 @@ def clean(seed: int) -> RunHistory:
         noted=rng.choice([None, done]),
         earlier=log[: rng.randint(0, len(log))],
         fresh_again=rng.choice([None, replace(fresh, name="fresh again")]),
-        table=rng.choice([None, tuple(sight.record for sight in fresh.sights)]),
+        table=rng.choice([None, tuple(sight.record for sight in fresh.sightings)]),
         decisions_again=rng.choice([None, log]),
         says_clean=rng.choice([None, True, False]),
     )
 
 
 def _reader(
-    rng: random.Random, name: str, committed: list[tuple[float, list[Sight]]]
-) -> ReaderSights:
+    rng: random.Random, name: str, committed: list[tuple[float, list[Sighting]]]
+) -> ReaderSightings:
     """Sees each epoch after its commit, partitions in any mixture, each one in its order."""
     sights = []
     for at, seen in committed:
-        lines: dict[str, list[Sight]] = {}
+        lines: dict[str, list[Sighting]] = {}
         for sight in seen:
             lines.setdefault(sight.topic, []).append(sight)
         while lines:
@@ -99,7 +106,7 @@ def _reader(
             sights.append(lines[topic].pop(0)._replace(at=at))
             if not lines[topic]:
                 del lines[topic]
-    return ReaderSights(name, tuple(sights))
+    return ReaderSightings(name, tuple(sights))
 
 
 def small() -> RunHistory:
@@ -110,21 +117,21 @@ def small() -> RunHistory:
     """
     records: list[Record] = []
     draft: list[Decision] = []
-    sights: list[Sight] = []
+    sights: list[Sighting] = []
     for epoch in range(3):
         for n in range(4):
             key, topic = "ab"[n % 2], TOPIC.format(n % 2)
             records.append(Record(f"{epoch}/{n}", str(epoch), epoch * 4 + n, key, topic))
             position, at = Position(7, epoch, n // 2), epoch * 10 + 5 + n / 10
-            sights.append(Sight(at, topic, position, f"{epoch}/{n}", key, f"p{epoch}"))
+            sights.append(Sighting(at, topic, position, f"{epoch}/{n}", key, f"p{epoch}"))
         producers = frozenset((TOPIC.format(n), f"p{epoch}") for n in range(2))
         draft += decisions(epoch, producers, attempts=2 if epoch == 1 else 1)
-    fresh = ReaderSights("fresh reader", tuple(s._replace(at=s.at + 100) for s in sights))
+    fresh = ReaderSightings("fresh reader", tuple(s._replace(at=s.at + 100) for s in sights))
     return RunHistory(
         records=tuple(records),
         fresh=fresh,
         decisions=numbered(draft),
-        readers=(ReaderSights("watcher", tuple(sights)),),
+        readers=(ReaderSightings("watcher", tuple(sights)),),
         noted=frozenset("012"),
         fresh_again=fresh,
         decisions_again=numbered(draft),

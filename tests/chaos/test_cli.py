@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from eos.chaos._options import parse_faults
+from eos.chaos._run_options import parse_faults
 from eos.chaos.checker.anomalies import AnomalyKind
 from eos.chaos.faults import FAULTS
 

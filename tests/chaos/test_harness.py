@@ -49,7 +49,7 @@ class TestOnAClusterOfItsOwn:
         assert_exactly_once(result)
         assert result.history is not None
         assert result.history.says_clean
-        assert len(result.history.fresh.sights) == len(result.history.records) > 0
+        assert len(result.history.fresh.sightings) == len(result.history.records) > 0
 
     def test_what_the_harness_once_found_stays_fixed(self, chaos_cluster, assert_exactly_once):
         """A query that ended by a lost answer before anything was in doubt; one that began an

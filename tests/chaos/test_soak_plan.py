@@ -20,7 +20,7 @@ from eos.chaos._soak_plan import (
 )
 from eos.chaos.checker.anomalies import AnomalyKind
 from eos.chaos.checker.check import check
-from eos.chaos.checker.history import Position, ReaderSights, Record, RunHistory, Sight
+from eos.chaos.checker.history import Position, ReaderSightings, Record, RunHistory, Sighting
 from eos.chaos.faults import FAULTS
 from eos.chaos.planning import steady_soak
 from eos.chaos.schedule import Schedule
@@ -83,9 +83,9 @@ EXPECTED = (Record("0/a/2/5", "0", 0, "a"), Record("0/b/1/7", "0", 1, "b"))
 def kinds(ids: list[str], table: list[str]) -> set[AnomalyKind]:
     """The anomalies of a topic and a table with these rows."""
     sights = tuple(
-        Sight(0.0, "t", Position(7, n, 0), one, one.split("/")[1]) for n, one in enumerate(ids)
+        Sighting(0.0, "t", Position(7, n, 0), one, one.split("/")[1]) for n, one in enumerate(ids)
     )
-    fresh = ReaderSights("fresh reader", sights)
+    fresh = ReaderSightings("fresh reader", sights)
     noted = frozenset("0")
     return {
         found.kind

@@ -1,4 +1,4 @@
-"""The habits of users' code, around a sink that only counts."""
+"""The user_code of users' code, around a sink that only counts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from eos.chaos._batch_job import Notebook
-from eos.chaos._user_code import HABITS_ENV, said, with_habits
+from eos.chaos._user_code import USER_CODE_ENV, log_prefix, with_user_code
 from eos.chaos.faults._user import _take_back
 from eos.chaos.job import Job
 from eos.errors import DuplicateEpochCall
@@ -33,14 +33,14 @@ class Failing:
 
 
 def test_nobody_has_a_habit_unless_told(monkeypatch):
-    monkeypatch.delenv(HABITS_ENV, raising=False)
+    monkeypatch.delenv(USER_CODE_ENV, raising=False)
     sink = Failing()
-    assert with_habits((), SPARK, sink) is sink
+    assert with_user_code((), SPARK, sink) is sink
 
 
 def test_one_error_is_swallowed_and_no_other(capsys, monkeypatch):
-    monkeypatch.setenv(HABITS_ENV, "swallows")
-    call = with_habits((), SPARK, Failing(None, ValueError("a row"), KeyError("again")))
+    monkeypatch.setenv(USER_CODE_ENV, "swallows")
+    call = with_user_code((), SPARK, Failing(None, ValueError("a row"), KeyError("again")))
     call(None, 0)
     call(None, 1)
     assert capsys.readouterr().out == "chaos: swallows: epoch 1: ValueError\n"
@@ -50,13 +50,13 @@ def test_one_error_is_swallowed_and_no_other(capsys, monkeypatch):
 
 def test_a_second_call_is_told_apart_by_what_the_sink_says_to_it(capsys):
     refused = Failing(None, None, DuplicateEpochCall("called twice"))
-    call = with_habits(("calls-twice",), SPARK, refused)
+    call = with_user_code(("calls-twice",), SPARK, refused)
     call(None, 0)
     with pytest.raises(DuplicateEpochCall):
         call(None, 1)
     assert refused.epochs == [0, 1, 1]
     assert "epoch 1, refused: called twice" in capsys.readouterr().out
-    call = with_habits(("calls-twice",), SPARK, Failing())
+    call = with_user_code(("calls-twice",), SPARK, Failing())
     for epoch in range(3):
         call(None, epoch)
     assert capsys.readouterr().out == "chaos: calls-twice: epoch 1, not refused\n"
@@ -92,8 +92,8 @@ class Mapped:
 def test_a_function_over_rows_fails_once_for_certain_and_behind_rows(monkeypatch):
     monkeypatch.setattr("eos.chaos._user_code._FAILS", 0)
     given: list[object] = []
-    call = with_habits(("fails-in-tasks",), SPARK, lambda df, _: given.append(df))
-    with pytest.raises(RuntimeError, match=f"{said('fails-in-tasks')} after 2 rows"):
+    call = with_user_code(("fails-in-tasks",), SPARK, lambda df, _: given.append(df))
+    with pytest.raises(RuntimeError, match=f"{log_prefix('fails-in-tasks')} after 2 rows"):
         call(Mapped([[], [1, 2], [3]]), 0)
     call(Mapped([[1, 2], [3]]), 0)
     assert given == [[[1, 2], [3]]]
@@ -119,7 +119,7 @@ def test_a_notebook_goes_on_with_the_same_key_and_the_same_sink(tmp_path, capsys
     assert sink.epochs == [0, 1, 1, 2]
     out = capsys.readouterr().out
     assert out.splitlines() == [
-        f"{said('notebook')} {x}" for x in ("key 0", "interrupted", "key 1")
+        f"{log_prefix('notebook')} {x}" for x in ("key 0", "interrupted", "key 1")
     ]
     notebook.stop()
     notebook.awaitTermination()

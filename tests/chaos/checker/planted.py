@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from eos.chaos.checker.anomalies import AnomalyKind
-from eos.chaos.checker.history import Decision, Position, ReaderSights, RunHistory, Sight
+from eos.chaos.checker.history import Decision, Position, ReaderSightings, RunHistory, Sighting
 from eos.protocol import BATCH, State
 from tests.chaos.histories import QUERY, TOPIC, numbered
 
 Edit = Callable[[RunHistory], RunHistory]
-SightsEdit = Callable[[list[Sight]], object]
+SightsEdit = Callable[[list[Sighting]], object]
 
 
 class Planted(NamedTuple):
@@ -49,15 +49,15 @@ def readers(edit: SightsEdit) -> Edit:
     return both(watcher(edit), fresh(edit))
 
 
-def _edited(reader: ReaderSights, edit: SightsEdit) -> ReaderSights:
-    sights = list(reader.sights)
+def _edited(reader: ReaderSightings, edit: SightsEdit) -> ReaderSightings:
+    sights = list(reader.sightings)
     edit(sights)
-    return replace(reader, sights=tuple(sights))
+    return replace(reader, sightings=tuple(sights))
 
 
 def table(edit: Callable[[list[str]], list[str | None]]) -> Edit:
     """A second output, and what is wrong with its rows."""
-    rows = lambda history: [str(sight.record) for sight in history.fresh.sights]  # noqa: E731
+    rows = lambda history: [str(sight.record) for sight in history.fresh.sightings]  # noqa: E731
     return lambda history: replace(history, table=tuple(edit(rows(history))))
 
 
@@ -75,7 +75,7 @@ def both(*edits: Edit) -> Edit:
 def change(record: str, /, **values: object) -> SightsEdit:
     """A message is seen with other values."""
 
-    def edit(sights: list[Sight]) -> None:
+    def edit(sights: list[Sighting]) -> None:
         sights[:] = [s._replace(**values) if s.record == record else s for s in sights]
 
     return edit
@@ -84,7 +84,7 @@ def change(record: str, /, **values: object) -> SightsEdit:
 def lose(*records: str) -> SightsEdit:
     """Messages are not seen."""
 
-    def edit(sights: list[Sight]) -> None:
+    def edit(sights: list[Sighting]) -> None:
         sights[:] = [sight for sight in sights if sight.record not in records]
 
     return edit
@@ -93,7 +93,7 @@ def lose(*records: str) -> SightsEdit:
 def again(record: str, /, **values: object) -> SightsEdit:
     """A message is seen once more, at the end, with other values."""
 
-    def edit(sights: list[Sight]) -> None:
+    def edit(sights: list[Sighting]) -> None:
         seen = next(sight for sight in sights if sight.record == record)
         at = sights[-1].at + 1
         sights.append(seen._replace(**{"at": at, "position": Position(7, 9, 0), **values}))
@@ -104,7 +104,7 @@ def again(record: str, /, **values: object) -> SightsEdit:
 def swap(first: str, second: str) -> SightsEdit:
     """Two messages of one partition stand in each other's place."""
 
-    def edit(sights: list[Sight]) -> None:
+    def edit(sights: list[Sighting]) -> None:
         at = {sight.record: n for n, sight in enumerate(sights)}
         one, two = sights[at[first]], sights[at[second]]
         sights[at[first]] = one._replace(record=second, key=two.key)

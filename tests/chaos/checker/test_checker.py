@@ -64,7 +64,7 @@ def test_nothing_is_found_in_a_clean_history(seed):
 
 def test_clean_histories_have_something_in_them():
     histories = [clean(seed) for seed in range(250)]
-    assert sum(len(history.fresh.sights) for history in histories) > 2_000
+    assert sum(len(history.fresh.sightings) for history in histories) > 2_000
     assert any(d.state is State.EMPTY for history in histories for d in history.decisions)
     assert any(d.attempt == 3 for history in histories for d in history.decisions)
 

@@ -7,7 +7,7 @@ import pytest
 from eos.chaos._record_text import text_of
 from eos.chaos.checker.anomalies import AnomalyKind
 from eos.chaos.checker.check import check
-from eos.chaos.checker.history import Decision, ReaderSights, Record, RunHistory
+from eos.chaos.checker.history import Decision, ReaderSightings, Record, RunHistory
 from eos.chaos.observers.readers import Watcher, drain
 from eos.client import PulsarClient
 from eos.protocol import State
@@ -34,7 +34,7 @@ def test_a_late_send_makes_committed_records_vanish_and_the_checker_says_so(name
 
         with Watcher("watcher", broker.service_url, topic) as watcher:
             first = commit(records[0])
-            wait_until(lambda: watcher.sights)
+            wait_until(lambda: watcher.sightings)
             # Before the low-water mark moves on: behind it the broker refuses (measured).
             with PulsarClient(broker.service_url, timeout_s=10) as other:
                 zombie = other.join(first)
@@ -47,7 +47,7 @@ def test_a_late_send_makes_committed_records_vanish_and_the_checker_says_so(name
                 records=tuple(records),
                 fresh=fresh,
                 decisions=tuple(log),
-                readers=(ReaderSights("watcher", tuple(watcher.sights)),),
+                readers=(ReaderSightings("watcher", tuple(watcher.sightings)),),
             )
     found = {anomaly.kind: anomaly for anomaly in check(history)}
     assert {AnomalyKind.VANISHED, AnomalyKind.LOST_WRITE} <= set(found)

@@ -11,8 +11,8 @@ import pytest
 
 from eos.chaos._campaign import of_pairs, of_seeds, of_singles
 from eos.chaos._feed import Feed, FileInputs
-from eos.chaos._options import for_workload, parse_faults
 from eos.chaos._run import Result, ScheduleRun
+from eos.chaos._run_options import for_workload, parse_faults
 from eos.chaos.checker.history import Record
 from eos.chaos.cluster.driver_log import DriverLog
 from eos.chaos.faults import FAULTS
@@ -100,7 +100,7 @@ def test_a_condition_is_the_jobs_from_its_first_life_on(tmp_path):
     broker = SimpleNamespace(service_url="pulsar://127.0.0.1:1", admin_url="http://127.0.0.1:2")
     names = ("stateful-rocksdb-2", "caches", "no-admin")
     run = ScheduleRun(only(*names), "m:f", broker, tmp_path, tell=lambda _: None)
-    assert (run._job.shape, run._job.habits) == ("stateful", ("caches",))
+    assert (run._job.shape, run._job.user_code) == ("stateful", ("caches",))
     assert run._job.spark_conf["spark.sql.streaming.stateStore.checkpointFormatVersion"] == "2"
     assert run._job.admin_url == ""
     assert not run._job.topic.startswith("persistent://public/default/")

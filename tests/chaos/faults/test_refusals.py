@@ -9,7 +9,7 @@ import pytest
 
 from eos import errors
 from eos.chaos._run import ScheduleRun
-from eos.chaos.checker.history import Control, ReaderSights, RunHistory
+from eos.chaos.checker.history import Control, ReaderSightings, RunHistory
 from eos.chaos.cluster.supervisor import JobFailed
 from eos.chaos.faults import FAULTS
 from eos.chaos.planning import drawn, only
@@ -84,5 +84,5 @@ def test_a_wipe_of_ours_is_not_called_a_loss_of_the_brokers(tmp_path, fault, los
     broker = SimpleNamespace(service_url="", admin_url="")
     run = ScheduleRun(only(fault), "m:f", broker, tmp_path, tell=lambda _: None)
     sent = Control(acknowledged=frozenset({"control/1"}))
-    history = RunHistory(records=(), fresh=ReaderSights("fresh", ()), control=sent)
+    history = RunHistory(records=(), fresh=ReaderSightings("fresh", ()), control=sent)
     assert len(run._without_own_losses(history).control.lost) == lost

@@ -35,5 +35,5 @@ def test_nothing_is_trimmed_while_they_look_on(pulsar_standalone, name):
             admin.call(admin_url, "POST", f"{path}/trim")
             time.sleep(0.1)
         fresh = observers.drain("fresh reader")
-    assert [sight.record for sight in fresh.sights] == ["0/0", "0/1"]
+    assert [sight.record for sight in fresh.sightings] == ["0/0", "0/1"]
     assert ledgers(admin_url, name) >= 3

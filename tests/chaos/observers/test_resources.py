@@ -105,7 +105,7 @@ def without_storage(taken: list[Sample]) -> list[Sample]:
 
 def outcome(**changes: object) -> ScheduleOutcome:
     """The outcome of a good soak of an hour, with these changes of its ``Result``."""
-    lives = (Operation("driver life 1", 0.0, SECONDS, "ok"),)
+    lives = (Operation("driver run 1", 0.0, SECONDS, "ok"),)
     history = replace(small(), operations=changes.pop("operations", lives))
     schedule = steady_soak(1, rows=100_000_000, minutes=60, brokers=2)
     happened = [Happened(schedule.faults[0], 240.0, 250.0, hit="broker 1")]
@@ -124,7 +124,7 @@ def test_a_soak_that_was_measured_all_the_time_is_good():
     ("changes", "why"),
     [
         (
-            {"operations": [Operation(f"driver life {n}", 0.0, SECONDS, "ok") for n in (1, 2)]},
+            {"operations": [Operation(f"driver run {n}", 0.0, SECONDS, "ok") for n in (1, 2)]},
             "the driver was started 2 times",
         ),
         ({"happened": []}, "no fault has hit"),

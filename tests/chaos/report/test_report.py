@@ -36,7 +36,7 @@ def kept(made: Result) -> ScheduleOutcome:
 
 def result(seed: int = 1, **values) -> Result:
     schedule = draw(seed, DEFAULT)
-    life = Operation("driver life 1", 100.0, 110.0, "unknown", "killed")
+    life = Operation("driver run 1", 100.0, 110.0, "unknown", "killed")
     history = small()
     history = type(history)(**{**vars(history), "operations": (life,)})
     happened = [Happened(f, 101.0 + n, 102.0 + n, "pid 7") for n, f in enumerate(schedule.faults)]

@@ -13,12 +13,11 @@ from typing import Final
 
 import psutil
 
-from eos.chaos.cluster.life import Life
+from eos.chaos.cluster.driver_process import DriverProcess
 from eos.chaos.cluster.processes import stopped
 from eos.chaos.cluster.target import FaultTarget
-from eos.chaos.faults._armed import Armed
+from eos.chaos.faults._armed import Armed, refused
 from eos.chaos.faults._fault import Act, Fault, Proof
-from eos.chaos.faults._refusal import refused
 from eos.cli.exit_codes import Exit
 from eos.steps import Step
 
@@ -78,7 +77,7 @@ def _disk_full(target: FaultTarget) -> Iterator[Proof]:
 
 
 @contextmanager
-def _no_space(life: Life) -> Iterator[None]:
+def _no_space(life: DriverProcess) -> Iterator[None]:
     """No file of the driver's Python may grow: what a full disk looks like to it."""
     process = psutil.Process(life.pid)
     before = process.rlimit(psutil.RLIMIT_FSIZE)

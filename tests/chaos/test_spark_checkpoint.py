@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from eos.chaos._checkpoint import Checkpoint
+from eos.chaos._spark_checkpoint import Checkpoint
 
 SETTINGS = '{"batchWatermarkMs":0,"batchTimestampMs":1763714400000,"conf":{}}'
 

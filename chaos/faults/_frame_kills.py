@@ -12,8 +12,16 @@ import psutil
 
 from eos.chaos.cluster.proxy import FrameAction
 from eos.chaos.cluster.target import FaultTarget
-from eos.chaos.faults._fault import Fault, HitPart, Proof, pids
-from eos.chaos.faults._kills import kill_broker, kill_coordinator, kill_executor, kill_workers
+from eos.chaos.faults._fault import (
+    Fault,
+    HitPart,
+    Proof,
+    kill_broker,
+    kill_coordinator,
+    kill_executor,
+    kill_workers,
+    pids,
+)
 from eos.wire import commands
 from eos.wire.messages import WireMessage
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from eos.chaos._checkpoint import Checkpoint
 from eos.chaos._feed import FileInputs
-from eos.chaos._shapes import BASE_S, DELAY_S, WINDOW_S, emits, flush, is_quiet, number_of
+from eos.chaos._query_shapes import BASE_S, DELAY_S, WINDOW_S, emits, flush, is_quiet, number_of
+from eos.chaos._spark_checkpoint import Checkpoint
 from eos.chaos.checker.history import Record
 from eos.chaos.job import Job
 from eos.chaos.planning import only

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from eos.chaos._checkpoint import Checkpoint
 from eos.chaos._soak_plan import DELAY_S as SOAK_DELAY_S
 from eos.chaos._soak_plan import WINDOW_MS
+from eos.chaos._spark_checkpoint import Checkpoint
 from eos.chaos.checker.history import Record
 from eos.chaos.job import INPUT_SUBSCRIPTION, READS_TOPIC, Job, QueryShape
 

@@ -8,9 +8,9 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from eos.chaos._record_text import text_of
-from eos.chaos.cluster.target import FaultTarget
+from eos.chaos.cluster.target import FaultTarget, path_of
 from eos.chaos.faults._armed import Armed
-from eos.chaos.faults._fault import Act, Fault, Proof
+from eos.chaos.faults._fault import Act, Fault, Proof, kill_broker
 from eos.client import PulsarClient
 from eos.errors import EosError
 from eos.ids import TxnId
@@ -19,6 +19,29 @@ from eos.steps import Step
 _EXPIRES_WITHIN_S: Final = 60.0
 _SENT_WITHIN_S: Final = 10.0
 _POLL_S: Final = 0.5
+
+
+@contextmanager
+def _broker_kill(target: FaultTarget) -> Iterator[Proof]:
+    killed = kill_broker(target)
+    try:
+        yield Proof(killed)
+    finally:
+        target.heal_broker()
+
+
+@contextmanager
+def _unload(target: FaultTarget) -> Iterator[Proof]:
+    for topic in target.topics:
+        target.broker.admin("PUT", f"{path_of(topic)}/unload")
+    yield Proof(f"{len(target.topics)} partitions")
+
+
+@contextmanager
+def _coordinator_move(target: FaultTarget) -> Iterator[Proof]:
+    topic = target.coordinator_topic()
+    target.broker.admin("PUT", f"{path_of(topic)}/unload")
+    yield Proof(topic)
 
 
 def _expires(step: Step) -> Act:
@@ -81,6 +104,9 @@ def _pinned(target: FaultTarget) -> Iterator[Proof]:
 
 
 FAULTS: Final = (
+    Fault("broker-kill", "broker", "SIGKILL of the broker, then a start again", _broker_kill, True),
+    Fault("unload", "broker", "all partitions of the topic are unloaded", _unload, True),
+    Fault("coordinator-move", "broker", "the coordinator is unloaded", _coordinator_move, True),
     Fault(
         "expired-before-prepared",
         "broker",

@@ -20,7 +20,7 @@ _TAIL_BYTES = 64 * 1024
 _SHOWN = 800
 
 
-class Life:
+class DriverProcess:
     """Starts the driver of ``job`` at once.
 
     Args:
@@ -71,7 +71,7 @@ class Life:
         return self._process.poll()
 
     @property
-    def died_of_signal(self) -> bool:
+    def was_signalled(self) -> bool:
         """Whether it was killed, by itself or by others: nobody knows how far it got."""
         return self.was_killed or (self.exit_code or 0) < 0
 
@@ -106,9 +106,9 @@ class Life:
     def kill(self) -> None:
         """SIGKILL of Python, JVM and executors; returns when none of them is left."""
         self.was_killed = True
-        self.bury()
+        self.clean_up()
 
-    def bury(self) -> None:
+    def clean_up(self) -> None:
         """End what a dead driver has left: its JVM and executors may outlive it."""
         kill_session(self.pid)
         self._process.wait(timeout=30)
@@ -121,7 +121,7 @@ class Life:
             self._process.wait(timeout=timeout_s)
         except subprocess.TimeoutExpired:
             self.was_killed = True
-        self.bury()
+        self.clean_up()
 
     def last_error(self) -> str:
         """The last line of its log that names an error; "" when it has none."""

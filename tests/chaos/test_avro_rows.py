@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 import fastavro
 import pytest
 
-from eos.chaos._record_text import text_of
-from eos.chaos._rows import (
+from eos.chaos._avro_rows import (
     _GROWN,
     _OLD,
     GROWN,
@@ -22,6 +21,7 @@ from eos.chaos._rows import (
     topic_of,
     topics_of,
 )
+from eos.chaos._record_text import text_of
 
 KEY = "key-3"
 

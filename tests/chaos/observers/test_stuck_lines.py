@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eos.chaos.observers.stuck import lines_of
+from eos.chaos.observers.observers import lines_of
 
 QUIET: dict = {"orphans": [], "held_back": [], "problems": []}
 
