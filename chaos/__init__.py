@@ -1,1 +1,1 @@
-"""Faults, and what must never come of them: `eos chaos`; nothing of the product imports it."""
+"""`eos chaos`: runs a job under faults and checks its output. The product does not import it."""

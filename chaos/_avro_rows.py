@@ -1,7 +1,7 @@
-"""Whole rows as messages: what the harness's own workload writes, and what readers make of it.
+"""Whole rows as Avro messages, written by the harness's workload and decoded by its readers.
 
-Avro into four topics, keyed rows by their key; one keyed row in seven is a tombstone; from one
-epoch on there is a column more. The definitions stand here once more, written by hand.
+Rows go to four topics, keyed rows by their key. One keyed row in seven is a tombstone; from one
+epoch on, rows have one more column. The Avro schemas are written by hand, independent of eos.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 GROWS_AT: Final = 5
-"""The first epoch with a column more."""
+"""The first epoch with one more column."""
 OLD: Final = "old"
 GROWN: Final = "grown"
 TOMBSTONE: Final = "tombstone"
@@ -58,24 +58,24 @@ _GROWN: Final = {**_OLD, "fields": [*_OLD["fields"], _NEW]}
 
 
 def topics_of(topic: str) -> list[str]:
-    """The topics that rows go to."""
+    """The topics of the rows."""
     return [topic, *(f"{topic}-{number}" for number in range(1, _TOPICS))]
 
 
 def topic_of(key: str, topics: list[str]) -> str:
-    """The one of a key; rows without a key go to the first."""
+    """The topic of a key; rows without a key go to the first."""
     return topics[zlib.crc32(key.encode()) % len(topics)] if key else topics[0]
 
 
 def shape_in(epoch: str, text: str, key: str) -> str:
-    """What a record has to be written as."""
+    """The schema that a record must be written with, or TOMBSTONE."""
     if key and zlib.crc32(text.encode()) % _TOMBSTONES == 0:
         return TOMBSTONE
     return GROWN if int(epoch) >= GROWS_AT else OLD
 
 
 def whole_rows(df: DataFrame, epoch: int, topic: str) -> DataFrame:
-    """Rows of ``value`` and ``key`` as the columns of messages."""
+    """Turn rows of ``value`` and ``key`` into message columns."""
     crc = "crc32(CAST(value AS BINARY))"
     names = ", ".join(f"'{name}'" for name in topics_of(topic))
     number = f"COALESCE(crc32(CAST(key AS BINARY)) % {_TOPICS}, 0)"
@@ -91,9 +91,9 @@ def whole_rows(df: DataFrame, epoch: int, topic: str) -> DataFrame:
 
 
 def read(message: Any) -> tuple[str | None, str]:
-    """The id of the record that a message of ``pulsar-client`` is, and what it was written as.
+    """The record id and schema of a message of ``pulsar-client``.
 
-    None: it is damaged, or its parts do not go together.
+    The id is None if the message is damaged, or if its parts do not match.
     """
     properties = message.properties()
     text = properties.get(_RECORD, "")
@@ -111,7 +111,7 @@ def read(message: Any) -> tuple[str | None, str]:
 
 
 def _decoded(data: bytes, shape: str) -> Any:
-    """The row, if ``data`` is one of that shape and nothing else."""
+    """Decode ``data`` with one schema; None if it does not match exactly."""
     import fastavro
 
     stream = io.BytesIO(data)
@@ -124,7 +124,7 @@ def _decoded(data: bytes, shape: str) -> Any:
 
 @cache
 def _parsed(shape: str) -> Any:
-    """Once, and not for each message."""
+    """Parse a schema once."""
     import fastavro
 
     return fastavro.parse_schema(_OLD if shape == OLD else _GROWN)

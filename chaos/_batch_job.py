@@ -1,6 +1,6 @@
 """A batch job in a notebook: one call of the sink for each input, in one process.
 
-Its notes are made as Spark makes those of a query's checkpoint, so that the harness can follow it.
+It records its progress like a query's Spark checkpoint, so that the harness can follow it.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from eos.chaos.job import Job
 
     class Writes(Protocol):
-        """A sink, or what calls one."""
+        """A sink, or an object that calls one."""
 
         def write(self, df: DataFrame, *, epoch: int) -> object:
-            """One epoch."""
+            """Write one epoch."""
 
 
 _POLL_S: Final = 0.1
 
 
 class Notebook:
-    """Looks like a query to the driver: it can be awaited and stopped.
+    """Has the interface of a query: it can be awaited and stopped.
 
-    Ctrl-C ends the cell that runs; the next one begins with the same key, and the same sink.
+    Ctrl-C ends the running cell; the next one begins with the same key and the same sink.
     """
 
     def __init__(self, spark: SparkSession, job: Job, sink: Writes) -> None:
@@ -46,20 +46,20 @@ class Notebook:
         """Run cells until it is stopped.
 
         Raises:
-            Exception: what a cell failed with, unless it was interrupted.
+            Exception: the error of a cell, unless it was interrupted.
         """
         while not self._stopped.is_set():
             try:
                 self._run_cells()
             except (KeyboardInterrupt, UnboundLocalError) as error:
-                # PySpark loses a Ctrl-C that comes while it opens a socket, to an error of its own.
+                # A Ctrl-C while PySpark opens a socket becomes an UnboundLocalError.
                 if KeyboardInterrupt not in (type(error), type(error.__context__)):
                     raise
                 with contextlib.suppress(KeyboardInterrupt):
                     log_line("notebook", "interrupted")
 
     def stop(self) -> None:
-        """End behind the cell that runs."""
+        """Stop after the running cell."""
         self._stopped.set()
 
     def _run_cells(self) -> None:
@@ -76,7 +76,7 @@ class Notebook:
         self._note("offsets", number, f'v1\n{{}}\n{{"logOffset":{number}}}\n')
         rows = self._spark.read.schema(INPUT_SCHEMA).parquet(str(path))
         df = rows.repartition(self._job.tasks, "slot").drop("slot")
-        self._sink.write(df, epoch=number)  # skipped where the interrupt came after the commit
+        self._sink.write(df, epoch=number)  # skipped if the interrupt came after the commit
         self._note("commits", number, "v1\n{}\n")
         log_line("notebook", f"key {number}")
 

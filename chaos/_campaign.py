@@ -1,4 +1,4 @@
-"""Many schedules, one after the other: resumable, cut into shards, failures shrunk."""
+"""Runs many schedules one after the other; resumable, and shrinks failures."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ SOAK_CONFIG: Final = {
     "managedLedgerMaxLedgerRolloverTimeMinutes": "4",
 }
 _TRIES: Final = 2
-"""A schedule does not hit the same moment each time: a smaller one may pass once and still fail."""
+"""Runs of a smaller schedule: timing varies, so it may pass once and still fail."""
 
 Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class CampaignEntry:
-    """One schedule of a campaign. ``words``: what makes ``eos chaos run`` run just this one.
-    ``is_alone``: it is there for one fault, which has to happen."""
+    """A schedule of a campaign. ``words`` are the options of ``eos chaos run`` for only this one.
+    ``is_alone``: it is for a single fault, which must happen."""
 
     name: str
     schedule: Schedule
@@ -65,7 +65,7 @@ def of_seeds(
     always: Sequence[str] = (),
     brokers: int = 1,
 ) -> Iterator[CampaignEntry]:
-    """The random schedules of these seeds. ``always``: conditions that each of them has."""
+    """The random schedules of these seeds. ``always``: conditions of each schedule."""
     holding = ("--always", ",".join(always)) if always else ()
     for seed in seeds:
         words = ("--seed", str(seed), "--schedules", "1", "--epochs", str(epochs), *holding)
@@ -76,7 +76,7 @@ def of_seeds(
 
 
 def of_singles(faults: Sequence[str], brokers: int = 1) -> Iterator[CampaignEntry]:
-    """Each fault alone."""
+    """A schedule for each fault alone."""
     for name in faults:
         keyed = name not in FAULTS or not FAULTS[name].needs_keyless
         words = ("--singles", "--faults", name, *_on(brokers))
@@ -85,7 +85,7 @@ def of_singles(faults: Sequence[str], brokers: int = 1) -> Iterator[CampaignEntr
 
 
 def of_pairs(faults: Sequence[str], brokers: int = 1) -> Iterator[CampaignEntry]:
-    """Each fault, and then each other one."""
+    """A schedule for each ordered pair of faults."""
     for first, then in permutations(faults, 2):
         words = ("--pairs", "--faults", f"{first},{then}", *_on(brokers))
         yield CampaignEntry(f"{first}-then-{then}", only(first, then, brokers=brokers), words)
@@ -102,15 +102,15 @@ def _choice(faults: Sequence[str], brokers: int) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Campaign:
-    """What to run.
+    """The settings of a campaign.
 
     Attributes:
         workload: ``module:function``.
         entries: the schedules; may be endless.
-        report: folder; ``schedules/<name>.json`` and the drivers' logs of failures.
-        keep: run only these faults of each schedule, by number from 1; None: all.
-        shrink: look for the fewest faults that still fail.
-        pulsar_version: as of ``PulsarStandalone``.
+        report: folder for ``schedules/<name>.json`` and the drivers' logs of failures.
+        keep: run only these faults of each schedule, by number from 1; None for all.
+        shrink: find the fewest faults that still fail.
+        pulsar_version: as for ``PulsarStandalone``.
     """
 
     workload: str
@@ -121,20 +121,20 @@ class Campaign:
     pulsar_version: str | None = None
 
     def path(self, name: str) -> Path:
-        """Where the outcome of a schedule is kept."""
+        """The file with the outcome of a schedule."""
         return self.report / "schedules" / f"{name}.json"
 
     def schedule(self, entry: CampaignEntry) -> Schedule:
-        """What is run of an entry.
+        """The schedule to run for an entry.
 
         Raises:
-            IndexError: it has not all the faults that are to be kept.
+            IndexError: it does not have all the faults to keep.
         """
         return entry.schedule if self.keep is None else entry.schedule.keep(self.keep)
 
     def maybe_done(self, entry: CampaignEntry) -> ScheduleOutcome | None:
-        """The outcome that is there. That of another schedule is not taken for ours, and what broke
-        off is to be run again."""
+        """The stored outcome, or None. Outcomes of other schedules, and of failed runs, are not
+        used."""
         path = self.path(entry.name)
         outcome = ScheduleOutcome.read(path) if path.exists() else None
         if outcome is None or outcome.failure or outcome.workload != self.workload:
@@ -142,7 +142,7 @@ class Campaign:
         return outcome if schedule_of(outcome) == self.schedule(entry) else None
 
     def command(self, entry: CampaignEntry, outcome: ScheduleOutcome) -> str:
-        """The one command that runs a schedule again, with the fewest faults that are known."""
+        """The command that runs a schedule again, with the fewest known faults."""
         words = ["eos", "chaos", "run", *entry.words, "--workload", self.workload]
         if self.pulsar_version is not None:
             words += ["--pulsar-version", self.pulsar_version]
@@ -159,10 +159,10 @@ def run_all(
     on_outcome: Callable[[ScheduleOutcome], None],
     until: float | None = None,
 ) -> None:
-    """Run what is not there yet.
+    """Run the schedules without a stored outcome.
 
     Args:
-        on_outcome: gets each outcome when it is there, those of an earlier run included.
+        on_outcome: gets each outcome, including stored ones.
         until: begin no further schedule after this ``time.monotonic()``.
     """
     plan.path("").parent.mkdir(parents=True, exist_ok=True)
@@ -199,7 +199,7 @@ def _run_entry(
 
 
 class _Brokers:
-    """One broker or cluster for all schedules, a fresh one after a failure; a context manager."""
+    """One broker or cluster for all schedules, replaced after a failure; a context manager."""
 
     def __init__(self, version: str | None) -> None:
         self._version = version
@@ -263,20 +263,20 @@ def _shrunk(
     scratch: Path,
     tell: Tell,
 ) -> ScheduleOutcome:
-    """Leave out one fault after the other, as long as it still fails in the same way."""
-    wanted = _shape(outcome)
+    """Leave out faults one by one, as long as the schedule still fails in the same way."""
+    wanted = _failures(outcome)
     numbers = list(range(1, len(schedule.faults) + 1))
     for number in list(numbers):
         fewer = [other for other in numbers if other != number]
         tell(f"shrinking: without fault {number} of {len(schedule.faults)}")
         for _ in range(_TRIES):
             again = _run_one(workload, schedule.keep(fewer), brokers, scratch, tell)
-            if _shape(again) & wanted:
+            if _failures(again) & wanted:
                 numbers = fewer
                 break
     return outcome.model_copy(update={"shrunk_to": numbers})
 
 
-def _shape(outcome: ScheduleOutcome) -> set[str]:
-    broke_off = {"broke off"} if outcome.failure else set()
-    return {anomaly.name for anomaly in outcome.anomalies} | broke_off | outcome.grown.keys()
+def _failures(outcome: ScheduleOutcome) -> set[str]:
+    failed = {"failed"} if outcome.failure else set()
+    return {anomaly.name for anomaly in outcome.anomalies} | failed | outcome.grown.keys()

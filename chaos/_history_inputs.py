@@ -1,6 +1,6 @@
-"""Inputs of which the first ones are in a table as well: the query begins with the table.
+"""Inputs whose first ones are also in a table, which the query reads first.
 
-The topic has them, too: a query that goes on before the table's end reads them twice.
+The topic has them too: a query that switches before the table's end reads them twice.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from eos.ids import TopicName
 from eos.wire.commands import MessageIdData
 
 PAST_INPUTS: Final = 6
-"""So many are in the table, a file each; those without records have none."""
+"""Number of inputs in the table, a file each; those without records have none."""
 
 
 class HistoryInputs(TopicInputs):
-    """Fills table and topic at once, so it is made before the job begins.
+    """Fills table and topic immediately; must be created before the job starts.
 
     Args:
         records: of all inputs.
@@ -44,7 +44,7 @@ class HistoryInputs(TopicInputs):
                 write_deltalake(job.history, self._table_of(rows), mode="append")
 
     def _table_of(self, rows: list[Record]) -> pa.Table:
-        """As the source gives them with metadata."""
+        """The rows with the source's metadata columns."""
         places = [self._places[row.id] for row in rows]
         topics = [TopicName.parse(topic) for topic, _ in places]
         ids = [
@@ -63,7 +63,7 @@ class HistoryInputs(TopicInputs):
         )
 
     def release(self, number: int, records: list[Record]) -> None:
-        """See ``Inputs``: the first ones are there."""
+        """See ``Inputs``. The first ones are already released."""
         if number >= len(self._files):
             super().release(number, records)
 

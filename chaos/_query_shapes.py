@@ -1,6 +1,6 @@
-"""What shapes of queries there are: when they write what they have read, and in which epoch.
+"""Query shapes of the harness's workload, and in which epoch each writes a record.
 
-Event time is the number of an input, in seconds since ``BASE_S``: each input is a second later.
+The event time of a record is the number of its input, in seconds since ``BASE_S``.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 BASE_S: Final = 1_700_000_000
 WINDOW_S: Final = 2
 DELAY_S: Final = 5
-"""So far behind the newest input another one may come: partitions are not read at one instant."""
+"""Delay of the watermark, because partitions are not read at the same time."""
 _LAST: Final = 2**31 - 1
 FLUSH: Final = 100
-"""So many inputs ahead is the record that closes all windows, and stays in one itself."""
+"""The flush record is this many inputs ahead, closes all windows, and stays in its own."""
 
 _AT: Final = (
     f"timestamp_seconds({BASE_S} + CAST(split_part(split_part(value, '|', 2), '/', 1) AS INT))"
@@ -33,13 +33,13 @@ _AT: Final = (
 
 @dataclass(frozen=True)
 class ShapeTraits:
-    """Of one shape.
+    """Properties of a query shape.
 
     Attributes:
-        comes_twice: each record comes in two inputs.
-        readings: how often the query reads its input.
-        has_windows: records wait until their window is over.
-        keeps_order: of a key's records.
+        comes_twice: each record is in two inputs.
+        readings: number of times that the query reads its input.
+        has_windows: records are written when their window is closed.
+        keeps_order: the records of a key stay in order.
     """
 
     comes_twice: bool = False
@@ -70,7 +70,7 @@ SOAK_CONF: Final = {
 
 
 def rows_of(spark: SparkSession, job: Job) -> DataFrame:
-    """What the query of ``job`` writes: each record that it reads, once."""
+    """The rows that the query of ``job`` writes: each record once."""
     match job.shape:
         case "stateful":
             return job.input(spark).dropDuplicates(["value"])
@@ -89,7 +89,7 @@ def rows_of(spark: SparkSession, job: Job) -> DataFrame:
 
 
 def _scattered(rows: DataFrame, tasks: int) -> DataFrame:
-    """Nothing of it is the same when a task runs again: neither its rows nor what is in them."""
+    """Rows that differ when a task runs again, in their number and content."""
     from pyspark.sql import functions as f
 
     drawn = "map('uuid', uuid(), 'rand', string(rand()), 'at', string(current_timestamp()))"
@@ -97,7 +97,7 @@ def _scattered(rows: DataFrame, tasks: int) -> DataFrame:
 
 
 def _grouped(rows: DataFrame) -> DataFrame:
-    """The first of each value, by a function of the user's own that keeps state."""
+    """The first record of each value, by a user function with state."""
     return rows.groupBy("value").applyInPandasWithState(
         _first_of_group, "value string, key string", "seen boolean", "append", "NoTimeout"
     )
@@ -111,7 +111,7 @@ def _first_of_group(_: object, frames: Iterable[Any], state: Any) -> Iterator[An
 
 
 def _windowed(rows: DataFrame) -> DataFrame:
-    """Counted by key and window; with each count the records that make it."""
+    """Counts by key and window, each with its records."""
     from pyspark.sql import functions as f
 
     counted = (
@@ -121,13 +121,13 @@ def _windowed(rows: DataFrame) -> DataFrame:
         .agg(f.count("*").alias("n"), f.collect_list("value").alias("records"))
     )
     each = counted.select("key", "n", f.size("records").alias("there"), f.explode("records"))
-    # A count that is not that of its records gives records that nobody knows.
+    # A wrong count yields records that were never written.
     text = "to_json(struct(n, IF(n = there, col, 'miscounted') AS record))"
     return each.selectExpr(f"{text} AS value", "key")
 
 
 def _joined(rows: DataFrame, others: DataFrame) -> DataFrame:
-    """Each record with itself, as the other reading has it."""
+    """Each record, joined with itself from the other reading."""
     from pyspark.sql import functions as f
 
     def side(frame: DataFrame, *names: str) -> DataFrame:
@@ -171,10 +171,10 @@ def _counted(spark: SparkSession, job: Job) -> DataFrame:
 def emits(
     shape: QueryShape, checkpoint: Checkpoint, read_in: Callable[[Record], str | None]
 ) -> Callable[[Record], str | None]:
-    """Tells the epoch that writes a record; None: none does.
+    """Return a function that finds the epoch that writes a record, or None.
 
     Args:
-        read_in: tells the epoch that has read it.
+        read_in: finds the epoch that reads a record.
     """
     if not SHAPES[shape].has_windows:
         return read_in
@@ -196,18 +196,18 @@ def _closed_in(record: Record, read: int, watermarks: Sequence[tuple[int, float]
 
 
 def number_of(record: Record) -> int:
-    """The number of the input that it is of; the flush's is ahead of its place."""
+    """The number of the record's input; that of the flush record is ahead of its position."""
     return int(record.id.partition("/")[0])
 
 
 def flush(inputs: int) -> Record:
-    """The only record of an input more, behind so many: it closes all windows."""
+    """The single record of the last input, which closes all windows."""
     number = inputs + FLUSH
     return Record(f"{number}/0", str(number), place=_LAST, input=inputs)
 
 
 def is_quiet(checkpoint: Checkpoint, last: Record) -> bool:
-    """Whether all windows are closed that ``last``, the flush, closes."""
+    """Whether all windows that the flush record ``last`` closes are written."""
     noted = checkpoint.noted()
     if not noted or noted[-1] != checkpoint.planned()[-1]:
         return False

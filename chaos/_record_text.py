@@ -1,7 +1,7 @@
-"""What an input record looks like, so that it is found and checked in whatever carries it.
+"""The text of an input record, which can be found and checked inside any other text.
 
-``eos1|<id>|<padding>|<crc32c of what is before, hex>``: a pipeline may put it into JSON or add to
-it, as long as these characters stay together.
+``eos1|<id>|<padding>|<crc32c of the preceding text, hex>``. A pipeline may put it into JSON or add
+other text, but must keep these characters together.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _PATTERN: Final = re.compile(rb"(eos1\|([^|]*)\|[^|]*)\|([0-9a-f]{8})")
 
 
 def padding(size: int) -> str:
-    """So many characters that mean nothing."""
+    """Padding of this many characters."""
     return "x" * size
 
 
@@ -26,7 +26,7 @@ def text_of(record_id: str, filler: str = "") -> str:
 
 
 def id_in(value: bytes) -> str | None:
-    """The id of the record that ``value`` carries; None when there is none, or it is damaged."""
+    """The id of the record in ``value``; None if there is none, or it is damaged."""
     found = _PATTERN.search(value)
     if found is None or f"{crc32c(found[1]):08x}".encode() != found[3]:
         return None

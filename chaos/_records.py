@@ -1,4 +1,4 @@
-"""The inputs of a run: made from the schedule's seed, a file each, mostly an epoch each."""
+"""The inputs of a run, made from the schedule's seed. Each is a file, and usually an epoch."""
 
 from __future__ import annotations
 
@@ -22,12 +22,11 @@ _EMPTY_EVERY = 5
 
 
 def records_of(schedule: Schedule, *topics: str) -> list[list[Record]]:
-    """The records of each input; those with a key know their partition, ``epoch`` is the input's
-    number until Spark has made its epochs of them.
+    """Make the records of each input; ``epoch`` is at first the number of the input.
 
     Args:
-        topics: partitioned ones; partition n is ``<topic>-partition-<n>``. Of several, a key has
-            one of its own.
+        topics: partitioned topics; partition n is ``<topic>-partition-<n>``. Each key belongs to
+            one topic and partition.
     """
     rng = random.Random(schedule.seed)
     place = 0
@@ -46,7 +45,7 @@ def records_of(schedule: Schedule, *topics: str) -> list[list[Record]]:
 
 
 def java_hash(text: str) -> int:
-    """``String.hashCode() & Integer.MAX_VALUE`` of ASCII text, apart from the code under test."""
+    """``String.hashCode() & Integer.MAX_VALUE`` of ASCII text, independent of eos."""
     value = 0
     for char in text:
         value = (31 * value + ord(char)) & 0xFFFFFFFF
@@ -54,16 +53,16 @@ def java_hash(text: str) -> int:
 
 
 def release(job: Job, schedule: Schedule, number: int, records: list[Record]) -> None:
-    """Give the driver one input, all at once."""
+    """Release one input to the driver, atomically."""
     values: list[str | None] = [text_of(r.id, padding(schedule.padding)) for r in records]
     keys = [record.key or None for record in records]
-    # A key's records stay in one task; others are spread.
+    # The records of a key stay in one task; others are distributed.
     slots = [slot_of(record) for record in records]
     _release(job, f"input-{number:06}", _table(values, keys, slots), _FIRST_MTIME_S + number)
 
 
 def release_row(job: Job, value: str | None) -> None:
-    """Give the driver one row that is no record, before all that it does not know yet."""
+    """Release one row that is not a record, before all inputs that the driver has not read."""
     _release(job, f"row-{uuid.uuid4().hex}", _table([value], [None], [0]), _FIRST_MTIME_S - 1)
 
 
@@ -79,12 +78,12 @@ def _table(values: list[str | None], keys: list[str | None], slots: list[int]) -
 
 def _release(job: Job, name: str, table: pa.Table, mtime_s: int) -> None:
     target = Path(job.input_dir) / f"{name}.parquet"
-    draft = target.with_name(f".{target.name}.draft")  # Spark passes over names with a dot
+    draft = target.with_name(f".{target.name}.draft")  # Spark skips names that begin with a dot
     pyarrow.parquet.write_table(table, draft)
-    os.utime(draft, (mtime_s, mtime_s))  # it takes the oldest first
+    os.utime(draft, (mtime_s, mtime_s))  # Spark reads the oldest first
     draft.rename(target)
 
 
 def slot_of(record: Record) -> int:
-    """Those of a key have the same one, and others are spread."""
+    """The slot of a record: the same for all records of a key, distributed for others."""
     return java_hash(record.key) if record.key else record.place

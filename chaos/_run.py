@@ -1,4 +1,4 @@
-"""One schedule, from a fresh topic to a verdict: feed, break, heal, drain, recover, check."""
+"""Runs one schedule: feed the job, inject faults, heal, read, recover, check."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from eos.chaos.faults import FAULTS
 from eos.chaos.faults.conditions import CONDITIONS, operators
 from eos.chaos.faults.nemesis import Happened, Nemesis
 from eos.chaos.job import Job, prepare
-from eos.chaos.observers.observers import Observers, held_back
+from eos.chaos.observers.observers import Observers, stuck_in
 from eos.chaos.observers.readers import Read, ids_in, read_text
 from eos.chaos.observers.resources import Sample, Sampler
 from eos.chaos.observers.timing import Timing, timing_of
@@ -43,19 +43,18 @@ from eos.protocol import LogRecord
 
 _log = logging.getLogger(__name__)
 _EXPECTED: Final = (RuntimeError, TimeoutError, OSError, EosError)
-"""What keeps a run from its end says so by itself; of anything else one wants to see the place."""
+"""Expected errors of a run; other ones are logged with a traceback."""
 _REFUSALS: Final = 2
-"""A job that has to end is started again once: it must not get on by that."""
+"""Starts of a job that must end: it must fail again after a restart."""
 
 
 @dataclass
 class Result:
-    """What came of one schedule.
+    """The result of a run.
 
-    ``failure`` is "" unless the run itself did not come to its end; then nothing is proved.
-    ``ended_by``: the error with which the job had to end; "" when it had to go on. ``left``: what
-    the faults themselves did to the topic, which no sink can help. ``met``: where each condition
-    was met; "" when it was not.
+    ``failure`` is "" unless the run was aborted, which proves nothing. ``ended_by`` is the required
+    error that ended the job, or "". ``left`` are anomalies caused by the faults themselves, which
+    no sink can prevent. ``met`` has the proof for each condition, or "".
     """
 
     schedule: Schedule
@@ -74,7 +73,7 @@ class Result:
 
     @property
     def is_good(self) -> bool:
-        """It came to its end, and nothing is wrong."""
+        """Whether the run finished and nothing is wrong."""
         return not self.failure and not self.anomalies
 
 
@@ -83,10 +82,10 @@ class ScheduleRun:
 
     Args:
         workload: ``module:function``.
-        folder: for the job's files; the drivers' logs stay there.
-        project: folder that the driver runs in; this process's own when None.
-        minutes: give out no epoch after that; None: all of them.
-        tell: gets a line of text for each thing that happens.
+        folder: for the job's files and the drivers' logs.
+        project: working directory of the driver; that of this process if None.
+        minutes: release no input after this time; None for no limit.
+        tell: gets a line of text for each event.
     """
 
     def __init__(
@@ -150,14 +149,14 @@ class ScheduleRun:
         self._checkpoint = Checkpoint(self._job.checkpoint)
 
     def go(self) -> Result:
-        """Everything, to the verdict; what keeps the run from its end is in ``failure``."""
+        """Run everything, and return the result; an error is in ``failure``."""
         result = Result(self._schedule, began_at=time.time())
         try:
             self._go(result)
-        except Exception as error:  # whatever it is, the campaign goes on with the next run
+        except Exception as error:  # the campaign continues with the next run
             result.failure = f"{type(error).__name__}: {error}"
             if not isinstance(error, _EXPECTED):
-                _log.exception("schedule %d broke off", self._schedule.seed)
+                _log.exception("Schedule %d failed", self._schedule.seed)
         finally:
             if not self._broker.is_running():
                 self._broker.restart()
@@ -188,13 +187,13 @@ class ScheduleRun:
                 )
             )
             log = target.driver_log()
-            feed = self._feed_of(target)  # before the job: a past has to be there already
+            feed = self._feed_of(target)  # before the job: a history must exist when it starts
             stack.enter_context(supervisor)
             stack.enter_context(operators(self._conditions, target))
             storage = feed.storage if isinstance(feed, SoakFeed) else None
             sampler = stack.enter_context(Sampler(supervisor, storage))
             nemesis = stack.enter_context(Nemesis(self._schedule, target, self._tell))
-            # The lists themselves: they are there also for a run that breaks off.
+            # The lists themselves, so that they are filled even if the run fails.
             result.samples, result.happened = sampler.samples, nemesis.happened
             result.ended_by = self._run_feed(feed, supervisor, nemesis, target)
             nemesis.join(EPOCH_TIMEOUT_S)
@@ -212,7 +211,7 @@ class ScheduleRun:
             raise RuntimeError("no epoch was written, which proves nothing")
 
     def _without_own_losses(self, history: RunHistory) -> RunHistory:
-        """A broker that was wiped by us has not lost what the control workload sent before."""
+        """Ignore the control workload's losses if a fault wiped the cluster."""
         wiped = any(fault.wipes_all for fault in self._refusals)
         return replace(history, control=Control()) if wiped else history
 
@@ -223,32 +222,33 @@ class ScheduleRun:
         nemesis: Nemesis,
         target: FaultTarget,
     ) -> str:
-        """To the last input, or to the error with which a fault's job has to end; that error.
+        """Feed to the last input, or until the job ends with the error required by a fault; return
+        that error, or "".
 
         Raises:
-            RuntimeError: it ended with another error, or did not end.
+            RuntimeError: the job ended with another error, or did not end.
         """
         try:
-            feed.run(supervisor, nemesis, lambda: self._look_at_the_log(target))
+            feed.run(supervisor, nemesis, lambda: self._read_log(target))
         except JobFailed as failed:
             if not any(f".{fault.ends_with}:" in failed.error for fault in self._refusals):
                 raise
-            self._tell(f"ended, as it has to: {failed.error}")
+            self._tell(f"ended, as required: {failed.error}")
             return failed.error
         for fault in self._refusals:
-            raise RuntimeError(f"{fault.name}: the job went on, and has to end: {fault.ends_with}")
+            raise RuntimeError(f"{fault.name}: the job did not end with {fault.ends_with}")
         return ""
 
     def _settled(
         self, result: Result, target: FaultTarget, observers: Observers, feed: Feed | SoakFeed
     ) -> RunHistory:
-        """All is healed and quiet: read everything, recover once more, read again."""
+        """After healing: read everything, run recovery once more, and read again."""
         fresh = observers.drain("fresh reader")
         records: list[LogRecord] | None = None
         stuck: list[str] = []
         try:
             records = target.log_records()
-        except CommitLogError as error:  # what was read is judged all the same
+        except CommitLogError as error:  # the readers are still checked
             stuck.append(str(error))
         history = RunHistory(
             records=tuple(feed.expected()),
@@ -260,7 +260,7 @@ class ScheduleRun:
             is_whole=not result.ended_by,
         )
         if records is not None:
-            stuck += held_back(target)
+            stuck += stuck_in(target)
             target.recovery("resolve", "--apply", "--yes")
             result.records = target.log_records() or []
             history = replace(
@@ -290,7 +290,7 @@ class ScheduleRun:
         return {name: what for one in self._conditions for name, what in one.policies.items()}
 
     def _create_namespace(self, target: FaultTarget) -> None:
-        """One of the run's own, where it has to be special."""
+        """Create a separate namespace if a condition needs policies."""
         path = f"/v2/namespaces/{self._namespace}"
         if self._policies:
             target.broker.admin("PUT", path)
@@ -320,7 +320,7 @@ class ScheduleRun:
             self._tell(f"verify: exit code {verify.returncode}: {verify.stdout[:500]}")
         return verify.returncode == 0
 
-    def _look_at_the_log(self, target: FaultTarget) -> None:
-        with contextlib.suppress(EosError):  # in the middle of an append; another look will do
+    def _read_log(self, target: FaultTarget) -> None:
+        with contextlib.suppress(EosError):  # during an append; the log is read again later
             for decision in decisions_of(target.log_records() or []):
                 self._earlier.setdefault(decision.seq, decision)

@@ -1,4 +1,4 @@
-"""The options of ``eos chaos run``, and what their texts mean."""
+"""The options of ``eos chaos run``, and their parsers."""
 
 from __future__ import annotations
 
@@ -15,26 +15,25 @@ from eos.chaos.workloads import OWN
 from eos.errors import ConfigurationError
 from eos.standalone.maven import DEFAULT_PULSAR_VERSION, PULSAR_VERSION_VARIABLE
 
-Schedules = Annotated[int, typer.Option(min=1, help="How many schedules, one seed each.")]
-Seed = Annotated[int, typer.Option(min=0, help="Of the first one; the others follow it.")]
+Schedules = Annotated[int, typer.Option(min=1, help="Number of schedules, one for each seed.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the first schedule; the next ones follow.")]
 Faults = Annotated[
     str,
     typer.Option(
         metavar="LIST",
-        help="Draw from these only: names, or what they hit; see `eos chaos faults`.",
+        help="Draw only from these: names or parts of faults; see `eos chaos faults`.",
     ),
 ]
 Always = Annotated[
     str,
-    typer.Option(
-        metavar="LIST", help="Conditions that each schedule of a seed has, as `notebook`."
-    ),
+    typer.Option(metavar="LIST", help="Conditions of every schedule, such as `notebook`."),
 ]
 Workload = Annotated[
-    str, typer.Option(metavar="MODULE:FUNC", help="What to run; `stream` is eos's own sink.")
+    str, typer.Option(metavar="MODULE:FUNC", help="The workload; by default, eos's own sink.")
 ]
 ReportFolder = Annotated[
-    Path, typer.Option(help="Folder of the report. What is there already is not run again.")
+    Path,
+    typer.Option(help="Folder of the report. Schedules that are already in it are not run again."),
 ]
 Epochs = Annotated[int, typer.Option(min=FEWEST_EPOCHS, help="Micro-batches of each schedule.")]
 Singles = Annotated[bool, typer.Option("--singles", help="Instead of seeds: each fault alone.")]
@@ -43,7 +42,9 @@ Pairs = Annotated[
 ]
 SoakMinutes = Annotated[
     float | None,
-    typer.Option(min=1, help="Instead of seeds: one run for so long, whose driver must not grow."),
+    typer.Option(
+        min=1, help="Instead of seeds: one run of this many minutes, whose driver must not grow."
+    ),
 ]
 SoakRows = Annotated[
     int | None,
@@ -54,33 +55,35 @@ SoakRows = Annotated[
     ),
 ]
 Keep = Annotated[
-    str, typer.Option(metavar="N,N", help="Only these faults of the schedule, from 1.")
+    str, typer.Option(metavar="N,N", help="Run only these faults of the schedule, numbered from 1.")
 ]
 Shard = Annotated[
-    str, typer.Option(metavar="K/N", help="Only the K-th of N parts of the schedules.")
+    str, typer.Option(metavar="K/N", help="Run only the K-th of N parts of the schedules.")
 ]
-Hours = Annotated[float | None, typer.Option(min=0, help="Go on with further seeds for so long.")]
+Hours = Annotated[
+    float | None, typer.Option(min=0, help="Continue with more seeds for this many hours.")
+]
 Shrink = Annotated[
-    bool, typer.Option(help="Look for the fewest faults with which a schedule still fails.")
+    bool, typer.Option(help="Find the fewest faults with which a schedule still fails.")
 ]
 Brokers = Annotated[
-    int, typer.Option(min=1, help="From 2 on: a cluster, of which parts can be killed and moved.")
+    int, typer.Option(min=1, help="With 2 or more: a cluster, with faults of its servers.")
 ]
 PulsarVersion = Annotated[
     str | None,
     typer.Option(
         envvar=PULSAR_VERSION_VARIABLE,
-        help=f"Of Pulsar; {DEFAULT_PULSAR_VERSION} when nothing is said.",
+        help=f"Version of Pulsar; {DEFAULT_PULSAR_VERSION} by default.",
     ),
 ]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Tell each thing.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print every event.")]
 
 
 def parse_shard(text: str) -> tuple[int, int]:
-    """``2/6`` as two numbers.
+    """Parse ``2/6``.
 
     Raises:
-        ConfigurationError: it is not that.
+        ConfigurationError: the text is malformed.
     """
     try:
         part, parts = (int(number) for number in text.split("/"))
@@ -88,18 +91,19 @@ def parse_shard(text: str) -> tuple[int, int]:
         part, parts = 0, 0
     if not 1 <= part <= parts:
         raise ConfigurationError(
-            f"--shard {text!r} is not K/N.", hint="Say 2/6 for the second of six parts."
+            f"--shard must be K/N, not {text!r}.",
+            hint="For example, 2/6 is the second of six parts.",
         )
     return part, parts
 
 
 def parse_faults(text: str, *, singles: bool, brokers: int = 1) -> list[str]:
-    """Names of faults; ``all`` are all that may come together, or with ``singles`` all there are.
+    """Return the names of faults; ``all`` for all that can be combined, or any with ``singles``.
 
-    A name of a part, as ``cluster``, stands for the faults that hit it.
+    The name of a part, such as ``cluster``, stands for all of its faults.
 
     Raises:
-        ConfigurationError: there is no such fault, it has to be alone, or it needs other brokers.
+        ConfigurationError: the fault does not exist, must be alone, or needs other brokers.
     """
     if text == "all":
         every = [name for name, fault in FAULTS.items() if fault.runs_on(brokers)]
@@ -110,65 +114,65 @@ def parse_faults(text: str, *, singles: bool, brokers: int = 1) -> list[str]:
     unknown = [name for name in names if name not in known]
     if unknown or not names:
         raise ConfigurationError(
-            f"--faults: there is no {', '.join(unknown) or 'name'}.",
+            f"--faults: {', '.join(unknown) or 'the empty name'} does not exist.",
             hint=f"Choose from {', '.join(known)}.",
         )
     alone = [name for name in names if name in FAULTS and not FAULTS[name].is_drawn]
     if alone and not singles:
         raise ConfigurationError(
-            f"--faults: nothing can come after {', '.join(alone)}.", hint="Add --singles."
+            f"--faults: {', '.join(alone)} must be alone.", hint="Add --singles."
         )
     for name in names:
         if name in FAULTS and not FAULTS[name].runs_on(brokers):
-            more = "several brokers" if brokers == 1 else "one broker alone"
+            more = "several brokers" if brokers == 1 else "a single broker"
             raise ConfigurationError(
                 f"--faults: {name} needs {more}.",
-                hint="Add --brokers 2." if brokers == 1 else "Leave out --brokers.",
+                hint="Add --brokers 2." if brokers == 1 else "Remove --brokers.",
             )
     return names
 
 
 def _part(name: str, singles: bool, brokers: int) -> list[str]:
-    """The faults that hit it, of those that can be here."""
+    """The faults of a part that can be used here."""
     found = [one for one in FAULTS.values() if one.part == name and (singles or one.is_drawn)]
     return [one.name for one in found if one.runs_on(brokers)]
 
 
 def parse_always(text: str, workload: str) -> list[str]:
-    """Names of conditions, at most one of each group.
+    """Return the names of conditions, at most one of each group.
 
     Raises:
-        ConfigurationError: there is no such condition, two can't hold together, or this workload
-            can't have it.
+        ConfigurationError: the condition does not exist, two exclude each other, or the workload
+            does not support it.
     """
     names = [name.strip() for name in text.split(",") if name.strip()]
     unknown = [name for name in names if name not in CONDITIONS]
     if unknown:
         raise ConfigurationError(
-            f"--always: there is no condition {', '.join(unknown)}.",
+            f"--always: condition {', '.join(unknown)} does not exist.",
             hint=f"Choose from {', '.join(CONDITIONS)}.",
         )
     for one, other in combinations(names, 2):
         if clash(one, other):
             raise ConfigurationError(
-                f"--always: {one} and {other} can't hold together.", hint="Leave one out."
+                f"--always: {one} and {other} exclude each other.", hint="Remove one of them."
             )
     others = sorted(set(names) - set(for_workload(names, workload)))
     if others:
         raise ConfigurationError(
-            f"--always: only {OWN} can be run with {', '.join(others)}.", hint="Leave it out."
+            f"--always: {', '.join(others)} needs workload {OWN}.", hint="Remove it."
         )
     return names
 
 
 def for_workload(names: list[str], workload: str) -> list[str]:
-    """Without what only the harness's own workload knows, for another one."""
+    """The names that this workload supports; some need the harness's own."""
     known = FAULTS | CONDITIONS
     return [name for name in names if workload == OWN or not known[name].needs_own]
 
 
 def parse_keep(text: str) -> list[int] | None:
-    """``1,3`` as numbers; None when nothing is said.
+    """Parse ``1,3``; None for "".
 
     Raises:
         ConfigurationError: they are not numbers from 1.
@@ -177,5 +181,5 @@ def parse_keep(text: str) -> list[int] | None:
         return None
     numbers = [int(part) if part.strip().isdecimal() else 0 for part in text.split(",")]
     if min(numbers) < 1:
-        raise ConfigurationError(f"--keep {text!r}: give the faults' numbers, as 1,3.")
+        raise ConfigurationError(f"--keep must be numbers of faults, such as 1,3, not {text!r}.")
     return numbers

@@ -1,8 +1,8 @@
-"""What Spark's checkpoint says of the job's query: which inputs are in which epoch, and are done.
+"""Reads a query's Spark checkpoint: which inputs are in which epoch, and which epochs are done.
 
-An input is a file, the n-th from 0. Mostly it is an epoch of its own; but a driver that dies
-between Spark's note of a new file (``sources/``) and its note of an epoch (``offsets/``) leaves two
-for one epoch (measured).
+Input n is the n-th file, and usually epoch n. But if a driver dies after Spark has recorded a new
+file (``sources/``) and before it has recorded the epoch (``offsets/``), one epoch has two files
+(measured).
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from pathlib import Path
 
 
 class Checkpoint:
-    """Reads the folder afresh with each call; it may not be there yet.
+    """Reads the folder at each call; it may not exist yet.
 
     Args:
-        readings: how often the query reads its input.
+        readings: number of times that the query reads its input.
     """
 
     def __init__(self, folder: str, readings: int = 1) -> None:
@@ -28,12 +28,12 @@ class Checkpoint:
         return self._numbers("commits")
 
     def inputs_done(self) -> int:
-        """How many inputs are in epochs that are done: those before this number."""
+        """The number of inputs in finished epochs."""
         noted = self.noted()
         return self._end_of(noted[-1]) if noted else 0
 
     def epochs_of_inputs(self, count: int) -> list[str | None]:
-        """The epoch of each of the first ``count`` inputs; None: it is in none."""
+        """The epoch of each of the first ``count`` inputs, or None."""
         epochs = self.planned()
         ends = [self._end_of(epoch) for epoch in epochs]
         places = (bisect_left(ends, number + 1) for number in range(count))
@@ -44,11 +44,11 @@ class Checkpoint:
         return self._numbers("offsets")
 
     def sources_of(self, epoch: int) -> list[object]:
-        """Where each source of the query is at the end of an epoch; None: it had nothing yet."""
+        """The offset of each source at the end of an epoch; None if it has none yet."""
         return [_parsed(source) for source in self._lines(epoch)[2:]]
 
     def watermark_s(self, epoch: int) -> float:
-        """Event time before which the epoch expects nothing more; 0.0 when there is none yet."""
+        """The watermark of the epoch in seconds; 0.0 if there is none yet."""
         settings = _parsed(self._lines(epoch)[1])
         assert isinstance(settings, dict)
         return float(settings.get("batchWatermarkMs", 0)) / 1000
@@ -65,8 +65,8 @@ class Checkpoint:
         return sorted(int(name) for name in names if name.isdecimal())
 
     def _end_of(self, epoch: int) -> int:
-        """How many inputs are in this epoch and those before it."""
-        # Files are counted by logOffset, and `Job.input` takes one file with each count.
+        """The number of inputs in this epoch and earlier ones."""
+        # logOffset counts files: `Job.input` reads one file per offset.
         sources = self.sources_of(epoch)
         ends = [
             int(source["logOffset"]) + 1
@@ -74,12 +74,14 @@ class Checkpoint:
             if isinstance(source, dict) and "logOffset" in source
         ]
         if not ends:
-            raise RuntimeError(f"epoch {epoch} of the query has no input: does it read Job.input?")
+            raise RuntimeError(
+                f"Epoch {epoch} of the query has no input. The workload must read Job.input."
+            )
         return min(ends) if len(ends) >= self._readings else 0
 
 
 def _parsed(line: str) -> object:
     try:
         return json.loads(line)
-    except ValueError:  # "-": a source that had nothing yet
+    except ValueError:  # "-": a source without an offset
         return None

@@ -1,7 +1,7 @@
-"""Inputs that come from a topic, each in a transaction; now and then there is an aborted one.
+"""Inputs in a topic, each in a transaction, with aborted transactions in between.
 
-The harness writes past the proxy, and has to write each input once by itself, also when the broker
-dies meanwhile: what is in doubt is looked for in the topic before it is sent again.
+The harness bypasses the proxy and must write each input exactly once, even if the broker dies: an
+input in doubt is searched in the topic before it is sent again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from eos.errors import EosError, RequestTimeout
 from eos.ids import EntryPlace, TopicName
 
 KEYED_PARTITIONS: Final = 2
-"""The first ones, to which records with a key go: more may be added, and a key has to stay."""
+"""Keyed records use only these: a key must stay in its partition when more are added."""
 _TTL_S: Final = 15.0
 _TRIES: Final = 20
 _PAUSE_S: Final = 1.0
@@ -32,7 +32,7 @@ _EARLIEST: Final = "earliest"
 
 
 class TopicInputs:
-    """Sends inputs to ``job.input_topic``, which it makes."""
+    """Creates ``job.input_topic`` and sends inputs to it."""
 
     def __init__(self, job: Job, schedule: Schedule, broker: Pulsar) -> None:
         self._topic = TopicName.parse(job.input_topic)
@@ -49,7 +49,7 @@ class TopicInputs:
         """See ``Inputs``.
 
         Raises:
-            EosError: the topic can't be written for a long while.
+            EosError: the topic can't be written after all retries.
         """
         for attempt in range(_TRIES):
             try:
@@ -62,7 +62,7 @@ class TopicInputs:
                 if attempt == _TRIES - 1:
                     raise
                 time.sleep(_PAUSE_S)
-        self._places = places | self._places  # a query with state gets some a second time
+        self._places = places | self._places  # a stateful query gets some of them twice
         ends: dict[str, EntryPlace] = {}
         for topic, place in places.values():
             ends[topic] = max(place, ends.get(topic, place))
@@ -95,11 +95,11 @@ class TopicInputs:
     def _known(
         self, client: PulsarClient, records: Iterable[Record]
     ) -> dict[str, tuple[str, EntryPlace]]:
-        """The places of the records, when they are in the topic: all are, or none.
+        """Find the positions of the records in the topic: of all, or of none.
 
-        Behind all inputs before this one, which may have had some of them too.
+        Only after the earlier inputs, which may contain some of them too.
         """
-        time.sleep(_TTL_S)  # by then the transaction is over, whatever became of it
+        time.sleep(_TTL_S)  # until then the transaction has ended
         wanted = {record.id for record in records}
         found: dict[str, tuple[str, EntryPlace]] = {}
         count = client.partition_count(str(self._topic))
@@ -112,7 +112,7 @@ class TopicInputs:
                         if name in wanted and place > before:
                             found[name] = (topic, place)
         if found and found.keys() != wanted:
-            raise RequestTimeout("Not all of an input is readable yet.")
+            raise RequestTimeout("An input is only partly readable.")
         return found
 
     def done(self) -> int:
@@ -131,7 +131,7 @@ class TopicInputs:
         return number
 
     def epoch_of(self, given: int) -> Callable[[Record], str | None]:  # noqa: ARG002
-        """See ``Inputs``. A query that reads the input twice has a record when both readings do."""
+        """See ``Inputs``. A query that reads the input twice has a record after both readings."""
         planned = [(epoch, self._sources(epoch)) for epoch in self._checkpoint.planned()]
 
         def find(record: Record) -> str | None:
@@ -145,17 +145,19 @@ class TopicInputs:
         return find
 
     def _reads(self, source: dict[str, Any], record: Record) -> bool:
-        """Whether the epoch of an offset of the query's has the record."""
+        """Whether the epoch of a source offset includes the record."""
         topic, place = self._places[record.id]
         span = source["partitions"].get(topic)
         return span is not None and _place(span["from"]) <= place < _place(span["to"])
 
     def _sources(self, epoch: int) -> list[dict[str, Any]]:
-        """The offset of each reading that has begun."""
+        """The source offset of each reading that has begun."""
         sources = self._checkpoint.sources_of(epoch)
         found = [one for one in sources if isinstance(one, dict) and "partitions" in one]
         if not found:
-            raise RuntimeError(f"epoch {epoch} of the query has no input: does it read Job.input?")
+            raise RuntimeError(
+                f"Epoch {epoch} of the query has no input. The workload must read Job.input."
+            )
         return found
 
 

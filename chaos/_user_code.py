@@ -1,7 +1,6 @@
-"""What users' code does around a sink, for the harness's own workload; each habit says so aloud.
+"""Variants of users' code around a sink, for the harness's own workload.
 
-The lines that begin with ``chaos:`` are the proof that a habit was there, and are looked for in the
-driver's log.
+Each writes a line that begins with ``chaos:`` to the driver's log, as proof that it was active.
 """
 
 from __future__ import annotations
@@ -24,26 +23,26 @@ if TYPE_CHECKING:
     UserCode = Callable[[SparkSession, Write], Write]
 
 USER_CODE_ENV: Final = "EOS_CHAOS_USER_CODE"
-"""Habits of one life of the driver, besides those of the whole job; separated by commas."""
+"""Variants for one driver, in addition to those of the job; separated by commas."""
 SLOW_S: Final = 4.0
-"""How long the slow listener takes for each epoch."""
+"""Time of the slow listener for each epoch."""
 _SECOND_CALL: Final = 2
 _FAILS: Final = 0.02
-"""How often the rows that Python gets at once (100) bring a task to its end."""
+"""Share of batches (100 rows) after which a task fails."""
 
 
-def log_prefix(habit: str) -> str:
-    """What stands in a driver's log when it has shown ``habit``."""
-    return f"chaos: {habit}:"
+def log_prefix(name: str) -> str:
+    """The prefix of the log lines of a variant."""
+    return f"chaos: {name}:"
 
 
-def log_line(habit: str, what: object) -> None:
-    """Tell the driver's log."""
-    print(log_prefix(habit), what, flush=True)
+def log_line(name: str, what: object) -> None:
+    """Write a line to the driver's log."""
+    print(log_prefix(name), what, flush=True)
 
 
 def with_user_code(names: Iterable[str], spark: SparkSession, write: Write) -> Write:
-    """``write`` as users with these user_code, and those of this life, call it."""
+    """Wrap ``write`` in these variants, and in those of this driver."""
     mine = os.environ.get(USER_CODE_ENV, "")
     for name in (*names, *filter(None, mine.split(","))):
         write = USER_CODE[name](spark, write)
@@ -51,7 +50,7 @@ def with_user_code(names: Iterable[str], spark: SparkSession, write: Write) -> W
 
 
 def _swallows(_: SparkSession, write: Write) -> Write:
-    """Catches the first error, and lets Spark take the epoch for done."""
+    """Catch the first error, so that Spark considers the epoch done."""
     is_over = False
 
     def call(df: DataFrame, epoch: int) -> None:
@@ -68,7 +67,7 @@ def _swallows(_: SparkSession, write: Write) -> Write:
 
 
 def _calls_twice(spark: SparkSession, write: Write) -> Write:
-    """In its second epoch, and under another job group the second time."""
+    """Call the sink twice in the second epoch, the second time under another job group."""
     calls = 0
 
     def call(df: DataFrame, epoch: int) -> None:
@@ -111,7 +110,7 @@ def _caches(_: SparkSession, write: Write) -> Write:
 
 
 def _shuffles(_: SparkSession, write: Write) -> Write:
-    """Once more, right before the sink, and adaptively: no rows leave no partitions."""
+    """Repartition before the sink, adaptively: without rows there are no partitions."""
 
     def call(df: DataFrame, epoch: int) -> None:
         write(df.repartition("key"), epoch)
@@ -142,8 +141,8 @@ def _listens_slowly(spark: SparkSession, write: Write) -> Write:
 
 
 def _fails_in_tasks(_: SparkSession, write: Write) -> Write:
-    """A function over the rows fails in the middle of them: for certain once in each life of the
-    driver, and then now and then. Executors' errors reach the driver's log by Spark."""
+    """A function over the rows fails after some of them: at least once for each driver, then at
+    random. Spark writes executors' errors to the driver's log."""
     marker = Path(tempfile.mkdtemp(), "failed")
     text = log_prefix("fails-in-tasks")
 
@@ -168,7 +167,7 @@ def _is_new(marker: Path) -> bool:
 
 
 def _has_failing_neighbours(spark: SparkSession, write: Write) -> Write:
-    """Another query of the session fails, and is started again, like a cell of a notebook."""
+    """Another query of the session fails and is restarted, like a cell of a notebook."""
 
     def fail(_: DataFrame, epoch: int) -> None:
         raise ValueError(f"the neighbour's epoch {epoch}")

@@ -1,4 +1,4 @@
-"""``eos chaos``: kill everything around a job, and see whether anything is lost or doubled."""
+"""``eos chaos``: runs a job under faults, and checks for lost and duplicate records."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ from eos.errors import ConfigurationError, EosError
 
 _FAILED: Final = 1
 _WRONG: Final = 2
-_WORTH_AN_ARCHIVE: Final = 10
-"""From so many schedules on, the time for the archive of Spark's classes is well spent."""
+_ARCHIVE_FROM: Final = 10
+"""Number of schedules for which an archive of Spark's classes saves time."""
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -51,13 +51,13 @@ app = typer.Typer(
 
 @app.callback()
 def describe() -> None:
-    """Runs a Spark job against a real Pulsar broker, kills and cuts whatever it is made of, and
-    checks that every record is readable exactly once.
+    """Run a Spark job against a real Pulsar broker under faults, and check that every record is
+    readable exactly once.
 
-    Needs Spark (`pip install 'eos-pulsar[spark,chaos]'`), and Java with Maven, or Docker, for the
-    broker.
+    Faults kill and stop processes, cut connections, and damage files and topics. Needs Spark
+    (`pip install 'eos-pulsar[spark,chaos]'`), and for the broker Java with Maven, or Docker.
 
-    Exit codes: 0 nothing was wrong; 1 an anomaly was found, or a schedule broke off; 2 wrong
+    Exit codes: 0 nothing is wrong; 1 an anomaly was found, or a schedule did not finish; 2 wrong
     options, or something is not installed.
     """
 
@@ -85,8 +85,8 @@ def run(
 ) -> None:
     """Run schedules of random faults, and write `report.html`, `report.json` and `junit.xml`.
 
-    The same seed gives the same schedule. What fails is run again with fewer faults, and the
-    report has the command that repeats it.
+    The same seed gives the same schedule. A failing schedule is run again with fewer faults; the
+    report has the command to repeat it.
     """
     if importlib.util.find_spec("pyspark") is None:
         raise ConfigurationError(
@@ -99,7 +99,7 @@ def run(
     holding = options.parse_always(always, workload)
     if holding and (singles or pairs or soak_minutes is not None):
         raise ConfigurationError(
-            "--always is for schedules of seeds.", hint="Leave it out, or give --schedules."
+            "--always only works with --schedules.", hint="Remove it, or use --schedules."
         )
     if soak_rows is not None and (soak_minutes is None or workload != OWN):
         raise ConfigurationError(f"--soak-rows needs --soak-minutes, and workload {OWN}.")
@@ -114,18 +114,18 @@ def run(
         entries = of_seeds(range(seed, end), names, epochs, holding, brokers)
     numbers = options.parse_keep(keep)
     mine = _checked(islice(entries, part - 1, None, parts), numbers)
-    # With --hours there is no end of seeds.
+    # With --hours, seeds are endless.
     todo = mine if hours is not None else list(mine)
-    if not isinstance(todo, list) or len(todo) >= _WORTH_AN_ARCHIVE:
+    if not isinstance(todo, list) or len(todo) >= _ARCHIVE_FROM:
         spark_rehearsal.create()
-    plan = Campaign(workload, todo, report, numbers, shrink, pulsar_version)
+    campaign = Campaign(workload, todo, report, numbers, shrink, pulsar_version)
     until = None if hours is None else time.monotonic() + hours * 3600
-    outcomes = _carry_out(plan, until, verbose=verbose)
+    outcomes = _run_campaign(campaign, until, verbose=verbose)
     _conclude(outcomes, report)
 
 
 def _conclude(outcomes: list[ScheduleOutcome], report: Path) -> Never:
-    from eos.chaos.report.page import write_page  # matplotlib takes a second to load
+    from eos.chaos.report.page import write_page  # loading matplotlib takes a second
 
     write_json(outcomes, report / "report.json")
     write_junit(outcomes, report / "junit.xml")
@@ -142,8 +142,8 @@ def _conclude(outcomes: list[ScheduleOutcome], report: Path) -> Never:
 
 @app.command("faults")
 def list_faults() -> None:
-    """List the faults, with what each of them does."""
-    table = Table("fault", "hits", "what it does", box=None)
+    """List the faults and conditions."""
+    table = Table("fault", "part", "what it does", box=None)
     for fault in FAULTS.values():
         table.add_row(fault.name, fault.part, fault.summary)
     for one in CONDITIONS.values():
@@ -153,14 +153,16 @@ def list_faults() -> None:
 
 @app.command("anomalies")
 def list_anomalies() -> None:
-    """List what must never be seen, by number."""
+    """List the anomalies that are looked for."""
     table = Table("", "anomaly", "definition", box=None)
     for kind in AnomalyKind:
         table.add_row(str(kind.number), kind.name.lower().replace("_", " "), kind.text)
     Console().print(table)
 
 
-def _carry_out(plan: Campaign, until: float | None, *, verbose: bool) -> list[ScheduleOutcome]:
+def _run_campaign(
+    campaign: Campaign, until: float | None, *, verbose: bool
+) -> list[ScheduleOutcome]:
     console = Console(stderr=True, soft_wrap=True, highlight=False)
     outcomes: list[ScheduleOutcome] = []
     began = time.monotonic()
@@ -174,41 +176,41 @@ def _carry_out(plan: Campaign, until: float | None, *, verbose: bool) -> list[Sc
         state = "[green]good[/]" if outcome.is_good else "[red]FAILED[/]"
         fired = f"{len(outcome.fired)} of {outcome.due} faults hit"
         console.print(
-            f"{_progress(outcomes, plan)}  {outcome.name}: {state} {escape(outcome.complaint)} "
+            f"{_progress(outcomes, campaign)}  {outcome.name}: {state} {escape(outcome.complaint)} "
             f"({outcome.epochs_done} epochs, {fired}, {outcome.seconds:.0f} s)"
         )
 
-    run_all(plan, tell=tell, on_outcome=on_outcome, until=until)
+    run_all(campaign, tell=tell, on_outcome=on_outcome, until=until)
     return outcomes
 
 
-def _progress(outcomes: list[ScheduleOutcome], plan: Campaign) -> str:
-    """How many are done; of how many, and how long the others may take, when that is known."""
+def _progress(outcomes: list[ScheduleOutcome], campaign: Campaign) -> str:
+    """The number of finished schedules, and the estimated remaining time if it is known."""
     done = len(outcomes)
-    if not isinstance(plan.entries, list):
+    if not isinstance(campaign.entries, list):
         return f"{done:4}"
-    left = len(plan.entries) - done
+    left = len(campaign.entries) - done
     minutes = left * sum(outcome.seconds for outcome in outcomes) / done / 60
-    return f"{done:4} of {len(plan.entries)}" + (f", {minutes:.0f} min left" if left else "")
+    return f"{done:4} of {len(campaign.entries)}" + (f", {minutes:.0f} min left" if left else "")
 
 
 def _checked(entries: Iterator[CampaignEntry], keep: list[int] | None) -> Iterator[CampaignEntry]:
     for entry in entries:
         if keep and max(keep) > len(entry.schedule.faults):
             raise ConfigurationError(
-                f"--keep: {entry.name} has {len(entry.schedule.faults)} faults.",
-                hint="Take the numbers from the report's command.",
+                f"--keep: {entry.name} has only {len(entry.schedule.faults)} faults.",
+                hint="Use the command in the report.",
             )
         yield entry
 
 
 def main() -> None:
-    """The console script; every error is one line."""
-    # SIGTERM, as CI systems send it, cleans up like Ctrl-C; in the background of a shell the
-    # latter is ignored.
+    """Run the command line; every error is one line."""
+    # SIGTERM, sent by CI systems, cleans up like Ctrl-C. In the background of a shell, SIGINT would
+    # be ignored.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.default_int_handler)
-    sys.path.insert(0, str(Path.cwd()))  # a workload is mostly a module of the user's project
+    sys.path.insert(0, str(Path.cwd()))  # a workload is usually a module of the user's project
     try:
         app(prog_name=sys.argv[0])
     except EosError as error:

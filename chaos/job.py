@@ -1,4 +1,4 @@
-"""What a workload is given, in the driver's process; it is started again after each death.
+"""The ``Job`` that a workload gets in the driver's process, which is restarted after each death.
 
 A workload is a function of a Spark session and a ``Job`` that starts one streaming query and
 returns it::
@@ -39,28 +39,27 @@ INPUT_SCHEMA = "value string, key string, slot int"
 
 @dataclass(frozen=True)
 class Job:
-    """One run of a workload, as its driver sees it.
+    """A run of a workload, for its driver.
 
     Attributes:
         workload: ``module:function``.
         service_url: the broker, through the fault proxy.
-        admin_url: its admin API, past the proxy; "" where a sink may not use it.
-        topic: where the records have to arrive.
+        admin_url: its admin API, without the proxy; "" if the sink may not use it.
+        topic: where the records must arrive.
         sink_id, commit_log: for a sink of eos.
-        checkpoint: for the query; the same after a restart.
-        input_dir: the harness puts the inputs here, a file each.
-        input_topic: it puts them there instead; "" where it does not.
-        scratch_dir: for everything temporary of this driver.
-        tasks: how many Spark tasks write an epoch.
-        on_new_cluster: what the operator says to a driver that finds another cluster.
-        shape: what kind of query it is, for the harness's own workload.
-        table: of a second output, for the same; "" for none.
-        history: a table with the first inputs, for ``input_topic``; "" for none.
-        rows: how many records an input has at most.
-        whole_rows: whether it writes rows under a schema (``eos.chaos._avro_rows``), for the same.
-        by_format: whether it writes by ``format("pulsar")``, for the same.
-        user_code: what its user's code does, for the same (``eos.chaos._user_code``).
-        spark_conf: more settings of Spark.
+        checkpoint: of the query; the same after a restart.
+        input_dir: the harness writes the inputs to this folder, a file each.
+        input_topic: the harness writes the inputs to this topic instead; "" for none.
+        scratch_dir: for temporary files of this driver.
+        tasks: number of Spark tasks that write an epoch.
+        on_new_cluster: the operator's choice if a driver finds another cluster.
+        rows: maximum number of records in an input.
+        history: a table with the first inputs of ``input_topic``; "" for none.
+        spark_conf: more Spark settings.
+        shape, table, whole_rows, by_format, user_code: only for the harness's own workload: the
+            query shape, the table of a second output or "", whether to write whole rows
+            (``eos.chaos._avro_rows``), whether to write by ``format("pulsar")``, and the variants
+            of user code (``eos.chaos._user_code``).
     """
 
     workload: str
@@ -85,15 +84,15 @@ class Job:
     spark_conf: Mapping[str, str] = field(default_factory=dict)
 
     def input(self, spark: SparkSession, subscription: str = INPUT_SUBSCRIPTION) -> DataFrame:
-        """The records as a stream, an input each micro-batch: ``value``, ``key``.
+        """The records as a stream of ``value`` and ``key``, one input for each micro-batch.
 
-        ``value`` has to arrive whole, as it is or within something. A key's records are in one
-        task, in their order. A query that reads them twice names a second ``subscription``.
+        ``value`` must arrive unchanged, alone or inside other text. The records of a key are in one
+        task, in order. A query that reads them twice needs a second ``subscription``.
         """
         if self.input_topic:
             return self._from_topic(spark, subscription).repartition(self.tasks, SLOT).drop(SLOT)
         files = spark.readStream.schema(INPUT_SCHEMA).option("maxFilesPerTrigger", 1)
-        # A shuffle, as most jobs have one: so that stages can be run again as well.
+        # A shuffle, like most jobs have, so that stages can run again.
         return files.parquet(self.input_dir).repartition(self.tasks, SLOT).drop(SLOT)
 
     def _from_topic(self, spark: SparkSession, subscription: str) -> DataFrame:
@@ -102,7 +101,7 @@ class Job:
         if self.history:
             print(f"{READS_HISTORY} {self.history}", flush=True)
             begins = {"history": self.history}
-            if self.admin_url:  # so that the past is more than one epoch
+            if self.admin_url:  # so that the table is read in more than one epoch
                 begins |= {"maxRowsPerTrigger": str(self.rows), "adminUrl": self.admin_url}
         messages = spark.readStream.format("pulsar").options(
             serviceUrl=self.service_url,
@@ -133,10 +132,10 @@ class Job:
 
 
 def load(workload: str) -> Any:
-    """The function behind ``module:function``.
+    """Import the function named ``module:function``.
 
     Raises:
-        ConfigurationError: there is none.
+        ConfigurationError: it does not exist.
     """
     module, _, name = workload.partition(":")
     try:
@@ -150,6 +149,6 @@ def load(workload: str) -> Any:
 
 
 def prepare(job: Job) -> None:
-    """Make the folders that the driver expects."""
+    """Create the folders that the driver needs."""
     for folder in (job.input_dir, job.scratch_dir):
         Path(folder).mkdir(parents=True, exist_ok=True)

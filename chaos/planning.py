@@ -1,4 +1,4 @@
-"""Makes schedules. The same seed gives the same one, on any machine."""
+"""Makes schedules. The same seed gives the same schedule on any machine."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from eos.chaos.schedule import Planned, Schedule
 FEWEST_FAULTS: Final = 3
 MOST_FAULTS: Final = 5
 QUIET_EPOCHS: Final = 2
-"""At the start no fault begins."""
+"""Epochs at the start without faults."""
 GAP_EPOCHS: Final = 4
-"""Between two faults, and after the last: there has to be something to hit, and to recover."""
+"""Epochs between two faults, and after the last one: something to hit, and time to recover."""
 _SOAK_GAP_EPOCHS: Final = 40
 _SOAK_EPOCHS_PER_S: Final = 4
 _FAULT_EVERY_MIN: Final = 4
 _KILLS: Final = ("executor-kill", "worker-kill")
 _MANY_PARTITIONS: Final = 16
 CONDITION_SHARE: Final = 0.35
-"""So often one of a group of conditions holds."""
-_BESIDE: Final = "driver-kill"
+"""Share of schedules with a condition of a given group."""
+_WITH_CONDITION: Final = "driver-kill"
 FEWEST_EPOCHS: Final = QUIET_EPOCHS + FEWEST_FAULTS * GAP_EPOCHS
 
 
 def drawn(brokers: int = 1) -> list[str]:
-    """The faults that random schedules are made of, where there are so many brokers."""
+    """The faults that random schedules may contain, with this number of brokers."""
     return [one.name for one in FAULTS.values() if one.is_drawn and one.runs_on(brokers)]
 
 
@@ -42,13 +42,13 @@ def draw(
     always: Sequence[str] = (),
     brokers: int = 1,
 ) -> Schedule:
-    """The schedule of a seed: different kinds of faults, in the order of their times.
+    """Draw the schedule of a seed: faults of different kinds, in order of time.
 
     Args:
-        names: of faults and conditions to choose from; their order counts.
-        epochs: at least ``FEWEST_EPOCHS``; fewer than 22 leave no room for five faults.
-        always: conditions that hold whatever is drawn; none else of their groups does then.
-        brokers: how many there are; with one, what needs a cluster is not drawn.
+        names: of faults and conditions to choose from; their order matters.
+        epochs: at least ``FEWEST_EPOCHS``; five faults need at least 22.
+        always: conditions that always hold; no others of their groups are drawn.
+        brokers: number of brokers; with one, faults of a cluster are not drawn.
     """
     rng = random.Random(seed)
     conditions = _conditions(seed, names, always)
@@ -81,7 +81,7 @@ def draw(
 
 
 def _conditions(seed: int, names: Sequence[str], always: Sequence[str]) -> tuple[str, ...]:
-    """One of each group, sometimes; on a die of its own."""
+    """Draw at most one condition of each group, independently of the faults."""
     rng = random.Random(f"conditions of {seed}")
     groups: dict[str, list[str]] = {}
     for name in names:
@@ -96,7 +96,7 @@ def _conditions(seed: int, names: Sequence[str], always: Sequence[str]) -> tuple
 
 
 def clash(one: str, other: str) -> bool:
-    """Whether two conditions can't hold together."""
+    """Whether two conditions exclude each other."""
     first, second = CONDITIONS[one], CONDITIONS[other]
     return (
         first.group == second.group
@@ -106,7 +106,7 @@ def clash(one: str, other: str) -> bool:
 
 
 def fits(fault: Fault, conditions: Sequence[str], brokers: int = 1) -> bool:
-    """Whether there is something for the fault to hit, as the job and the brokers are."""
+    """Whether the fault can hit something, with these conditions and brokers."""
     if not fault.runs_on(brokers):
         return False
     if any(fault.name in CONDITIONS[name].excludes for name in conditions):
@@ -117,13 +117,13 @@ def fits(fault: Fault, conditions: Sequence[str], brokers: int = 1) -> bool:
 
 
 def shape_of(conditions: Sequence[str]) -> QueryShape:
-    """Of the job's query."""
+    """The shape of the job's query."""
     shapes: list[QueryShape] = [CONDITIONS[name].shape for name in conditions]
     return next((shape for shape in shapes if shape != "stream"), "stream")
 
 
 def _choice(rng: random.Random, names: Sequence[str], count: int) -> list[str]:
-    """Different faults; of different parts, as far as there are some."""
+    """Choose different faults, of different parts if possible."""
     left = list(names)
     chosen: list[str] = []
     while len(chosen) < count:
@@ -136,18 +136,18 @@ def _choice(rng: random.Random, names: Sequence[str], count: int) -> list[str]:
 
 
 def only(*names: str, keyed: bool = True, brokers: int = 1) -> Schedule:
-    """These faults one after the other, each when its epoch begins; all else is always the same.
+    """A fixed schedule of these faults, one after the other.
 
-    A condition holds all the time, and alone it meets a driver that is killed.
+    A condition holds all the time; without a fault, it is combined with a kill of the driver.
 
     Args:
-        keyed: False: no keys, and so many partitions that some stay unwritten for long.
+        keyed: if False, no keys, and so many partitions that some stay empty for long.
     """
     conditions = tuple(name for name in names if name in CONDITIONS)
     names = tuple(name for name in names if name in FAULTS)
     if conditions and not names:
-        names = (_BESIDE,)
-    for name in names:  # a fault of one shape brings it along
+        names = (_WITH_CONDITION,)
+    for name in names:  # a fault may need a query shape
         if not fits(FAULTS[name], conditions, brokers):
             conditions += tuple(n for n in FAULTS[name].shapes if n in CONDITIONS)
             conditions += (FROM_TOPIC,) if FAULTS[name].needs_input_topic else ()

@@ -1,4 +1,4 @@
-"""A schedule: what one run has for input, and which faults come when. Data."""
+"""A schedule: the input of one run, and its faults with their times. Data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Self
 
 @dataclass(frozen=True)
 class Planned:
-    """One fault: ``delay_s`` after its epoch was given to the driver, for ``hold_s``."""
+    """A fault: begins ``delay_s`` after its epoch, and lasts ``hold_s``."""
 
     fault: str
     epoch: int
@@ -22,16 +22,16 @@ class Planned:
 
 @dataclass(frozen=True)
 class Schedule:
-    """One run.
+    """The schedule of one run.
 
     Attributes:
-        seed: of the records, and of the faults when they were drawn.
-        rows: records in each epoch. ``padding``: characters that each has besides.
+        seed: of the records, and of the faults if they were drawn.
+        rows: records in each input. ``padding``: additional characters in each record.
         tasks: Spark tasks that write an epoch.
         partitions: of the topic.
         keyed: whether records have keys.
-        conditions: what holds all the time (``eos.chaos.faults.conditions``), by name.
-        brokers: of the cluster; 1: one broker that is all there is.
+        conditions: names of ``eos.chaos.faults.conditions`` that hold all the time.
+        brokers: of the cluster; 1 for a standalone broker.
         input_rows: of a steady input, sent within ``epochs`` minutes; 0: ``epochs`` inputs of
             ``rows`` records.
     """
@@ -50,17 +50,17 @@ class Schedule:
 
     @property
     def kinds(self) -> set[str]:
-        """The names of its faults."""
+        """The names of the faults."""
         return {planned.fault for planned in self.faults}
 
     def keep(self, numbers: Sequence[int]) -> Self:
-        """The same run with only some of its faults, by their place from 1.
+        """The same schedule with only some of its faults, by number from 1.
 
         Raises:
-            IndexError: there is no such fault.
+            IndexError: the fault does not exist.
         """
         return replace(self, faults=tuple(self.faults[number - 1] for number in sorted(numbers)))
 
     def to_dict(self) -> dict[str, Any]:
-        """For the report."""
+        """As a dictionary, for the report."""
         return asdict(self)

@@ -1,4 +1,4 @@
-"""The Python API: run one job under faults, and look at what came of it."""
+"""The Python API: run a job under faults, and check the result."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from eos.chaos.schedule import Schedule
 
 
 class ChaosCluster:
-    """A broker of its own, started with the first run; a context manager.
+    """Starts a broker with the first run; a context manager.
 
     Args:
-        folder: for the jobs' files and logs; made where there is none.
-        brokers: more than 1: a cluster, which more can happen to.
+        folder: for the jobs' files and logs; created if missing.
+        brokers: with more than 1, a cluster, with more kinds of faults.
     """
 
     def __init__(self, folder: Path, *, brokers: int = 1) -> None:
-        # Drivers may run in another folder than this process does.
+        # Drivers may run in another working directory.
         self._folder = folder.absolute()
         self._count = brokers
         self._broker: Pulsar | None = None
@@ -43,15 +43,15 @@ class ChaosCluster:
         faults: Sequence[str] | None = None,
         epochs: int = 24,
     ) -> Result:
-        """Draw the schedule of ``seed``, and run it.
+        """Draw the schedule of ``seed`` and run it.
 
         Args:
             workload: ``module:function``; see ``eos.chaos.job``.
-            faults: names to draw from (``eos chaos faults`` lists them); all that may come together
-                when None.
+            faults: names to draw from (``eos chaos faults`` lists them); None for all that can be
+                combined.
 
         Raises:
-            ConfigurationError: there is no such workload or fault.
+            ConfigurationError: the workload or fault does not exist.
         """
         text = "all" if faults is None else ",".join(faults)
         names = for_workload(parse_faults(text, singles=False), workload)
@@ -64,13 +64,13 @@ class ChaosCluster:
         *,
         project: Path | None = None,
     ) -> Result:
-        """Run a schedule that you wrote yourself.
+        """Run your own schedule.
 
         Args:
-            project: folder that the driver runs in; this process's own when None.
+            project: working directory of the driver; that of this process if None.
 
         Raises:
-            ConfigurationError: there is no such workload.
+            ConfigurationError: the workload does not exist.
         """
         load(workload)
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -83,14 +83,14 @@ class ChaosCluster:
 
 
 def _say_nothing(_: str) -> None:
-    """Pytest shows what went wrong, and else nothing."""
+    """Print nothing; pytest shows failures."""
 
 
 def check_exactly_once(result: Result) -> None:
-    """Nothing, when the run came to its end and nothing is wrong.
+    """Check that the run finished and nothing is wrong.
 
     Raises:
-        AssertionError: with what is wrong, and the faults that there were.
+        AssertionError: with the anomalies and the faults.
     """
     if result.is_good:
         return

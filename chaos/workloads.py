@@ -1,4 +1,4 @@
-"""The workloads that come with the harness: eos, and the way people write to Pulsar today."""
+"""The harness's workloads: eos, and a common at-least-once sink."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 OWN: Final = "eos.chaos.workloads:stream"
-"""The workload that knows all shapes and user_code."""
+"""The workload that supports all query shapes and variants of user code."""
 
 
 def stream(spark: SparkSession, job: Job) -> StreamingQuery | Notebook:
-    """One transaction for each epoch; of any shape. By ``PulsarSink``, with any user_code, with a
-    table besides; or by ``format("pulsar")``."""
+    """Write each epoch in a transaction, for any query shape: by ``PulsarSink``, with any user code
+    and optionally a table, or by ``format("pulsar")``."""
     sink = _ByFormat(job) if job.by_format else _sink(job)
     if job.shape == "notebook":
         return Notebook(spark, job, sink)
@@ -42,7 +42,7 @@ def stream(spark: SparkSession, job: Job) -> StreamingQuery | Notebook:
 
 
 class _ByFormat:
-    """Spark's own way to write, in a stream and in a notebook."""
+    """Writes by ``format("pulsar")``, in a stream or a notebook."""
 
     def __init__(self, job: Job) -> None:
         options = {**_shared(job), **_to_pulsar(job), "topic": job.topic}
@@ -50,17 +50,17 @@ class _ByFormat:
         log_line("by-format", job.topic)
 
     def stream(self, rows: DataFrame) -> DataStreamWriter:
-        """A query's writer."""
+        """Return the writer of a query."""
         return rows.writeStream.format("pulsar").options(**self._options)
 
     def write(self, df: DataFrame, *, epoch: int) -> None:
-        """A batch call."""
+        """Write one epoch by a batch call."""
         writer = df.write.format("pulsar").mode("append").options(**self._options)
         writer.option("epoch", epoch).save()
 
 
 class _WholeRows:
-    """The sink, as the function that makes rows of what comes calls it."""
+    """Turns records into whole rows, and calls the sink with them."""
 
     def __init__(self, topic: str, sink: PulsarSink) -> None:
         self._topic = topic
@@ -70,7 +70,7 @@ class _WholeRows:
         self._sink(whole_rows(df, epoch, self._topic), epoch)
 
     def write(self, df: DataFrame, *, epoch: int) -> object:
-        """A batch call."""
+        """Write one epoch by a batch call."""
         return self._sink.write(whole_rows(df, epoch, self._topic), epoch=epoch)
 
 
@@ -98,7 +98,7 @@ def _sink(job: Job) -> Sink | _WholeRows:
     return all_or_nothing(topic, DeltaSink(**shared, table=job.table))
 
 
-# Short times: here what is lost is lost on purpose, and nobody likes to wait for it.
+# Short timeouts: messages are lost on purpose.
 def _shared(job: Job) -> dict[str, Any]:
     return {
         "sink_id": job.sink_id,
@@ -118,7 +118,7 @@ def _to_pulsar(job: Job) -> dict[str, Any]:
 
 
 def _java_router(message: Any, partitions: int) -> int:
-    """As the Java client routes keys; the default of ``pulsar-client`` has another hash."""
+    """Route keys like the Java client; ``pulsar-client`` uses another hash by default."""
     return java_hash(message.partition_key()) % partitions
 
 

@@ -1,1 +1,1 @@
-"""From one run's history to its anomalies. Pure."""
+"""Finds the anomalies in the history of a run. Pure."""

@@ -1,4 +1,4 @@
-"""What the log decided, and what was left when all was quiet: anomalies 12 to 16. Pure."""
+"""Checks of the log's decisions, and of the state at the end: anomalies 12 to 16. Pure."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ def decision_flips(view: View) -> Iterator[str]:
     for decision in view.decisions:
         known = by_seq.setdefault(decision.seq, decision)
         if known != decision:
-            yield f"record {decision.seq} said {_short(known)}, and then {_short(decision)}"
+            yield f"record {decision.seq} was {_short(known)}, and then {_short(decision)}"
     for decisions in view.by_epoch.values():
         yield from _flips_of(decisions)
     yield from _forgotten(view)
 
 
 def _flips_of(decisions: tuple[Decision, ...]) -> Iterator[str]:
-    """Each step has to be one of the protocol's, and only a new attempt has a new transaction."""
+    """Each step must be allowed by the protocol; only a new attempt has a new transaction."""
     last: Decision | None = None
     for decision in decisions:
         source = last.state if last is not None else None
-        goes_on = last is not None and decision.state is not State.OPEN
+        is_same = last is not None and decision.state is not State.OPEN
         if not is_allowed(source, decision.state):
-            before = f"after {_short(last)}" if last is not None else "without anything before it"
+            before = f"after {_short(last)}" if last is not None else "as the first record"
             yield f"{_short(decision)} came {before}"
-        elif last is not None and (last.txn == decision.txn) is not goes_on:
+        elif last is not None and (last.txn == decision.txn) is not is_same:
             yield f"{_short(decision)} came in transaction {decision.txn} after {_short(last)}"
         last = decision
 
 
 def _forgotten(view: View) -> Iterator[str]:
-    """What was committed once is committed in the log as it is now, as long as it keeps it."""
+    """Epochs that were committed must still be committed in the log, as long as it keeps them."""
     if view.history.decisions is None:
         return
     now = {(d.query, d.epoch): d for d in view.history.decisions}
@@ -49,11 +49,11 @@ def _forgotten(view: View) -> Iterator[str]:
         is_thinned = newest is None and newer >= view.history.kept_epochs
         has_changed = newest is None or newest.state is not decision.state
         if decision.state in FINAL and has_changed and not is_thinned:
-            yield f"{_short(decision)} is not in the log any more"
+            yield f"{_short(decision)} is no longer in the log"
 
 
 def gaps(view: View) -> Iterator[str]:
-    """13: an epoch before the last one that is done is not; or Spark and the log disagree."""
+    """13: an epoch before the last committed one is not done; or Spark and the log disagree."""
     last = max((int(epoch) for epoch in view.streamed if epoch.isdecimal()), default=-1)
     begun = {epoch for query, epoch in view.by_epoch if query != BATCH}
     undone = (begun - view.streamed) | (view.epochs.keys() - view.done)
@@ -61,26 +61,26 @@ def gaps(view: View) -> Iterator[str]:
         if epoch.isdecimal() and int(epoch) < last:
             yield f"epoch {epoch} is not done, epoch {last} is"
         elif view.history.is_whole and epoch in view.epochs:
-            yield f"epoch {epoch} is not done, although the job came to its end"
+            yield f"epoch {epoch} is not done, although the job has ended"
     noted = view.history.noted
     if noted is None or view.history.decisions is None:
         return
     for text in sorted(noted - view.streamed):
-        yield f"Spark noted epoch {text} as done, the log does not"
+        yield f"epoch {text} is done in Spark's checkpoint, but not in the log"
     for text in sorted(view.streamed - noted):
-        yield f"the log has epoch {text} as done, Spark's checkpoint does not"
+        yield f"epoch {text} is done in the log, but not in Spark's checkpoint"
 
 
 def stuck(view: View) -> Iterator[str]:
-    """14: as it was found; and transactions that the log leaves unfinished."""
+    """14: blocked readers and transactions, and attempts that the log leaves unfinished."""
     yield from view.history.stuck
     for decisions in view.by_epoch.values():
         if decisions[-1].state in UNFINISHED:
-            yield f"{_short(decisions[-1])} is the last word, although all is quiet"
+            yield f"{_short(decisions[-1])} is the last record at the end"
 
 
 def not_idempotent(view: View) -> Iterator[str]:
-    """15: the second recovery changed what is readable, or what is decided."""
+    """15: the second recovery changed readable messages, or decisions."""
     history = view.history
     if history.fresh_again is not None:
         before, after = _messages(history.fresh), _messages(history.fresh_again)

@@ -1,6 +1,6 @@
-"""What readers saw, against what was written and decided: anomalies 1 to 11, and 17. Pure.
+"""Checks of readers against input and decisions: anomalies 1 to 11, and 17. Pure.
 
-Each function yields one line of text for each case it finds.
+Each function yields a line of text for each case.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def duplicates(view: View) -> Iterator[str]:
 
 
 def lost_writes(view: View) -> Iterator[str]:
-    """2: committed, and not readable."""
+    """2: a committed record is not readable."""
     for epoch in sorted(view.done & view.epochs.keys()):
         for record in view.epochs[epoch]:
             if record.id not in view.readable:
@@ -35,14 +35,16 @@ def lost_writes(view: View) -> Iterator[str]:
 
 
 def aborted_reads(view: View) -> Iterator[str]:
-    """3: read, from another transaction than the committed one. Needs a log."""
+    """3: read from another transaction than the committed one. Needs a log."""
     if view.history.decisions is None:
         return
     for reader in view.all_readers:
         for sight, record in view.known_sights(reader):
             decision = view.committed.get(record.epoch)
             if decision is None:
-                yield f"{reader.name} read {record.id}, its epoch {record.epoch} is not committed"
+                yield (
+                    f"{reader.name} read {record.id}, but its epoch {record.epoch} is not committed"
+                )
             elif (sight.topic, sight.producer) not in decision.producers:
                 yield (
                     f"{reader.name} read {record.id} at {position_of(sight)} from producer "
@@ -51,7 +53,7 @@ def aborted_reads(view: View) -> Iterator[str]:
 
 
 def torn_epochs(view: View) -> Iterator[str]:
-    """4: an epoch of which the fresh reader found a part."""
+    """4: the fresh reader found only a part of an epoch."""
     for epoch, records in view.epochs.items():
         found = sum(record.id in view.readable for record in records)
         if 0 < found < len(records):
@@ -69,17 +71,17 @@ def early_reads(view: View) -> Iterator[str]:
 
 
 def corrupt(view: View) -> Iterator[str]:
-    """6: damaged, or not of the input."""
+    """6: a message is damaged, or not of the input."""
     for reader in view.all_readers:
         for sight in reader.sightings:
             if sight.record is None:
-                yield f"{reader.name} read something damaged at {position_of(sight)}"
+                yield f"{reader.name} read a damaged message at {position_of(sight)}"
             elif sight.record not in view.records:
                 yield f"{reader.name} read {sight.record} at {position_of(sight)}, never written"
 
 
 def misrouted(view: View) -> Iterator[str]:
-    """7: with another topic, key or schema version than it was given."""
+    """7: a record has another topic, key or schema version than expected."""
     for reader in view.all_readers:
         for sight, record in view.known_sights(reader):
             given = (record.topic or sight.topic, record.key, record.schema_version)
@@ -90,7 +92,7 @@ def misrouted(view: View) -> Iterator[str]:
 
 
 def out_of_order(view: View) -> Iterator[str]:
-    """8: a key's records, each where it is first found, go back in the input's order."""
+    """8: the first messages of a key's records are not in the input's order."""
     if not view.history.keeps_order:
         return
     first = {epoch: min(r.place for r in records) for epoch, records in view.epochs.items()}
@@ -111,7 +113,7 @@ def out_of_order(view: View) -> Iterator[str]:
 
 
 def skips(view: View) -> Iterator[str]:
-    """9: positions that go backwards, or pass over what the fresh reader found."""
+    """9: positions go backwards, or skip messages that the fresh reader found."""
     fresh = view.history.fresh
     found = _lines_of(fresh)
     yield from _steps_back(fresh.name, found)
@@ -140,41 +142,41 @@ def _steps_back(name: str, lines: dict[str, list[Position]]) -> Iterator[str]:
 def _passed_over(
     name: str, topic: str, seen: list[Position], line: list[Position]
 ) -> Iterator[str]:
-    """From the first message to the last: what comes before a reader's first sight counts too."""
+    """Compare with all messages, including those before the reader's first one."""
     reached = 0
     for position in seen:
         missed = bisect_left(line, position) - reached
         if missed > 0:
-            yield f"{name} passed over {missed} messages before {TopicPosition(topic, position)}"
+            yield f"{name} skipped {missed} messages before {TopicPosition(topic, position)}"
         reached = max(reached, bisect_right(line, position))
     if missed := len(line) - reached:
         yield f"{name} never saw the last {missed} messages of {topic.rpartition('/')[2]}"
 
 
 def disagreements(view: View) -> Iterator[str]:
-    """10: one position, two contents."""
+    """10: two readers found different contents at one position."""
     first: dict[TopicPosition, tuple[str | None, str]] = {}
     for reader in view.all_readers:
         for sight in reader.sightings:
             content = (sight.record, sight.key)
             known = first.setdefault(position_of(sight), content)
             if known != content:
-                yield f"{position_of(sight)} is {known[0]} to one, {content[0]} to {reader.name}"
+                yield f"{position_of(sight)} is {known[0]} for one, {content[0]} for {reader.name}"
 
 
 def vanished(view: View) -> Iterator[str]:
-    """11: read while faults happened, gone when all is quiet."""
+    """11: read while faults happened, but not readable at the end."""
     gone: dict[str, str] = {}
     for reader in view.history.readers:
         for _, record in view.known_sights(reader):
             if record.id not in view.readable:
                 gone.setdefault(record.id, reader.name)
     for record_id, name in gone.items():
-        yield f"{name} read record {record_id}, which is not readable any more"
+        yield f"{name} read record {record_id}, which is no longer readable"
 
 
 def torn_outputs(view: View) -> Iterator[str]:
-    """17: the table does not hold what the topic holds, once, when all is quiet and recovered."""
+    """17: at the end, the table does not have the records of the topic, each once."""
     history = view.history
     if history.table is None:
         return

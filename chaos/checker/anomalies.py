@@ -1,4 +1,4 @@
-"""The seventeen anomalies, as data: checker, tests, report and docs derive from it."""
+"""The seventeen anomalies; checker, tests, report and docs derive from this list."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class AnomalyKind(Enum):
-    """One thing that must never be seen; ``number`` and ``text`` are those of ARCHITECTURE.md."""
+    """A kind of anomaly; ``number`` and ``text`` are those of ARCHITECTURE.md."""
 
     DUPLICATE = 1, "a reader found the same record at two positions"
     LOST_WRITE = 2, "a record of a committed epoch is not readable"
@@ -17,15 +17,15 @@ class AnomalyKind(Enum):
     CORRUPT = 6, "a record that was read is damaged, or was never written"
     MISROUTED = 7, "a record came with another topic, partition, key or schema version"
     ORDER = 8, "a key's records are readable in another order than they were written"
-    SKIP = 9, "a reader stepped back, or passed over a record that is there"
+    SKIP = 9, "a reader went backwards, or skipped a record"
     DISAGREEMENT = 10, "two readers found different things at one position"
-    VANISHED = 11, "a record that was read once is not readable any more"
+    VANISHED = 11, "a record that was read is no longer readable"
     DECISION_FLIP = 12, "the log holds two outcomes, or two transactions, for one epoch"
-    GAP = 13, "an epoch is undecided behind a committed one, or Spark and the log disagree"
-    STUCK = 14, "all is quiet, and yet a reader or a transaction does not get on"
+    GAP = 13, "an epoch before a committed one is undecided, or Spark and the log disagree"
+    STUCK = 14, "a reader or a transaction is still blocked at the end"
     NOT_IDEMPOTENT = 15, "a second recovery changed something"
-    FALSE_CLEAN = 16, "the recovery tool says clean, and it is not"
-    TORN_OUTPUTS = 17, "a record is in one output of its epoch, and not once in the other"
+    FALSE_CLEAN = 16, "the recovery tool reports clean, but it is not"
+    TORN_OUTPUTS = 17, "a record is in one output of its epoch, but not exactly once in the other"
 
     def __init__(self, number: int, text: str) -> None:
         self.number = number
@@ -34,7 +34,7 @@ class AnomalyKind(Enum):
 
 @dataclass(frozen=True)
 class Anomaly:
-    """What was found of one kind: how often, and the first few, each as a line of text."""
+    """The cases of one kind: their number, and the first few as lines of text."""
 
     kind: AnomalyKind
     count: int

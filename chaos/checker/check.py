@@ -1,4 +1,4 @@
-"""Pure: the history of a run in, the anomalies out."""
+"""Finds the anomalies in the history of a run. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eos.chaos.checker.history import RunHistory
 from eos.chaos.checker.view import View
 
 EXAMPLES: Final = 5
-"""So many cases of each kind are kept as text; all are counted."""
+"""Number of cases of each kind that are kept as text; all are counted."""
 
 CHECKS: Final[dict[AnomalyKind, Callable[[View], Iterator[str]]]] = {
     AnomalyKind.DUPLICATE: reader_checks.duplicates,
@@ -33,17 +33,17 @@ CHECKS: Final[dict[AnomalyKind, Callable[[View], Iterator[str]]]] = {
     AnomalyKind.NOT_IDEMPOTENT: log_checks.not_idempotent,
     AnomalyKind.TORN_OUTPUTS: reader_checks.torn_outputs,
 }
-"""Anomaly 16 is not here: it follows from the others."""
+"""Without anomaly 16, which follows from the others."""
 
 
 def check(history: RunHistory) -> list[Anomaly]:
-    """Everything that is wrong with a run, in the order of the anomalies' numbers."""
+    """Return the anomalies of a run, in the order of their numbers."""
     view = View(history)
-    found = [_anomaly(kind, look(view)) for kind, look in CHECKS.items()]
+    found = [_anomaly(kind, cases(view)) for kind, cases in CHECKS.items()]
     anomalies = [anomaly for anomaly in found if anomaly is not None]
     if history.says_clean and anomalies:
         names = ", ".join(anomaly.kind.name.lower() for anomaly in anomalies)
-        anomalies.append(Anomaly(AnomalyKind.FALSE_CLEAN, 1, (f"clean, it says, with {names}",)))
+        anomalies.append(Anomaly(AnomalyKind.FALSE_CLEAN, 1, (f"reported clean, with {names}",)))
     return anomalies
 
 

@@ -1,6 +1,6 @@
-"""What one run attempted, what the log decided, and what readers saw. Data; nothing is judged here.
+"""The history of a run: its input, the log's decisions, and what readers saw. Data only.
 
-All times are ``time.time()`` seconds of one machine, the commit log's included.
+All times, including the commit log's, are ``time.time()`` seconds of one machine.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from eos.commit_log import KEEP_EPOCHS
 from eos.protocol import LogRecord, State
 from eos.pulsar.part import pulsar_part
 
-Told = Literal["ok", "fail", "unknown"]
-"""``unknown``: nobody was told how it ended. It may have happened, and must not count as failed."""
+OperationResult = Literal["ok", "fail", "unknown"]
+"""``unknown``: the end was not observed. It may have happened, and must not count as failed."""
 
 
 class Record(NamedTuple):
     """One input record.
 
-    ``id`` is unique, ``place`` its place in the order of all records. ``topic`` is where it
-    belongs, with the partition when that is known; None: anywhere. ``key`` is ``""`` for none.
-    ``input``: which one it came with; within an epoch Spark mixes those of different inputs.
+    ``id`` is unique; ``place`` is its index in the order of all records. ``topic`` is its expected
+    topic, with the partition if known, or None for any. ``key`` is "" for none. ``input`` is the
+    input it came with; within an epoch, Spark mixes the records of different inputs.
     """
 
     id: str
@@ -35,7 +35,7 @@ class Record(NamedTuple):
 
 
 class Position(NamedTuple):
-    """Of a message within its partition, in the order of reading."""
+    """The position of a message in its partition, in reading order."""
 
     ledger: int
     entry: int
@@ -43,10 +43,10 @@ class Position(NamedTuple):
 
 
 class Sighting(NamedTuple):
-    """One message as a reader saw it.
+    """A message as a reader saw it.
 
-    ``record`` is the id that it carries; None when it carries none, or its checksum differs.
-    ``topic`` is the exact name of the partition.
+    ``record`` is the id of the record in it; None if there is none, or its checksum differs.
+    ``topic`` is the full name of the partition.
     """
 
     at: float
@@ -60,16 +60,16 @@ class Sighting(NamedTuple):
 
 @dataclass(frozen=True)
 class ReaderSightings:
-    """What one reader saw of all partitions; in order within each of them."""
+    """The messages that a reader saw, in order within each partition."""
 
     name: str
     sightings: tuple[Sighting, ...]
 
 
 class Decision(NamedTuple):
-    """One record of the commit log, as far as the checker needs it.
+    """A record of the commit log, reduced to the checker's needs.
 
-    ``producers`` are (topic partition, producer name) of everything that the attempt sent.
+    ``producers`` are pairs of topic partition and producer name, for all sends of the attempt.
     """
 
     seq: int
@@ -84,20 +84,20 @@ class Decision(NamedTuple):
 
 @dataclass(frozen=True)
 class Operation:
-    """Something that was attempted from outside: a driver's life, a fault, a verb of the CLI."""
+    """An operation from outside: a run of a driver, a fault."""
 
     name: str
     began_at: float
     ended_at: float
-    outcome: Told
+    outcome: OperationResult
     detail: str = ""
 
 
 @dataclass(frozen=True)
 class Control:
-    """Plain sends to a topic of their own, beside the workload: what they lose, the broker lost.
+    """Ids of plain messages sent to a separate topic: their losses are the broker's.
 
-    ``acknowledged`` and ``unknown`` are what the sender was told; ``seen`` is what was readable.
+    ``acknowledged`` and ``unknown`` are the sender's results; ``seen`` was readable.
     """
 
     acknowledged: frozenset[str] = frozenset()
@@ -106,28 +106,28 @@ class Control:
 
     @property
     def lost(self) -> frozenset[str]:
-        """Acknowledged, and yet not readable."""
+        """Messages that were acknowledged but are not readable."""
         return self.acknowledged - self.seen
 
 
 @dataclass(frozen=True)
 class RunHistory:
-    """Everything that the checker is given of one run.
+    """All that the checker knows about a run.
 
     Attributes:
         records: the input (I).
-        decisions: the commit log when all was quiet, in its order; None for a sink without one.
-        readers: those that watched while faults happened (O), each from the first message on.
-        fresh: the one that read everything when all was quiet (F).
-        noted: the epochs that Spark's checkpoint holds as done; None when it can't be asked.
-        earlier: what the log said at earlier moments; with ``decisions`` all that it ever said.
-        stuck: what did not get on when all was quiet, each as a line of text.
-        fresh_again, decisions_again: after recovery ran once more; None when it did not.
-        says_clean: what the recovery tool said at the end; None when it was not asked.
-        table: the record in each row of the job's second output, at the end; None when it has none.
-        kept_epochs: how many finished epochs the log keeps at least; older ones may be gone.
+        decisions: the commit log at the end, in order; None for a sink without a log.
+        readers: those that watched while faults happened (O), from the first message.
+        fresh: the reader that read everything at the end (F).
+        noted: the epochs that are done in Spark's checkpoint; None if there is none.
+        earlier: records that the log had before; with ``decisions``, all that it ever had.
+        stuck: blocked readers and transactions at the end, as lines of text.
+        fresh_again, decisions_again: after a second recovery; None without one.
+        says_clean: the final result of the recovery tool; None if it was not run.
+        table: the record id in each row of the job's table at the end; None without a table.
+        kept_epochs: minimum number of finished epochs that the log keeps.
         keeps_order: whether the workload keeps the order of a key's records.
-        is_whole: whether the job came to the end of its input; one that had to end did not.
+        is_whole: whether the job reached the end of its input; false if it had to end.
     """
 
     records: tuple[Record, ...]
@@ -149,7 +149,7 @@ class RunHistory:
 
 
 def decisions_of(records: Iterable[LogRecord]) -> tuple[Decision, ...]:
-    """The commit log's records as the checker takes them; claims are left out."""
+    """The commit log's records as decisions, without claims."""
     return tuple(
         Decision(
             seq=record.seq,

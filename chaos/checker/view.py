@@ -1,4 +1,4 @@
-"""A run's history, looked up by what the checks ask for. Built once for all of them."""
+"""Lookups in the history of a run, shared by all checks."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ class TopicPosition(NamedTuple):
 
 
 class View:
-    """What the checks share. ``history`` itself stays as it is."""
+    """The shared lookups; ``history`` is not changed."""
 
     def __init__(self, history: RunHistory) -> None:
         self.history = history
 
     @cached_property
     def records(self) -> Mapping[str, Record]:
-        """The input, by id."""
+        """The input records, by id."""
         return {record.id: record for record in self.history.records}
 
     @cached_property
     def epochs(self) -> Mapping[str, tuple[Record, ...]]:
-        """The input, by epoch."""
+        """The input records, by epoch."""
         found: dict[str, list[Record]] = defaultdict(list)
         for record in self.history.records:
             found[record.epoch].append(record)
@@ -49,29 +49,29 @@ class View:
 
     @property
     def all_readers(self) -> tuple[ReaderSightings, ...]:
-        """Those that watched, then the fresh one."""
+        """The watching readers, then the fresh one."""
         return (*self.history.readers, self.history.fresh)
 
     def known_sights(self, reader: ReaderSightings) -> Iterator[tuple[Sighting, Record]]:
-        """What a reader saw of the input; what is no record of it is anomaly 6, not shown here."""
+        """A reader's sightings of input records; other messages are anomaly 6."""
         for sight in reader.sightings:
             if sight.record is not None and sight.record in self.records:
                 yield sight, self.records[sight.record]
 
     @cached_property
     def readable(self) -> frozenset[str]:
-        """The ids that the fresh reader found."""
+        """The ids found by the fresh reader."""
         return frozenset(record.id for _, record in self.known_sights(self.history.fresh))
 
     @cached_property
     def decisions(self) -> tuple[Decision, ...]:
-        """All that the log ever said, in its order: what it thinned out since included."""
+        """All records that the log ever had, in order, including dropped ones."""
         known = {(d.seq, d) for d in (*self.history.earlier, *(self.history.decisions or ()))}
         return tuple(decision for _, decision in sorted(known, key=lambda pair: pair[0]))
 
     @cached_property
     def by_epoch(self) -> Mapping[tuple[str, str], tuple[Decision, ...]]:
-        """The decisions of each (query, epoch), in their order."""
+        """The decisions of each (query, epoch), in order."""
         found: dict[tuple[str, str], list[Decision]] = defaultdict(list)
         for decision in self.decisions:
             found[decision.query, decision.epoch].append(decision)
@@ -79,12 +79,12 @@ class View:
 
     @cached_property
     def done(self) -> frozenset[str]:
-        """The epochs that count as committed (D): by the log, or without one by Spark's word."""
+        """The committed epochs (D): by the log, or by Spark's checkpoint if there is no log."""
         return self.streamed | {epoch for query, epoch in self._finals if query == BATCH}
 
     @cached_property
     def streamed(self) -> frozenset[str]:
-        """Those of them that belong to a streaming query."""
+        """The committed epochs of streaming queries."""
         if self.history.decisions is None:
             return self.history.noted or frozenset()
         return frozenset(epoch for query, epoch in self._finals if query != BATCH)
@@ -100,7 +100,7 @@ class View:
 
     @cached_property
     def prepared_at(self) -> Mapping[str, float]:
-        """When the committed attempt of an epoch was PREPARED; COMMITTED, if it never was."""
+        """The time when an epoch's committed attempt was PREPARED, or else COMMITTED."""
         found: dict[str, float] = {}
         for decision in self.decisions:
             committed = self.committed.get(decision.epoch)
@@ -111,5 +111,5 @@ class View:
 
 
 def position_of(sight: Sighting) -> TopicPosition:
-    """Where a message sits."""
+    """The position of a message."""
     return TopicPosition(sight.topic, sight.position)

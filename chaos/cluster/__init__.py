@@ -1,1 +1,1 @@
-"""The job and what it runs on: broker behind a proxy, driver, executors, and their processes."""
+"""The job and its environment: brokers, proxy, driver, executors, and their processes."""

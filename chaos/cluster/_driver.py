@@ -1,4 +1,4 @@
-"""The driver program: runs a workload until its stdin closes. Gets killed a lot.
+"""The driver program: runs a workload until its standard input is closed.
 
 python -m eos.chaos.cluster._driver JOB_AS_JSON
 """
@@ -20,10 +20,10 @@ _STOP_GRACE_S = 20.0
 
 
 def main(job: Job) -> None:
-    """Run the query; returns when it was told to stop.
+    """Run the query; return when it is asked to stop.
 
     Raises:
-        Exception: what the query failed with.
+        Exception: the error of the query.
     """
     workload = load(job.workload)
     spark = _session(job)
@@ -34,8 +34,8 @@ def main(job: Job) -> None:
 
 
 def _await_end(stop: Callable[[], object]) -> None:
-    """Stop when the harness says so, or has ended in whatever way: our stdin closes then."""
-    # Not sys.stdin: its lock would be held when the interpreter shuts down.
+    """Stop when standard input is closed: the harness asks for it, or has ended."""
+    # Not sys.stdin: its lock would be held at interpreter shutdown.
     while os.read(0, 1):
         pass
     too_late = threading.Timer(_STOP_GRACE_S, lambda: os.kill(os.getpid(), signal.SIGKILL))
@@ -49,7 +49,7 @@ def _session(job: Job) -> SparkSession:
     builder = (
         builder.config("spark.sql.shuffle.partitions", str(job.tasks))
         .config("spark.sql.streaming.minBatchesToRetain", "100000")
-        # Compiling small queries costs each of many short lives three seconds (measured).
+        # Compiling small queries costs each short-lived driver three seconds (measured).
         .config("spark.sql.codegen.wholeStage", "false")
         .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
     )

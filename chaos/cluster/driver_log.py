@@ -1,4 +1,4 @@
-"""What the drivers of a job say: a file for each life, in one folder."""
+"""The logs of a job's drivers: a file for each driver, in one folder."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ _POLL_S: Final = 0.1
 _SHOWN: Final = 300
 
 
-def log_of(folder: Path, life: int) -> Path:
-    """Where the driver of this life writes."""
-    return folder / f"driver-{life:03}.log"
+def log_of(folder: Path, driver: int) -> Path:
+    """The log file of the driver with this number."""
+    return folder / f"driver-{driver:03}.log"
 
 
 def logs_in(folder: Path) -> list[Path]:
-    """Those of all lives, in order."""
+    """The log files of all drivers, in order."""
     return sorted(folder.glob("driver-*.log"))
 
 
 class DriverLog:
-    """What they say from now on: faults that they must notice are proved by it."""
+    """New log lines from now on, as proof of faults that a driver must notice."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._starts = {path: path.stat().st_size for path in logs_in(folder)}
 
     def line_with(self, text: str) -> str:
-        """The first line that has ``text``, cut short; "" when there is none."""
+        """The first line with ``text``, truncated; "" if there is none."""
         found = (line for line in self._lines() if text in line)
         return next(found, "").strip()[:_SHOWN]
 
     def find_all(self, pattern: re.Pattern[str]) -> list[re.Match[str]]:
-        """Where ``pattern`` is found, in whole lines, the first of each."""
+        """The first match of ``pattern`` in each line."""
         return list(filter(None, map(pattern.search, self._lines())))
 
     def _lines(self) -> Iterator[str]:
@@ -45,7 +45,7 @@ class DriverLog:
                 yield from file.read().decode(errors="replace").splitlines()
 
     def await_line(self, text: str, *, timeout_s: float = 120.0) -> str:
-        """The same, as soon as there is one; "" when there is none in time."""
+        """Wait for the first line with ``text``; "" if there is none in time."""
         deadline = time.monotonic() + timeout_s
         while not (line := self.line_with(text)) and time.monotonic() < deadline:
             time.sleep(_POLL_S)

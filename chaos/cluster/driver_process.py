@@ -1,4 +1,4 @@
-"""One life of the driver program: a process that is started, killed, stopped, or told to end."""
+"""A process of the driver program: started, killed, stopped, or asked to end."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _SHOWN = 800
 
 
 class DriverProcess:
-    """Starts the driver of ``job`` at once.
+    """Starts a driver of ``job`` immediately.
 
     Args:
-        project: folder that it runs in; its modules come before any that are installed.
-        env: more variables of its environment.
+        project: working directory; its modules take precedence over installed ones.
+        env: more environment variables.
 
     Attributes:
-        number: which life it is, from 1; its scratch folder is its own.
+        number: of the driver, from 1. Each has its own scratch folder.
         began_at: ``time.time()`` of its start.
-        was_killed: by us; not by a failpoint of its own.
+        was_killed: by the harness, not by a failpoint.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class DriverProcess:
         self.began_at = time.time()
         self.log_file = log_file
         self.was_killed = False
-        scratch = Path(job.scratch_dir) / f"life-{number}"
+        scratch = Path(job.scratch_dir) / f"driver-{number}"
         mine = replace(job, scratch_dir=str(scratch))
         prepare(mine)
         with log_file.open("wb") as log:
@@ -62,41 +62,41 @@ class DriverProcess:
 
     @property
     def pid(self) -> int:
-        """Of the driver's Python."""
+        """The process id of the driver's Python."""
         return self._process.pid
 
     @property
     def exit_code(self) -> int | None:
-        """Of its Python; negative: the signal that killed it. None while it runs."""
+        """The exit code of its Python, negative for a signal; None while it runs."""
         return self._process.poll()
 
     @property
     def was_signalled(self) -> bool:
-        """Whether it was killed, by itself or by others: nobody knows how far it got."""
+        """Whether it was killed, by itself or by others: its progress is unknown."""
         return self.was_killed or (self.exit_code or 0) < 0
 
     @property
     def is_alive(self) -> bool:
-        """Whether its Python runs, or is stopped."""
+        """Whether its Python runs or is stopped."""
         return self.exit_code is None
 
     def driver_processes(self) -> list[psutil.Process]:
-        """Python and JVM of the driver itself, without executors and what they started."""
+        """Python and JVM of the driver, without executors and their child processes."""
         others = executors(self.pid)
         theirs = {p.pid for one in others for p in (one, *descendants(one.pid))}
         family = [psutil.Process(self.pid), *descendants(self.pid)]
         return [process for process in family if process.pid not in theirs]
 
     def executors(self) -> list[psutil.Process]:
-        """The executors' JVMs."""
+        """The JVMs of the executors."""
         return executors(self.pid)
 
     def workers(self) -> list[psutil.Process]:
-        """The Python workers on all executors."""
+        """The Python workers of all executors."""
         return workers(self.pid)
 
     def await_end(self, timeout_s: float) -> bool:
-        """Give it time to end by itself; whether it did."""
+        """Wait for it to end; return whether it did."""
         try:
             self._process.wait(timeout=timeout_s)
         except subprocess.TimeoutExpired:
@@ -104,17 +104,17 @@ class DriverProcess:
         return True
 
     def kill(self) -> None:
-        """SIGKILL of Python, JVM and executors; returns when none of them is left."""
+        """SIGKILL Python, JVM and executors; return when none is left."""
         self.was_killed = True
         self.clean_up()
 
     def clean_up(self) -> None:
-        """End what a dead driver has left: its JVM and executors may outlive it."""
+        """Kill the JVM and executors that outlive a dead driver."""
         kill_session(self.pid)
         self._process.wait(timeout=30)
 
     def end(self, *, timeout_s: float = 40.0) -> None:
-        """Ask it to end, then make it end."""
+        """Ask it to end; after ``timeout_s``, kill it."""
         if self._process.stdin is not None:
             self._process.stdin.close()
         try:
@@ -124,7 +124,7 @@ class DriverProcess:
         self.clean_up()
 
     def last_error(self) -> str:
-        """The last line of its log that names an error; "" when it has none."""
+        """The last line in its log with an error; "" if there is none."""
         with self.log_file.open("rb") as log:
             log.seek(max(0, log.seek(0, os.SEEK_END) - _TAIL_BYTES))
             lines = log.read().decode(errors="replace").splitlines()

@@ -1,4 +1,4 @@
-"""Killing and stopping what a Spark job is made of: driver, JVM, executors, Python workers."""
+"""Find, kill and stop the processes of a Spark job: driver, JVM, executors, Python workers."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _POLL_S: Final = 0.01
 
 
 def executors(driver_pid: int) -> list[psutil.Process]:
-    """The executors' JVMs of a ``local-cluster`` driver that live, oldest first."""
-    # One that was killed before, and not waited for yet, has no command line.
+    """The living executors' JVMs of a ``local-cluster`` driver, oldest first."""
+    # A killed process that was not waited for has no command line.
     found = [
         p for p in descendants(driver_pid) if "CoarseGrainedExecutorBackend" in _command_line(p)
     ]
@@ -23,10 +23,10 @@ def executors(driver_pid: int) -> list[psutil.Process]:
 
 
 def workers(driver_pid: int) -> list[psutil.Process]:
-    """The Python processes on the executors that run tasks, or wait for some."""
+    """The Python processes on the executors that run tasks, or wait for tasks."""
     daemons = [p for p in descendants(driver_pid) if "pyspark.daemon" in _command_line(p)]
     pids = {process.pid for process in daemons}
-    # Workers are forked by a daemon, which is started by an executor, and look like it.
+    # An executor starts a daemon, which forks workers with the same command line.
     return [process for process in daemons if _parent(process) in pids]
 
 
@@ -45,7 +45,7 @@ def _parent(process: psutil.Process) -> int:
 
 
 def descendants(pid: int) -> list[psutil.Process]:
-    """All that ``pid`` started, and what these started."""
+    """All child processes of ``pid``, recursively."""
     try:
         return list(psutil.Process(pid).children(recursive=True))
     except psutil.NoSuchProcess:
@@ -53,19 +53,19 @@ def descendants(pid: int) -> list[psutil.Process]:
 
 
 def kill_all(processes: list[psutil.Process], *, timeout_s: float = 30.0) -> None:
-    """SIGKILL ``processes``; returns when none of them runs, or after ``timeout_s``."""
+    """SIGKILL ``processes``; return when none runs, or after ``timeout_s``."""
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
     deadline = time.monotonic() + timeout_s
-    # Not psutil.wait_procs: it also waits for zombies that nobody ever collects.
+    # Not psutil.wait_procs: it also waits for zombies that are never collected.
     while _alive(processes) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
 
 
 @contextlib.contextmanager
 def stopped(processes: list[psutil.Process]) -> Iterator[None]:
-    """SIGSTOP ``processes`` while the block runs, then SIGCONT those that still are."""
+    """SIGSTOP ``processes`` while the block runs, then SIGCONT the remaining ones."""
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.suspend()
@@ -78,14 +78,14 @@ def stopped(processes: list[psutil.Process]) -> Iterator[None]:
 
 
 def kill_session(leader_pid: int, *, timeout_s: float = 30.0) -> None:
-    """SIGKILL a driver that was started with ``start_new_session=True``, and all that it started.
+    """SIGKILL a driver that was started with ``start_new_session=True``, with all its processes.
 
-    SIGKILL of a driver's Python leaves its JVM alive for a moment (tasks wrote 0.2 s longer,
-    measured), no longer as its child: so the whole session of processes is looked through, and
-    again until nothing is left: the JVM may start an executor while it is about to be killed.
+    After SIGKILL of a driver's Python, its JVM lives for a moment (tasks wrote 0.2 s longer,
+    measured), but is no longer its child. So all processes of the session are killed, repeatedly
+    until none is left: the JVM may start an executor just before it is killed.
 
     Raises:
-        TimeoutError: something is left after ``timeout_s``.
+        TimeoutError: a process is left after ``timeout_s``.
     """
     deadline = time.monotonic() + timeout_s
     while family := _alive(descendants(leader_pid) + session_members(leader_pid)):
@@ -95,7 +95,7 @@ def kill_session(leader_pid: int, *, timeout_s: float = 30.0) -> None:
 
 
 def session_members(leader_pid: int) -> list[psutil.Process]:
-    """The processes of the session that ``leader_pid`` began, also when it has ended."""
+    """The processes of the session of ``leader_pid``, even if the leader has ended."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(OSError):
@@ -105,7 +105,7 @@ def session_members(leader_pid: int) -> list[psutil.Process]:
 
 
 def _alive(processes: list[psutil.Process]) -> list[psutil.Process]:
-    """Each once, without those that have ended and were not waited for."""
+    """The distinct running processes, without zombies."""
     found = {}
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):

@@ -1,9 +1,8 @@
-"""A proxy between any Pulsar client and real brokers that can lose, cut, hold and forge.
+"""A proxy between any Pulsar client and real brokers that loses, cuts, delays and forges frames.
 
-It is a Pulsar proxy to its clients: it answers every look-up with "through me", so that all
-connections of a client pass here; each says in its first command which broker it is for. Faults
-are named by command; each says how often it fires, and counts what it did, so that a test can
-prove that its fault really happened.
+It acts as a Pulsar proxy: lookup responses tell clients to connect through it, so all connections
+of a client pass here. The first command of a connection names its broker. A fault selects commands
+by class, fires a limited number of times, and counts its actions, as proof that it happened.
 """
 
 from __future__ import annotations
@@ -29,26 +28,26 @@ from eos.wire.messages import WireMessage
 
 
 class FrameAction(Enum):
-    """What happens to a frame that a fault caught."""
+    """The action on a frame selected by a fault."""
 
-    PASS = "pass it on"  # noqa: S105 - no password
-    DROP = "lose it; the connection stays"
-    CUT = "lose it, and cut the connection"
-    CUT_AFTER = "pass it on, then cut the connection"
-    CUT_WITHIN = "pass half of it on, then cut the connection"
-    DAMAGE = "pass it on with another last byte"
+    PASS = "forward it"  # noqa: S105 - no password
+    DROP = "drop it; the connection stays"
+    CUT = "drop it, and cut the connection"
+    CUT_AFTER = "forward it, then cut the connection"
+    CUT_WITHIN = "forward half of it, then cut the connection"
+    DAMAGE = "forward it with another last byte"
 
 
 @dataclass(frozen=True)
 class Replace:
-    """Pass ``command`` on in the place of what was caught."""
+    """Forward ``command`` instead of the frame."""
 
     command: WireMessage
 
 
 @dataclass(frozen=True)
 class Hold:
-    """Pass it on, and all that comes behind it on this connection, ``seconds`` later."""
+    """Delay it, and all later frames of this connection, by ``seconds``."""
 
     seconds: float
 
@@ -57,12 +56,12 @@ _DIAL_S: Final = 10.0
 Towards = Literal["broker", "client"]
 Judgement = FrameAction | Replace | Hold | WireMessage
 Rule = Callable[[Any], Judgement]
-"""Sees the command; a verdict, or a command that answers its sender in the receiver's place."""
+"""Returns an action for a command, or a command that answers its sender instead of the receiver."""
 
 
 @dataclass
 class FrameFault:
-    """A rule for one kind of command. ``fired`` is set when it first acted."""
+    """A rule for one class of commands. ``fired`` is set at its first action."""
 
     kind: type[WireMessage]
     rule: Rule
@@ -73,7 +72,7 @@ class FrameFault:
 
 
 class _Socket:
-    """One end of a connection. Frames go out whole: both directions may write to one end."""
+    """One end of a connection. Writes whole frames: both directions may write to it."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.settimeout(None)
@@ -88,12 +87,12 @@ class _Socket:
                 self._sock.sendall(frame)
 
     def mute(self) -> None:
-        """What is sent to it from now on is lost."""
+        """Drop everything that is sent to it from now on."""
         with self._lock:
             self._is_mute = True
 
     def frames(self) -> Iterator[bytes]:
-        """Whole frames until the end; what is cut off there is dropped."""
+        """Yield whole frames; an incomplete last one is dropped."""
         while len(size := self._read(4)) == 4:
             body = self._read(int.from_bytes(size, "big"))
             if len(body) != int.from_bytes(size, "big"):
@@ -118,8 +117,7 @@ class _Socket:
 class FaultProxy:
     """Listens on a free port of this machine; a context manager.
 
-    ``service_url`` is what clients are given in the place of the brokers'. ``seen`` counts the
-    commands that came by, by their class.
+    Clients get its ``service_url`` instead of the brokers'. ``seen`` counts commands by class.
     """
 
     def __init__(self, broker_url: str) -> None:
@@ -149,10 +147,10 @@ class FaultProxy:
         times: int = 1,
         towards: Towards | None = None,
     ) -> Iterator[FrameFault]:
-        """Let ``rule`` decide about the next ``times`` commands of ``kind`` (``WireMessage``: any).
+        """Apply ``rule`` to the next ``times`` commands of ``kind`` (``WireMessage`` for any).
 
         Args:
-            towards: only those that go to the broker, or to the client; None: either way.
+            towards: only commands to the broker, or to the client; None for both.
         """
         decide: Rule = rule if callable(rule) else lambda _: rule
         fault = FrameFault(kind, decide, times, towards)
@@ -165,12 +163,12 @@ class FaultProxy:
                 self._faults.remove(fault)
 
     def cut_all(self) -> int:
-        """Cut every connection that is open now, and say how many; new ones are accepted."""
+        """Cut all open connections and return their number; new ones are accepted."""
         return self._cut(lambda _: True)
 
     @contextmanager
     def isolated(self, service_url: str) -> Iterator[int]:
-        """Nobody gets through to one broker; gives the number of connections that were cut."""
+        """Refuse connections to one broker; yield the number of connections that were cut."""
         (broker,) = parse_service_url(service_url)
         with self._lock:
             self._isolated.add(broker)
@@ -188,7 +186,7 @@ class FaultProxy:
         return len(sockets) // 2
 
     def close(self) -> None:
-        """Stop listening and cut all connections; returns when its threads have ended."""
+        """Stop listening and cut all connections; return when its threads have ended."""
         with self._lock:
             self._closed = True
         with contextlib.suppress(OSError):
@@ -200,7 +198,7 @@ class FaultProxy:
                 sock.shutdown()
             threads = list(self._threads)
         for thread in threads:
-            thread.join(timeout=5)  # a rule may still hold a frame
+            thread.join(timeout=5)  # a rule may still delay a frame
 
     def __enter__(self) -> FaultProxy:
         return self
@@ -230,7 +228,7 @@ class FaultProxy:
             self._start(self._connect, client)
 
     def _connect(self, client: _Socket) -> None:
-        """The first frame of a connection says whom it is for; then both directions run."""
+        """Read the first frame, which names the broker, then run both directions."""
         with self._lock:
             self._waiting.add(client)
         first = None
@@ -250,7 +248,7 @@ class FaultProxy:
         self._pump(client, broker, "broker", first)
 
     def _dial(self, first: bytes) -> tuple[Address, _Socket] | None:
-        """The broker that a client's first command names, else any that takes connections."""
+        """Connect to the broker named in the first command, or to any that accepts connections."""
         wanted: Sequence[Address] = random.sample(self._brokers, len(self._brokers))
         with contextlib.suppress(ProtocolError):
             (command,) = FrameDecoder(max_frame_bytes=1 << 32).feed(first)
@@ -266,7 +264,7 @@ class FaultProxy:
     def _pump(
         self, source: _Socket, target: _Socket, towards: Towards, first: bytes | None = None
     ) -> None:
-        """Move frames one way. Each way frees the end that it reads from."""
+        """Move frames in one direction. Each direction closes the end that it reads from."""
         try:
             for frame in chain([] if first is None else [first], source.frames()):
                 if not self._handle(frame, source, target, towards):
@@ -281,10 +279,10 @@ class FaultProxy:
             source.close()
 
     def _handle(self, frame: bytes, source: _Socket, target: _Socket, towards: Towards) -> bool:
-        """Deal with one frame; False when the connection is to be cut."""
+        """Handle one frame; return False if the connection must be cut."""
         try:
             (command,) = FrameDecoder(max_frame_bytes=1 << 32).feed(frame)
-        except ProtocolError:  # some other client's dialect
+        except ProtocolError:  # unknown to this decoder: another client's command
             target.send(frame)
             return True
         judged = command.command if isinstance(command, Delivery) else command
@@ -305,7 +303,7 @@ class FaultProxy:
         if verdict is FrameAction.DAMAGE:
             frame = frame[:-1] + bytes([frame[-1] ^ 0xFF])
         if verdict is FrameAction.CUT_AFTER:
-            source.mute()  # the answer may be faster than the cut
+            source.mute()  # the answer may arrive before the cut
         if verdict in (FrameAction.PASS, FrameAction.CUT_AFTER, FrameAction.DAMAGE):
             target.send(frame)
         return verdict in (FrameAction.PASS, FrameAction.DROP, FrameAction.DAMAGE)
@@ -321,7 +319,7 @@ class FaultProxy:
                 and fault.count < fault.times
             ]
         for fault in faults:
-            verdict = fault.rule(command)  # may hold the frame as long as it likes
+            verdict = fault.rule(command)  # may delay the frame
             if verdict is FrameAction.PASS:
                 continue
             with self._lock:

@@ -1,4 +1,4 @@
-"""What a Spark driver needs to run a ``local-cluster`` here, die often, and leave nothing."""
+"""The environment of a Spark driver with a ``local-cluster`` that is often killed."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 def spark_env(scratch: Path, *, path: tuple[Path, ...] = ()) -> dict[str, str]:
-    """Variables to add to the driver's environment.
+    """Return variables to add to the driver's environment.
 
     Args:
         scratch: an existing folder for everything temporary.
-        path: where the driver and its executors find Python modules, before what they know.
+        path: folders of Python modules for the driver and its executors, before their own.
     """
     known = os.environ.get("PYTHONPATH")
     return {
-        # Executors have to find the driver and the right Python.
+        # Executors must find the driver and the right Python.
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_LOCAL_HOSTNAME": "localhost",
         "PYSPARK_PYTHON": sys.executable,
@@ -34,10 +34,10 @@ def spark_env(scratch: Path, *, path: tuple[Path, ...] = ()) -> dict[str, str]:
 
 
 def _spark_home(scratch: Path) -> Path:
-    """A view of the installed Spark that may be written to.
+    """Make a writable view of the installed Spark.
 
-    The workers of a ``local-cluster`` write to SPARK_HOME/work, which would be in site-packages,
-    and nobody would ever clear it.
+    The workers of a ``local-cluster`` write to SPARK_HOME/work, which would otherwise be in
+    site-packages and never be deleted.
     """
     import pyspark
 
@@ -50,18 +50,18 @@ def _spark_home(scratch: Path) -> Path:
 
 
 def jvm_options() -> str:
-    """For a JVM of Spark's that lives for minutes on two cores: it is better off without the second
-    compiler, and with the archive of Spark's classes."""
+    """Options for a Spark JVM that runs for minutes on two cores: no second compiler, and the
+    archive of Spark's classes."""
     return f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {spark_archive.options()}".strip()
 
 
 def local_cluster(app_name: str, scratch: str, *, rows_per_step: int) -> SparkSession.Builder:
-    """A session with two executors of one core each; to be called in the driver itself.
+    """Build a session with two executors of one core each; called in the driver.
 
     Args:
         scratch: folder for everything temporary.
-        rows_per_step: how many rows go to Python at a time; small steps let a fault meet an epoch
-            that is half sent.
+        rows_per_step: rows per batch sent to Python; with small batches, faults hit half-sent
+            epochs.
     """
     from pyspark.sql import SparkSession
 

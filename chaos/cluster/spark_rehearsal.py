@@ -1,4 +1,4 @@
-"""Makes the JVM's archive of Spark's classes, by a rehearsal: a small stream that comes to its end.
+"""Creates the JVM's archive of Spark's classes, by running a small stream.
 
 python -m eos.chaos.cluster.spark_rehearsal ARCHIVE
 """
@@ -28,8 +28,8 @@ _WITHIN_S: Final = 180.0
 
 
 def create() -> None:
-    """Make the archive unless it is there; takes about half a minute and 160 MB. Should it not work
-    out, everything only takes longer."""
+    """Create the archive if it does not exist; takes about half a minute and 160 MB. Without it,
+    drivers only start more slowly."""
     folder = folder_of_archive()
     if folder is None:
         return
@@ -49,19 +49,19 @@ def create() -> None:
 
 
 def _forget_others(folder: Path) -> None:
-    """Archives of virtual environments that are gone."""
+    """Delete archives of virtual environments that no longer exist."""
     for other in folder.parent.glob("spark-*"):
         if other.is_dir() and not (other / "spark-home" / "jars").exists():
             shutil.rmtree(other, ignore_errors=True)
 
 
 def _rehearse_apart(folder: Path, archive: Path) -> None:
-    """In a process of its own; its output ends with its JVM, which writes the archive last.
+    """Run it in a separate process, whose JVM writes the archive at its end.
 
-    The archive names the jars by the way in which the rehearsal saw them: that has to stay, so it
-    is made in ``folder`` and not in a scratch folder.
+    The archive contains the paths of the jars as the rehearsal saw them, and they must stay, so it
+    runs in ``folder`` instead of a scratch folder.
     """
-    # Too slow a machine goes without, as after any failure.
+    # On a slow machine, or after any failure, there is no archive.
     with contextlib.suppress(subprocess.TimeoutExpired):
         subprocess.run(
             [sys.executable, "-m", "eos.chaos.cluster.spark_rehearsal", str(archive)],
@@ -78,7 +78,7 @@ def _rehearse_apart(folder: Path, archive: Path) -> None:
 
 
 def _rehearse(archive: Path) -> None:
-    """What a driver does: a stream from files, with a shuffle, through Python."""
+    """Do the work of a driver: a stream from files, with a shuffle, through Python."""
     folder = archive.parent
     spark = (
         local_cluster("rehearsal", str(folder), rows_per_step=100)

@@ -1,4 +1,4 @@
-"""Keeps a job's driver running, as any cluster manager does: one that has died is started again."""
+"""Keeps a job's driver running: restarts it when it has died, like a cluster manager."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from eos.chaos.job import Job
 _POLL_S = 0.05
 _RESTART_S = 0.5
 MAX_FAILURES = 4
-"""A driver that fails by itself so often, with no epoch done in between, is not worth a restart."""
+"""Failures of a driver, without a finished epoch in between, before it is not restarted."""
 
 
 class JobFailed(RuntimeError):
-    """The driver ends again and again; ``error`` is what it ended with the last time."""
+    """Raised when the driver fails repeatedly; ``error`` is its last error."""
 
     def __init__(self, count: int, error: str) -> None:
         super().__init__(f"the driver ended {count} times; the last time: {error}")
@@ -30,13 +30,13 @@ class JobFailed(RuntimeError):
 
 
 class DriverSupervisor:
-    """A context manager; at its end no driver is left.
+    """A context manager; at its end, no driver is left.
 
     Args:
-        project: folder that the driver runs in.
-        tell: gets one line of text for each life that begins or ends.
-        max_lives: how often the driver may be started; a job that needs more does not get on.
-        max_failures: how often it may fail by itself with no epoch done in between.
+        project: working directory of the driver.
+        tell: gets a line of text for each start and end of a driver.
+        max_starts: number of starts; a job that needs more makes no progress.
+        max_failures: number of failures without a finished epoch in between.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class DriverSupervisor:
         *,
         project: Path,
         tell: Callable[[str], None],
-        max_lives: int = 25,
+        max_starts: int = 25,
         max_failures: int = MAX_FAILURES,
     ) -> None:
         self.operations: list[Operation] = []
@@ -56,10 +56,10 @@ class DriverSupervisor:
         self._project = project
         self._tell = tell
         self._lock = threading.RLock()
-        self._lives: list[DriverProcess] = []
+        self._drivers: list[DriverProcess] = []
         self._count = 0
         self._failures = 0
-        self._limits = (max_lives, max_failures)
+        self._limits = (max_starts, max_failures)
         self._ending = threading.Event()
         self._failure: JobFailed | None = None
         self._is_paused = False
@@ -76,21 +76,21 @@ class DriverSupervisor:
 
     @property
     def current(self) -> DriverProcess:
-        """The youngest driver that lives; waits for its start when there is none.
+        """The youngest living driver; waits for the next one if there is none.
 
         Raises:
             RuntimeError: the job has ended.
         """
         while not self._ending.is_set():
             with self._lock:
-                for life in reversed(self._lives):
-                    if life.is_alive:
-                        return life
+                for driver in reversed(self._drivers):
+                    if driver.is_alive:
+                        return driver
             time.sleep(_POLL_S)
         raise RuntimeError("the job has ended")
 
     def check(self) -> None:
-        """Nothing, while the job gets on.
+        """Check that the job makes progress.
 
         Raises:
             JobFailed: its driver has died too often.
@@ -99,44 +99,44 @@ class DriverSupervisor:
             raise self._failure
 
     def await_failure(self, timeout_s: float) -> None:
-        """Returns when the job gets on no more, or after ``timeout_s``."""
+        """Wait until the job has failed, or for ``timeout_s``."""
         deadline = time.monotonic() + timeout_s
         while self._failure is None and time.monotonic() < deadline:
             time.sleep(_POLL_S)
 
     def progress(self) -> None:
-        """An epoch was done: what failed before has been got over."""
+        """Reset the count of failures: an epoch is done."""
         self._failures = 0
 
     def arm(self, *envs: Mapping[str, str]) -> None:
-        """The environment of the next life, and of those after it: for failpoints."""
+        """Set more environment variables of the next drivers, one mapping each: for failpoints."""
         with self._lock:
             self._envs = [dict(env) for env in envs]
 
     def change_job(self, **values: Any) -> None:
-        """What the operator changes, from the next life on; fields of ``Job``."""
+        """Change fields of ``Job`` for the next drivers, like an operator."""
         with self._lock:
             self._job = replace(self._job, **values)
 
     def await_driver(self, number: int) -> DriverProcess:
-        """The life of this number, or a later one, as soon as it has begun.
+        """Wait for the driver of this number, or a later one.
 
         Raises:
             RuntimeError: the job has ended.
         """
-        while (life := self.current).number < number:
+        while (driver := self.current).number < number:
             time.sleep(_POLL_S)
-        return life
+        return driver
 
     def kill(self) -> DriverProcess:
-        """SIGKILL the youngest driver with all that it started; the watch starts the next one."""
-        life = self.current
-        life.kill()
-        return life
+        """SIGKILL the youngest driver with all its processes; the next one is then started."""
+        driver = self.current
+        driver.kill()
+        return driver
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """No driver is started while the block runs."""
+        """Start no driver while the block runs."""
         self._is_paused = True
         try:
             yield
@@ -144,47 +144,47 @@ class DriverSupervisor:
             self._is_paused = False
 
     def kill_all(self) -> None:
-        """SIGKILL every driver that lives."""
+        """SIGKILL all living drivers."""
         with self._lock:
-            for life in self._lives:
-                if life.is_alive:
-                    life.kill()
+            for driver in self._drivers:
+                if driver.is_alive:
+                    driver.kill()
 
     @contextlib.contextmanager
     def rival(self) -> Iterator[tuple[DriverProcess, DriverProcess]]:
-        """A second driver of the same job, beside the first: both of them, the older one first.
+        """Run a second driver of the same job at the same time; yield the older and the younger.
 
-        At the block's end the older one goes.
+        At the end of the block, the older one is killed.
         """
         older = self.current
         with self._lock:
             self._begin()
-            younger = self._lives[-1]
+            younger = self._drivers[-1]
         try:
             yield older, younger
         finally:
             with self._lock:
-                if older in self._lives and older.is_alive:
+                if older in self._drivers and older.is_alive:
                     older.kill()
 
     def end(self) -> None:
-        """End the job in an orderly way; returns when no driver is left."""
+        """End the job gracefully; return when no driver is left."""
         self._end_all(DriverProcess.end)
 
     def _end_all(self, how: Callable[[DriverProcess], None]) -> None:
         self._ending.set()
         self._watch.join(timeout=60)
         with self._lock:
-            for life in self._lives:
-                how(life)
-                self._note(life)
-            self._lives.clear()
+            for driver in self._drivers:
+                how(driver)
+                self._note(driver)
+            self._drivers.clear()
 
     def _run(self) -> None:
         while not self._ending.wait(_POLL_S):
             with self._lock:
                 self._clean_up_dead()
-                is_missing = not self._lives and not self._is_paused
+                is_missing = not self._drivers and not self._is_paused
             if is_missing and not self._ending.wait(_RESTART_S):
                 with self._lock:
                     if not self._is_paused:
@@ -192,10 +192,10 @@ class DriverSupervisor:
                         self.restarted_at.append(time.time())
 
     def _clean_up_dead(self) -> None:
-        for life in [life for life in self._lives if not life.is_alive]:
-            life.clean_up()
-            self._lives.remove(life)
-            self._note(life)
+        for driver in [driver for driver in self._drivers if not driver.is_alive]:
+            driver.clean_up()
+            self._drivers.remove(driver)
+            self._note(driver)
 
     def _begin(self) -> None:
         self._count += 1
@@ -207,19 +207,19 @@ class DriverSupervisor:
                 return
         env = self._envs.pop(0) if self._envs else {}
         log = log_of(self.log_folder, self._count)
-        life = DriverProcess(self._job, self._count, log, project=self._project, env=env)
-        self._lives.append(life)
-        self._tell(f"driver started, life {self._count}")
+        driver = DriverProcess(self._job, self._count, log, project=self._project, env=env)
+        self._drivers.append(driver)
+        self._tell(f"driver {self._count} started")
 
-    def _note(self, life: DriverProcess) -> None:
-        if life.was_signalled:
+    def _note(self, driver: DriverProcess) -> None:
+        if driver.was_signalled:
             outcome, detail = "unknown", "killed"
-        elif life.exit_code == 0:
+        elif driver.exit_code == 0:
             outcome, detail = "ok", "ended"
         else:
-            outcome, detail = "fail", life.last_error() or f"exit code {life.exit_code}"
+            outcome, detail = "fail", driver.last_error() or f"exit code {driver.exit_code}"
             self._failures += 1
-        self._tell(f"driver of life {life.number}: {detail}")
+        self._tell(f"driver {driver.number}: {detail}")
         self.operations.append(
-            Operation(f"driver run {life.number}", life.began_at, time.time(), outcome, detail)  # type: ignore[arg-type]
+            Operation(f"driver run {driver.number}", driver.began_at, time.time(), outcome, detail)  # type: ignore[arg-type]
         )

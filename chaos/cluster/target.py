@@ -1,4 +1,4 @@
-"""What faults act on: one run's broker or cluster, proxy, driver and topics."""
+"""The target of faults: the broker or cluster, proxy, driver and topics of one run."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ def start_pulsar(
 
 
 def path_of(topic: str) -> str:
-    """Of a topic in the admin API."""
+    """The path of a topic in the admin API."""
     return f"/v2/{topic.replace('://', '/')}"
 
 
 @dataclass
 class FaultTarget:
-    """Everything that can be broken in one run.
+    """Everything that faults can break in one run.
 
-    ``topics`` are the exact names of the job's partitions; ``broker_back_at`` when the broker
-    was ready again after each of its deaths, ``struck_at`` when a part of a cluster was hit
-    (``time.time()``).
+    ``topics`` are the partitions of the job's topics. ``broker_back_at`` has the time
+    (``time.time()``) when the broker was ready after each death, ``struck_at`` when a part of a
+    cluster was hit.
     """
 
     broker: Pulsar
@@ -70,17 +70,17 @@ class FaultTarget:
 
     @property
     def admin(self) -> AdminClient:
-        """The questions to the broker's admin API; ``broker.admin`` is for what breaks things."""
+        """Client for queries of the admin API; ``broker.admin`` is for faults."""
         return AdminClient(self.broker.admin_url, Auth(), timeout_s=_ADMIN_TIMEOUT_S)
 
     @property
     def has_log(self) -> bool:
-        """Whether the job keeps a commit log: a sink of eos does."""
+        """Whether the job has a commit log, as with a sink of eos."""
         return Path(self.job.commit_log).exists()
 
     @property
     def cluster(self) -> PulsarCluster:
-        """The cluster, for faults that need one."""
+        """The cluster; only for faults that need one."""
         assert isinstance(self.broker, PulsarCluster)
         return self.broker
 
@@ -88,21 +88,21 @@ class FaultTarget:
         """The broker that serves ``topic``.
 
         Raises:
-            EosError: nobody says which it is.
+            EosError: the lookup fails.
         """
         if isinstance(self.broker, PulsarStandalone):
             return self.broker
         return self.broker.owner(topic)
 
     def await_new_owner(self, topic: str, old: BrokerNode, *, timeout_s: float = 60.0) -> str:
-        """Wait until another broker serves ``topic``; its name.
+        """Wait until another broker serves ``topic``; return its name.
 
         Raises:
             TimeoutError: none does.
         """
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
-            with contextlib.suppress(EosError):  # it is still sent to the old one
+            with contextlib.suppress(EosError):  # the lookup still names the old one
                 owner = self.cluster.owner(topic, timeout_s=_OWNER_TIMEOUT_S)
                 if owner is not old:
                     return owner.name
@@ -110,20 +110,20 @@ class FaultTarget:
         raise TimeoutError(f"No broker takes over {topic} from {old.name}.")
 
     def coordinator_topic(self) -> str:
-        """Of the newest transaction's coordinator; who serves it, has the coordinator."""
+        """The topic whose broker has the coordinator of the newest transaction."""
         txn = self.newest_txn()
         return f"{_ASSIGN}-partition-{txn.most if txn else 0}"
 
     def strike(self) -> None:
-        """Note that a part of the cluster is hit now: how long does the job need to get over it?
+        """Record that a part of the cluster is hit now, to measure the recovery time.
 
-        A broker that is all there is has to come back first: see ``broker_back_at``.
+        A standalone broker must come back first: see ``broker_back_at``.
         """
         if isinstance(self.broker, PulsarCluster):
             self.struck_at.append(time.time())
 
     def heal_broker(self) -> None:
-        """Start what is dead of the broker, or the cluster, again; returns when it is ready."""
+        """Restart dead servers; return when the broker or cluster is ready."""
         if not self.broker.is_running():
             self.broker.restart()
             self.broker_back_at.append(time.time())
@@ -131,25 +131,25 @@ class FaultTarget:
     def await_processes(
         self, what: Literal["executors", "workers"], *, timeout_s: float = 60.0
     ) -> list[psutil.Process]:
-        """The living executors or Python workers of the youngest driver, as soon as it has some.
+        """Wait for executors or Python workers of the youngest driver.
 
         Raises:
-            TimeoutError: it has none.
+            TimeoutError: there are none.
         """
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
-            life = self.supervisor.current
-            found = life.executors() if what == "executors" else life.workers()
+            driver = self.supervisor.current
+            found = driver.executors() if what == "executors" else driver.workers()
             if found:
                 return found
             time.sleep(_POLL_S)
         raise TimeoutError(f"the driver has no {what}")
 
     def await_claim(self, rival: DriverProcess, *, timeout_s: float = 180.0) -> str:
-        """Wait until somebody claims the sink afresh; what happened, "" when nobody did.
+        """Wait for a new claim; return a text about it, "" if there was none.
 
-        A workload without a commit log gets the time that a driver needs to start. A ``rival``
-        that ends before it claims has lost in Spark's own log.
+        Without a commit log, wait for the time that a driver needs to start. A ``rival`` that ends
+        before its claim was stopped by Spark's own log.
         """
         before = self._claims()
         if before is None:
@@ -172,30 +172,30 @@ class FaultTarget:
         return sum(record.state is State.CLAIMED for record in records)
 
     def log_records(self) -> list[LogRecord] | None:
-        """The commit log; None for a workload without one.
+        """The records of the commit log; None for a workload without one.
 
         Raises:
-            CommitLogError: it is broken.
+            CommitLogError: the log is broken.
         """
         where = (self.job.commit_log, self.job.sink_id)
         return CommitLog.open_read_only(*where).records() if has_log(*where) else None
 
     def newest_txn(self) -> TxnId | None:
-        """The transaction that the commit log names last."""
+        """The last transaction in the commit log."""
         records = self.log_records() or []
         return next(filter(None, (pulsar_part(record).txn for record in reversed(records))), None)
 
     def receipt_topic(self) -> str:
-        """The sink's receipt topic; "" as long as nobody has claimed it."""
+        """The sink's receipt topic; "" before the first claim."""
         records = self.log_records() or []
         return pulsar_part(records[-1]).receipt_topic if records else ""
 
     def driver_log(self) -> DriverLog:
-        """What the drivers say from now on."""
+        """The drivers' new log lines from now on."""
         return DriverLog(self.supervisor.log_folder)
 
     def fresh_partition(self) -> str:
-        """A partition that nobody has ever sent to; "" when there is none."""
+        """A partition that never had a message; "" if there is none."""
         for topic in reversed(self.topics):
             stats = self.broker.admin("GET", f"{path_of(topic)}/internalStats")
             if stats["entriesAddedCounter"] == 0:
@@ -213,7 +213,7 @@ class FaultTarget:
             self.broker.admin("PUT", f"{path_of(topic)}/partitions", partitions)
 
     def recovery(self, *args: str, timeout_s: float = 120.0) -> subprocess.CompletedProcess[str]:
-        """``eos recovery`` with these arguments, past the proxy, as a process of its own."""
+        """Run ``eos recovery`` with these arguments in a separate process, bypassing the proxy."""
         return subprocess.run(
             self._recovery_command(*args),
             capture_output=True,
@@ -222,7 +222,7 @@ class FaultTarget:
         )
 
     def start_recovery(self, *args: str) -> subprocess.Popen[bytes]:
-        """The same, and nobody waits for it."""
+        """Start ``eos recovery`` without waiting for it."""
         devnull = subprocess.DEVNULL
         return subprocess.Popen(self._recovery_command(*args), stdout=devnull, stderr=devnull)
 

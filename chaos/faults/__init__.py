@@ -1,4 +1,4 @@
-"""The faults by name, each in the module of what it hits; ``fault`` says what a fault is."""
+"""All faults by name, in modules by what they hit; see ``_fault.Fault``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arming failpoints: the next driver, or one of its workers, is to do something to itself."""
+"""Faults in the next driver: armed failpoints, and damage that it must refuse at its start."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _POLL_S: Final = 0.05
 
 
 class Armed:
-    """Kills the driver; the next one finds ``place`` armed.
+    """Kills the driver and starts the next one with a failpoint at ``place``.
 
     Args:
-        count: act when the process is there for the n-th time.
-        behind: the next driver dies behind this first, and only the one after it is armed.
-        then: more settings for the same driver.
-        env: more of its environment.
+        count: act when the process reaches it for the n-th time.
+        after_death_at: first let a driver die after this step, and arm the one after it.
+        then: more failpoints for the same driver.
+        env: more environment variables.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Armed:
         action: ArmedAction,
         *,
         count: int = 1,
-        behind: AnyStep | None = None,
+        after_death_at: AnyStep | None = None,
         then: str = "",
         env: Mapping[str, str] | None = None,
     ) -> None:
@@ -47,27 +47,27 @@ class Armed:
         fired = {"EOS_FAILPOINTS_FIRED": str(folder)}
         setting = f"{place.label}={action}@{count}"
         envs = [{"EOS_FAILPOINTS": f"{setting},{then}", **fired, **(env or {})}]
-        if behind is not None:  # in mid-stream: the second time
-            envs.insert(0, {"EOS_FAILPOINTS": f"{behind.label}=kill@2"})
+        if after_death_at is not None:  # the second time, in the middle of the stream
+            envs.insert(0, {"EOS_FAILPOINTS": f"{after_death_at.label}=kill@2"})
         target.supervisor.arm(*envs)
         before = target.supervisor.kill().number
-        if behind is not None:
+        if after_death_at is not None:
             target.supervisor.await_driver(before + 1).await_end(_REACHED_WITHIN_S)
             before += 1
-        self.life: DriverProcess = target.supervisor.await_driver(before + 1)
+        self.driver: DriverProcess = target.supervisor.await_driver(before + 1)
 
     def await_fired(self, place: AnyStep | None = None) -> int:
-        """The process id of whoever acted, there or at another ``place``; 0 when nobody did."""
+        """The id of the process that acted, at the failpoint or at ``place``; 0 if none did."""
         marker = self._folder / (place or self._place).label
         deadline = time.monotonic() + _REACHED_WITHIN_S
         while not (pid := _pid_in(marker)) and time.monotonic() < deadline:
-            if not self.life.is_alive:
+            if not self.driver.is_alive:
                 return _pid_in(marker)
             time.sleep(_POLL_S)
         return pid
 
     def await_asleep(self, place: AnyStep | None = None) -> psutil.Process | None:
-        """Whoever went to sleep, there or at another ``place``; None when nobody did."""
+        """The process that stopped, at the failpoint or at ``place``; None if none did."""
         try:
             process = psutil.Process(self.await_fired(place))
             while process.status() != psutil.STATUS_STOPPED:
@@ -88,10 +88,10 @@ def refused(
     break_it: Callable[[], object],
     heal_it: Callable[[], object],
 ) -> str:
-    """Kill the driver, break something, let the next one end by it, and put it right again.
+    """Kill the driver, break something, wait until the next driver ends, then heal.
 
     Returns:
-        The error that it ended with; "" when it did not end, or ``wanted`` is not in the error.
+        The error of the next driver; "" if it did not end, or if its error lacks ``wanted``.
     """
     with target.supervisor.paused():
         number = target.supervisor.kill().number
@@ -105,7 +105,7 @@ def refused(
 
 
 def error_of_driver(target: FaultTarget, number: int, wanted: str) -> str:
-    """The error that this driver ends with; "" when it goes on, or ``wanted`` is not in it."""
-    life = target.supervisor.await_driver(number)
-    error = life.last_error() if life.await_end(_ENDS_WITHIN_S) else ""
+    """The error that the driver ends with; "" if it does not end, or if it lacks ``wanted``."""
+    driver = target.supervisor.await_driver(number)
+    error = driver.last_error() if driver.await_end(_ENDS_WITHIN_S) else ""
     return error if wanted in error else ""

@@ -1,4 +1,4 @@
-"""Transactions that end without their driver: by their time to live, or for the broker's sake."""
+"""Faults of the broker: it dies, moves topics, or ends transactions."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _expires(step: Step) -> Act:
 
 
 def is_over(target: FaultTarget, txn: TxnId) -> bool:
-    """Wait until the broker has ended ``txn``, and whether it has."""
+    """Wait for the broker to end ``txn``; return whether it did."""
     deadline = time.monotonic() + _EXPIRES_WITHIN_S
     while time.monotonic() < deadline:
         with suppress(EosError):  # no answer proves nothing
@@ -74,10 +74,10 @@ def is_over(target: FaultTarget, txn: TxnId) -> bool:
 
 @contextmanager
 def _pinned(target: FaultTarget) -> Iterator[Proof]:
-    """The late first send of a zombie, behind the abort, to a partition that nobody wrote to yet.
+    """The late first send of a zombie, after the abort, to a partition without messages.
 
-    The driver sleeps when the transaction is open and once more when it was aborted; in between
-    its write fails.
+    The driver is stopped after opening the transaction, then its write fails, and it is stopped
+    again after the abort.
     """
     armed = Armed(target, Step.OPEN, "stop", then="write=error,end=stop")
     asleep = armed.await_asleep()
@@ -100,23 +100,23 @@ def _pinned(target: FaultTarget) -> Iterator[Proof]:
             producer.send(text_of("late/0").encode(), txn=zombie).result(timeout=_SENT_WITHIN_S)
         finally:
             asleep.resume()
-        yield Proof(f"{fresh.rpartition('/')[2]} got a send of {txn} behind its abort")
+        yield Proof(f"{fresh.rpartition('/')[2]} got a send of {txn} after its abort")
 
 
 FAULTS: Final = (
-    Fault("broker-kill", "broker", "SIGKILL of the broker, then a start again", _broker_kill, True),
+    Fault("broker-kill", "broker", "SIGKILL of the broker, then a restart", _broker_kill, True),
     Fault("unload", "broker", "all partitions of the topic are unloaded", _unload, True),
     Fault("coordinator-move", "broker", "the coordinator is unloaded", _coordinator_move, True),
     Fault(
         "expired-before-prepared",
         "broker",
-        "a transaction expires while its driver sleeps behind step 5",
+        "a transaction expires while its driver is stopped after step 5",
         _expires(Step.WRITE),
     ),
     Fault(
         "expired-after-prepared",
         "broker",
-        "a transaction expires while its driver sleeps behind step 8",
+        "a transaction expires while its driver is stopped after step 8",
         _expires(Step.PREPARE),
     ),
     Fault(

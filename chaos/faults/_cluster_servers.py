@@ -1,4 +1,4 @@
-"""Faults that only a cluster of several servers can have: a part of it is gone, or elsewhere."""
+"""Faults of a cluster of several servers: one is dead, slow, isolated, or moves its topics."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _metadata_store(target: FaultTarget) -> list[ClusterNode]:
 
 
 def _down(choose: Choice, how: Callable[[ClusterNode], None]) -> Act:
-    """Servers are ended, and started again when the block ends."""
+    """Stop servers, and restart them at the end of the block."""
 
     @contextmanager
     def act(target: FaultTarget) -> Iterator[Proof]:
@@ -61,7 +61,7 @@ def _down(choose: Choice, how: Callable[[ClusterNode], None]) -> Act:
 
 
 def _frozen(choose: Choice) -> Act:
-    """Servers that say nothing for a while, and whom nobody misses yet."""
+    """SIGSTOP servers, for less than the session timeout."""
 
     @contextmanager
     def act(target: FaultTarget) -> Iterator[Proof]:
@@ -77,7 +77,7 @@ def _frozen(choose: Choice) -> Act:
 
 
 def _moved(find_topic: Callable[[FaultTarget], str], how: Callable[[BrokerNode], None]) -> Act:
-    """A broker is dead, or sleeps, until another one has what it served; then it is there again."""
+    """Kill or stop a broker until another one serves its topics, then bring it back."""
 
     @contextmanager
     def act(target: FaultTarget) -> Iterator[Proof]:
@@ -87,11 +87,11 @@ def _moved(find_topic: Callable[[FaultTarget], str], how: Callable[[BrokerNode],
         target.strike()
         how(broker)
         try:
-            heir = target.await_new_owner(topic, broker)
-            yield Proof(f"{hit}; {heir} took {topic} over")
+            successor = target.await_new_owner(topic, broker)
+            yield Proof(f"{hit}; {successor} took over {topic}")
         finally:
             broker.resume()
-            target.heal_broker()  # one that slept and lost its session may end itself
+            target.heal_broker()  # a stopped broker that lost its session may exit
 
     return act
 
@@ -109,8 +109,8 @@ def _isolated(target: FaultTarget) -> Iterator[Proof]:
 
 
 @contextmanager
-def _told_of_the_dying(target: FaultTarget) -> Iterator[Proof]:
-    """A look-up names a broker, which dies before it can be asked."""
+def _lookup_of_the_dying(target: FaultTarget) -> Iterator[Proof]:
+    """Kill a broker as soon as a lookup names it."""
     proof = Proof(fired=threading.Event())
     by_url: dict[str | None, BrokerNode] = {one.service_url: one for one in target.cluster.brokers}
     once = threading.Lock()
@@ -127,14 +127,14 @@ def _told_of_the_dying(target: FaultTarget) -> Iterator[Proof]:
 
     try:
         with target.proxy.fault(commands.LookupResponse, rule, times=1 << 30):
-            target.proxy.cut_all()  # whoever comes back looks up first
+            target.proxy.cut_all()  # clients reconnect with a lookup
             yield proof
     finally:
         target.heal_broker()
 
 
 def _to_bundle(action: str) -> Act:
-    """What an administrator does to the bundle of its namespace that the topic is in."""
+    """An administrator's action on the namespace bundle of the topic."""
 
     @contextmanager
     def act(target: FaultTarget) -> Iterator[Proof]:
@@ -163,17 +163,17 @@ def _fault(name: str, text: str, act: Act) -> Fault:
 FAULTS: Final = (
     _fault(
         "topic-broker-kill",
-        "SIGKILL of the topic's broker, which is back when another one has the topic",
+        "SIGKILL of the topic's broker; restarted when another one serves the topic",
         _moved(_first_topic, BrokerNode.kill),
     ),
     _fault(
         "coordinator-broker-kill",
-        "SIGKILL of the coordinator's broker, which is back when another one has the coordinator",
+        "SIGKILL of the coordinator's broker; restarted when another one has the coordinator",
         _moved(FaultTarget.coordinator_topic, BrokerNode.kill),
     ),
     _fault(
         "both-brokers-kill",
-        "SIGKILL of the topic's broker and of the coordinator's; they come back at once",
+        "SIGKILL of the topic's broker and of the coordinator's; restarted at once",
         _down(_of_both, ClusterNode.kill),
     ),
     _fault(
@@ -181,46 +181,48 @@ FAULTS: Final = (
     ),
     _fault(
         "broker-stop",
-        "the topic's broker is shut down in order, and hands its topics over",
+        "the topic's broker is shut down gracefully, and its topics move",
         _down(_of_topic, ClusterNode.stop),
     ),
     _fault(
         "coordinator-broker-slow",
-        "SIGSTOP of the coordinator's broker, then SIGCONT, before anybody misses it",
+        "SIGSTOP of the coordinator's broker, then SIGCONT before its session times out",
         _frozen(_of_coordinator),
     ),
     _fault(
         "topic-broker-zombie",
-        "the topic's broker sleeps until another one has the topic, then goes on",
+        "SIGSTOP of the topic's broker until another one serves the topic, then SIGCONT",
         _moved(_first_topic, BrokerNode.pause),
     ),
     _fault(
         "coordinator-broker-zombie",
-        "the coordinator's broker sleeps until another one has the coordinator, then goes on",
+        "SIGSTOP of the coordinator's broker until another one has the coordinator, then SIGCONT",
         _moved(FaultTarget.coordinator_topic, BrokerNode.pause),
     ),
     _fault("bundle-unload", "the topic's bundle is unloaded", _to_bundle("unload")),
     _fault(
         "bundle-split",
-        "the topic's bundle is split, and unloaded",
+        "the topic's bundle is split and unloaded",
         _to_bundle("split?unload=true"),
     ),
     _fault("receipts-unload", "the receipt topic is unloaded", _receipts_unloaded),
     _fault(
         "bookie-kill",
-        "SIGKILL of a bookie; it comes back",
+        "SIGKILL of a bookie, then a restart",
         _down(_any_bookie, ClusterNode.kill),
     ),
     _fault("bookie-slow", "SIGSTOP of a bookie, then SIGCONT", _frozen(_any_bookie)),
     _fault(
         "metadata-store-kill",
-        "SIGKILL of the metadata store; it comes back",
+        "SIGKILL of the metadata store, then a restart",
         _down(_metadata_store, ClusterNode.kill),
     ),
-    _fault("broker-cut-off", "the job can't reach the topic's broker; all others can", _isolated),
+    _fault(
+        "broker-cut-off", "the job can't reach the topic's broker; other clients can", _isolated
+    ),
     _fault(
         "lookup-of-the-dying",
-        "a look-up names a broker that is killed before it can be asked",
-        _told_of_the_dying,
+        "a broker is killed as soon as a lookup names it",
+        _lookup_of_the_dying,
     ),
 )

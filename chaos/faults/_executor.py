@@ -1,4 +1,4 @@
-"""Faults of the job's own processes: driver, executors, Python workers."""
+"""Faults of the job's processes: driver, executors, Python workers."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from eos.chaos.faults._fault import Fault, Proof, pids
 
 @contextmanager
 def _driver_kill(target: FaultTarget) -> Iterator[Proof]:
-    life = target.supervisor.kill()
-    yield Proof(f"pid {life.pid}, exit code {life.exit_code}")
+    driver = target.supervisor.kill()
+    yield Proof(f"pid {driver.pid}, exit code {driver.exit_code}")
 
 
 @contextmanager

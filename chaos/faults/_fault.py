@@ -1,6 +1,6 @@
-"""What a fault is: injected when its block begins, healed when it ends.
+"""A fault is a context manager: injected when its block begins, healed when it ends.
 
-A block yields a ``Proof``: what was really hit. A fault that hit nothing has not happened.
+The block yields a ``Proof`` of what was hit. A fault that hit nothing does not count.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ HitPart = Literal[
 ]
 
 QUERIES: Final[frozenset[QueryShape]] = frozenset({"stream", "scattered", "stateful", "grouped"})
-"""Jobs that have a checkpoint of Spark's."""
+"""Jobs with a Spark checkpoint."""
 
 
 @dataclass
 class Proof:
-    """Whether a fault happened, and to what; ``hit`` is "" as long as it has not.
+    """What a fault hit; "" until it has hit something.
 
-    ``fired`` is set when it first acts; None: it has acted when its block begins.
+    ``fired`` is set when the fault first acts; None if it acts before its block begins.
     """
 
     hit: str = ""
@@ -56,17 +56,16 @@ class Fault:
     """One named fault.
 
     Attributes:
-        part: what it hits.
-        is_survived: neither the driver nor a worker ends by it.
-        ends_with: the error with which a job has to end, as nothing else would be right; "": it
-            has to go on.
-        leaves: what the fault itself does to the topic, and no sink can help.
-        wipes_all: what others wrote to the cluster is gone, too.
-        needs_keyless: it needs a topic with partitions that no key leads to.
-        shapes: of the jobs that it can hit; empty: all.
+        part: the part of the system that it hits.
+        is_survived: neither the driver nor a worker dies of it.
+        ends_with: the error with which the job must end; "" if it must continue.
+        leaves: anomalies that the fault itself causes and no sink can prevent.
+        wipes_all: it also deletes what others wrote to the cluster.
+        needs_keyless: it needs an empty partition, and so records without keys.
+        shapes: query shapes that it can hit; empty for all.
         needs_input_topic: it hits the topic that the job reads.
-        needs_own: only the harness's own workload has what it takes.
-        servers: whether it needs a cluster of several brokers, or one that is all there is.
+        needs_own: it needs the harness's own workload.
+        servers: whether it needs a cluster of several brokers, or a standalone one.
     """
 
     name: str
@@ -85,45 +84,45 @@ class Fault:
 
     @property
     def summary(self) -> str:
-        """What it does, and what has to come of it where that is not to go on."""
-        return self.text + (f"; the job has to end: {self.ends_with}" if self.ends_with else "")
+        """The description, with the error that must end the job, if any."""
+        return self.text + (f"; the job must end with {self.ends_with}" if self.ends_with else "")
 
     def runs_on(self, brokers: int) -> bool:
-        """Whether it can happen to so many brokers."""
+        """Whether it can happen with this number of brokers."""
         return self.servers in ("any", "one" if brokers == 1 else "several")
 
     @property
     def is_drawn(self) -> bool:
-        """Whether it may come in any schedule, with any other fault."""
+        """Whether random schedules may contain it, with any other fault."""
         return not self.ends_with and not self.needs_keyless
 
 
 def pids(processes: list[psutil.Process]) -> str:
-    """For a proof; "" when there is none."""
+    """Process ids, for a proof."""
     return ", ".join(f"pid {process.pid}" for process in processes)
 
 
 def kill_executor(target: FaultTarget) -> str:
-    """One of them, with its workers."""
+    """SIGKILL one executor with its workers."""
     victims = target.supervisor.current.executors()[:1]
     kill_all(victims)
     return pids(victims)
 
 
 def kill_workers(target: FaultTarget) -> str:
-    """All Python workers."""
+    """SIGKILL all Python workers."""
     victims = target.supervisor.current.workers()
     kill_all(victims)
     return pids(victims)
 
 
 def kill_broker(target: FaultTarget) -> str:
-    """That of the topic's first partition. It stays dead until it is healed."""
+    """SIGKILL the broker of the topic's first partition, until it is healed."""
     return _kill_owner(target, target.topics[0])
 
 
 def kill_coordinator(target: FaultTarget) -> str:
-    """The broker that has the coordinator of the newest transaction, likewise."""
+    """SIGKILL the broker of the newest transaction's coordinator, until it is healed."""
     return _kill_owner(target, target.coordinator_topic())
 
 

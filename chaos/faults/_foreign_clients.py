@@ -1,6 +1,6 @@
-"""Somebody else at the receipt topic: foreign messages, a consumer, an operator who deletes it.
+"""Other clients of the receipt topic: foreign messages, a consumer, an operator who deletes it.
 
-Whoever may write there can make an epoch run again, by answering the roll call or closing it, and
+A client that may write there can make an epoch run again, by answering or closing the roll call. It
 can do nothing worse.
 """
 
@@ -29,7 +29,7 @@ from eos.steps import Step
 _WITHIN_S: Final = 240.0
 _POLL_S: Final = 0.1
 _HARMED: Final = 2
-"""So many epochs are made to run again: one by an answer, one by a closing."""
+"""Number of epochs that are made to run again: one by an answer, one by a closing."""
 _CHUNKED: Final = 6 << 20
 
 
@@ -54,7 +54,7 @@ def _foreign(target: FaultTarget) -> Iterator[Proof]:
                 producer.send(b"", properties=_harmful(newest, is_answer=not harmed))
                 harmed.add((newest.query_id, newest.epoch))
             time.sleep(_POLL_S)
-    target.supervisor.kill()  # the next one reads all of it
+    target.supervisor.kill()  # the next driver reads all of them
     yield Proof(f"{sent} foreign messages, {len(harmed)} roll calls disturbed" if harmed else "")
 
 
@@ -64,7 +64,7 @@ def _newest(target: FaultTarget) -> LogRecord | None:
 
 
 def _harmless(newest: LogRecord | None) -> Iterator[dict[str, str]]:
-    """What looks like ours and is not, and what looks like nothing."""
+    """Properties of messages that imitate those of a sink, and of arbitrary ones."""
     known = str(pulsar_part(newest).mark_uuid if newest is not None else uuid.uuid4())
     for kind in ("receipt", "mark", "sentinel", "prime", "\u0000", ""):
         yield {"eos": kind}
@@ -83,7 +83,7 @@ def _harmful(newest: LogRecord, *, is_answer: bool) -> dict[str, str]:
 
 @contextmanager
 def _forged(target: FaultTarget) -> Iterator[Proof]:
-    """A transaction expires that was PREPARED, and a plain message says that it was committed."""
+    """A PREPARED transaction expires, and a plain message claims that it was committed."""
     asleep = Armed(target, Step.PREPARE, "stop", count=2).await_asleep()
     newest = _newest(target)
     part = EMPTY_PART if newest is None else pulsar_part(newest)
@@ -102,7 +102,7 @@ def _forged(target: FaultTarget) -> Iterator[Proof]:
 
 @contextmanager
 def _consumed(target: FaultTarget) -> Iterator[Proof]:
-    """Attached while a driver claims the sink, and afterwards."""
+    """A consumer is attached while a driver claims the sink, and afterwards."""
     topic = target.receipt_topic()
     if not topic:
         yield Proof()
@@ -110,9 +110,9 @@ def _consumed(target: FaultTarget) -> Iterator[Proof]:
     with closing(open_client(target.broker.service_url)) as client:
         consumer = _attached(client, topic)
         try:
-            life = target.supervisor.kill()
-            claim = target.await_claim(target.supervisor.await_driver(life.number + 1))
-            yield Proof(claim and f"a consumer of {SUBSCRIPTION}, beside a driver {claim}")
+            driver = target.supervisor.kill()
+            claim = target.await_claim(target.supervisor.await_driver(driver.number + 1))
+            yield Proof(claim and f"a consumer of {SUBSCRIPTION}, and a driver {claim}")
         finally:
             consumer.close()
 
@@ -122,7 +122,7 @@ def _attached(client: pulsar.Client, topic: str) -> Any:
     while True:
         try:
             return client.subscribe(topic, SUBSCRIPTION)
-        except pulsar.PulsarException:  # the driver acknowledges at this moment
+        except pulsar.PulsarException:  # the driver is acknowledging
             if time.monotonic() > deadline:
                 raise
             time.sleep(_POLL_S)
@@ -130,7 +130,8 @@ def _attached(client: pulsar.Client, topic: str) -> Any:
 
 @contextmanager
 def _deleted(target: FaultTarget) -> Iterator[Proof]:
-    """Under a driver that lives; the next one may take the cluster for another, and is told."""
+    """Delete it while a driver runs. The next one may refuse the cluster, and is then told to
+    continue."""
     topic, log = target.receipt_topic(), target.driver_log()
     if not topic:
         yield Proof()
@@ -144,7 +145,7 @@ def _deleted(target: FaultTarget) -> Iterator[Proof]:
         if refused:
             target.supervisor.change_job(on_new_cluster="continue")
         time.sleep(_POLL_S)
-    yield Proof(f"{topic} is gone; {refused[:80] or 'the driver went on'}")
+    yield Proof(f"{topic} was deleted; {refused[:80] or 'the driver continued'}")
 
 
 def _finished(target: FaultTarget) -> int:
@@ -155,25 +156,26 @@ FAULTS: Final = (
     Fault(
         "foreign-messages",
         "stranger",
-        "receipts, answers, closings and rubbish of a stranger's are in the receipt topic",
+        "another client sends receipts, answers, closings and rubbish to the receipt topic",
         _foreign,
     ),
     Fault(
         "forged-receipt",
         "stranger",
-        "a plain message says that a transaction was committed, which expires",
+        "a plain message claims that an expired transaction was committed",
         _forged,
     ),
     Fault(
         "receipts-consumed",
         "stranger",
-        "somebody's consumer is attached to the receipt topic's subscription",
+        "another client's consumer is attached to the receipt topic's subscription",
         _consumed,
     ),
     Fault(
         "receipts-deleted-live",
         "stranger",
-        "the receipt topic is deleted under a driver; one that refuses is told to continue",
+        "the receipt topic is deleted while a driver runs; a driver that refuses is told to "
+        "continue",
         _deleted,
         needs_own=True,
     ),

@@ -1,4 +1,4 @@
-"""Kills at a moment that the proxy sees: when a command passes on its way, or its answer."""
+"""Kills at the moment when a command, or its answer, passes the proxy."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from eos.wire.messages import WireMessage
 def _at(
     name: str, part: HitPart, text: str, kind: type[WireMessage], kill: Callable[[FaultTarget], str]
 ) -> Fault:
-    """``kill`` when a command of ``kind`` passes; it is passed on afterwards."""
+    """Call ``kill`` when a command of ``kind`` passes, then pass it on."""
 
     @contextmanager
     def act(target: FaultTarget) -> Iterator[Proof]:
@@ -37,7 +37,7 @@ def _at(
         once = threading.Lock()
 
         def rule(command: Any) -> FrameAction:
-            # Of eos only what belongs to an epoch's transaction: not its marks.
+            # With eos, only commands of an epoch's transaction: not its marks.
             counts = getattr(command, "txnid_most", 0) is not None or not target.has_log
             if counts and once.acquire(blocking=False):
                 proof.hit = kill(target)
@@ -56,7 +56,7 @@ def _at(
 
 @contextmanager
 def _zombies(target: FaultTarget) -> Iterator[Proof]:
-    """Workers that sleep in mid-write while their transaction is aborted, and then go on."""
+    """Workers are stopped while writing until their transaction is aborted, then they continue."""
     proof = Proof(fired=threading.Event())
     asleep: list[psutil.Process] = []
     once = threading.Lock()
@@ -76,7 +76,9 @@ def _zombies(target: FaultTarget) -> Iterator[Proof]:
         if asleep:
             ended = target.recovery("resolve", "--apply", "--yes")
             if ended.returncode == 0:
-                proof.hit = f"{pids(asleep)} slept while eos recovery aborted their transaction"
+                proof.hit = (
+                    f"{pids(asleep)} were stopped while eos recovery aborted their transaction"
+                )
     finally:
         for process in asleep:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -87,55 +89,55 @@ FAULTS: Final = (
     _at(
         "executor-kill-at-send",
         "executor",
-        "SIGKILL of an executor with the first SEND",
+        "SIGKILL of an executor at the first SEND",
         commands.Send,
         kill_executor,
     ),
     _at(
         "executor-kill-at-close",
         "executor",
-        "SIGKILL of an executor when a task has its receipts, before its summary",
+        "SIGKILL of an executor when a task has its acknowledgements, before its summary",
         commands.CloseProducer,
         kill_executor,
     ),
     Fault(
         "zombie-at-send",
         "executor",
-        "workers sleep with the first SEND, until their transaction is aborted",
+        "SIGSTOP of all Python workers at the first SEND, until their transaction is aborted",
         _zombies,
     ),
     _at(
         "executor-kill-at-end",
         "executor",
-        "SIGKILL of an executor with END_TXN",
+        "SIGKILL of an executor at END_TXN",
         commands.EndTxn,
         kill_executor,
     ),
     _at(
         "worker-kill-at-send",
         "executor",
-        "SIGKILL of all Python workers with the first SEND",
+        "SIGKILL of all Python workers at the first SEND",
         commands.Send,
         kill_workers,
     ),
     _at(
         "broker-kill-at-send",
         "broker",
-        "SIGKILL of the broker with the first SEND",
+        "SIGKILL of the broker at the first SEND",
         commands.Send,
         kill_broker,
     ),
     _at(
         "broker-kill-at-end",
         "broker",
-        "SIGKILL of the broker with END_TXN",
+        "SIGKILL of the broker at END_TXN",
         commands.EndTxn,
         kill_coordinator,
     ),
     _at(
         "broker-kill-at-end-reply",
         "broker",
-        "SIGKILL of the broker when it has ended a transaction, before its answer",
+        "SIGKILL of the broker after it ended a transaction, before its answer",
         commands.EndTxnResponse,
         kill_coordinator,
     ),

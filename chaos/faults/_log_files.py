@@ -1,4 +1,4 @@
-"""Faults of the commit log's files, for workloads that keep one in a folder of this machine."""
+"""Faults of the commit log's files, for workloads with a log in a local folder."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from eos.cli.exit_codes import Exit
 from eos.steps import Step
 
 _NEWER_RECORDS: Final = 6
-"""So many the older copy lacks at least: two epochs."""
+"""Minimum number of records missing in the older copy: two epochs."""
 _WRITES_WITHIN_S: Final = 180.0
 _POLL_S: Final = 0.1
 _ROUNDS: Final = 3
 _BESIDE_S: Final = 5.0
 _TIGHT_S: Final = 0.001
 _NOTICED: Final = "CommitLogError"
-"""What a driver says when it can't read or write its log."""
+"""The error of a driver that can't read or write its log."""
 
 
 def _table(target: FaultTarget) -> Path:
@@ -48,13 +48,13 @@ def _log_away(target: FaultTarget) -> Iterator[Proof]:
     try:
         yield Proof(log.await_line(_NOTICED))
     finally:
-        # Refuses to take the place of a log that somebody made meanwhile.
+        # Fails if another log was created meanwhile.
         elsewhere.rename(table)
 
 
 @contextmanager
 def _log_cut(target: FaultTarget) -> Iterator[Proof]:
-    """At a start: a driver that lives knows what it has written, and does not read it again."""
+    """At a start: a running driver does not read its own records again."""
     whole: dict[Path, bytes] = {}
 
     def cut() -> None:
@@ -62,11 +62,11 @@ def _log_cut(target: FaultTarget) -> Iterator[Proof]:
         whole[newest] = newest.read_bytes()
         newest.write_bytes(whole[newest][: len(whole[newest]) // 2])
 
-    def mend() -> None:
+    def restore() -> None:
         for path, content in whole.items():
             path.write_bytes(content)
 
-    yield Proof(refused(target, _NOTICED, break_it=cut, heal_it=mend))
+    yield Proof(refused(target, _NOTICED, break_it=cut, heal_it=restore))
 
 
 @contextmanager
@@ -77,20 +77,20 @@ def _disk_full(target: FaultTarget) -> Iterator[Proof]:
 
 
 @contextmanager
-def _no_space(life: DriverProcess) -> Iterator[None]:
-    """No file of the driver's Python may grow: what a full disk looks like to it."""
-    process = psutil.Process(life.pid)
+def _no_space(driver: DriverProcess) -> Iterator[None]:
+    """The driver's Python can't extend any file, as on a full disk."""
+    process = psutil.Process(driver.pid)
     before = process.rlimit(psutil.RLIMIT_FSIZE)
     process.rlimit(psutil.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
     try:
         yield
     finally:
-        if life.is_alive:
+        if driver.is_alive:
             process.rlimit(psutil.RLIMIT_FSIZE, before)
 
 
 def _disk_full_after(step: Step) -> Act:
-    """The driver sleeps after the step until there is no space for the record of the next one."""
+    """Stop the driver after the step, until there is no space for the next record."""
 
     @contextmanager
     def act(target: FaultTarget) -> Iterator[Proof]:
@@ -100,7 +100,7 @@ def _disk_full_after(step: Step) -> Act:
             yield Proof()
             return
         log = target.driver_log()
-        with _no_space(armed.life):
+        with _no_space(armed.driver):
             asleep.resume()
             yield Proof(log.await_line(_NOTICED))
 
@@ -139,7 +139,7 @@ def _record_missing(target: FaultTarget) -> Iterator[Proof]:
     yield Proof(
         refused(
             target,
-            file.name,  # the error has to say which one
+            file.name,  # the error must name it
             break_it=lambda: file.rename(away),
             heal_it=lambda: away.rename(file),
         )
@@ -148,28 +148,28 @@ def _record_missing(target: FaultTarget) -> Iterator[Proof]:
 
 @contextmanager
 def _two_compactions(target: FaultTarget) -> Iterator[Proof]:
-    """One falls asleep somewhere in its work, another does all of it meanwhile."""
+    """One compaction is stopped at some point, and another one runs completely."""
     compact = ("log", "compact", target.job.sink_id, "--apply", "--yes")
     ends = []
     for _ in range(_ROUNDS):
         records = len(target.log_records() or [])
-        sleeper = target.start_recovery(*compact)
-        if not _is_at_work(sleeper, _table(target)):
+        stopped_one = target.start_recovery(*compact)
+        if not _is_at_work(stopped_one, _table(target)):
             continue
-        with stopped([psutil.Process(sleeper.pid)]):
+        with stopped([psutil.Process(stopped_one.pid)]):
             other = target.recovery(*compact)
-            # The driver too, if it has anything to write.
+            # Let the driver append too, if it has anything to write.
             deadline = time.monotonic() + _BESIDE_S
             while len(target.log_records() or []) == records and time.monotonic() < deadline:
                 time.sleep(_POLL_S)
-        ends.append((other.returncode, sleeper.wait(timeout=_WRITES_WITHIN_S)))
+        ends.append((other.returncode, stopped_one.wait(timeout=_WRITES_WITHIN_S)))
         if not {*ends[-1]} <= {Exit.CLEAN, Exit.UNKNOWN}:
             raise RuntimeError(f"compaction ended with {ends[-1]}: {other.stdout}{other.stderr}")
-    yield Proof(f"{len(ends)} times one slept beside another; exit codes {ends}" if ends else "")
+    yield Proof(f"{len(ends)} times two at once; exit codes {ends}" if ends else "")
 
 
 def _is_at_work(process: subprocess.Popen[bytes], table: Path) -> bool:
-    """As soon as there is a new file, mostly its own, and not committed yet."""
+    """Wait for a new file, which is most likely its own and not committed yet."""
     known = set(table.glob("*.parquet"))
     while process.poll() is None:
         if not known.issuperset(table.glob("*.parquet")):
@@ -182,24 +182,39 @@ FAULTS: Final = (
     Fault(
         "two-compactions",
         "log",
-        "a compaction of the log sleeps while another, and a driver, are at work",
+        "a compaction of the log is stopped while another one runs, and a driver appends",
         _two_compactions,
     ),
-    Fault("log-away", "log", "the commit log is gone for a while", _log_away),
-    Fault("log-cut", "log", "a driver finds the newest commit of the log cut in half", _log_cut),
-    Fault("log-rolled-back", "log", "a driver finds an older copy of the log", _rolled_back),
-    Fault("record-missing", "log", "a driver finds a file of the log gone", _record_missing),
-    Fault("disk-full", "log", "the driver can write no file for a while", _disk_full),
+    Fault("log-away", "log", "the commit log is missing for a while", _log_away),
+    Fault(
+        "log-cut",
+        "log",
+        "the newest commit of the log is cut in half when a driver starts",
+        _log_cut,
+    ),
+    Fault(
+        "log-rolled-back",
+        "log",
+        "an older copy of the log is in place when a driver starts",
+        _rolled_back,
+    ),
+    Fault(
+        "record-missing",
+        "log",
+        "a file of the log is missing when a driver starts",
+        _record_missing,
+    ),
+    Fault("disk-full", "log", "the driver can't write files for a while", _disk_full),
     Fault(
         "disk-full-at-prepare",
         "log",
-        "the driver can write no file when it has to append PREPARED",
+        "the driver can't write files when it must append PREPARED",
         _disk_full_after(Step.RECEIPT),
     ),
     Fault(
         "disk-full-at-finish",
         "log",
-        "the driver can write no file when it has to append COMMITTED",
+        "the driver can't write files when it must append COMMITTED",
         _disk_full_after(Step.END),
     ),
 )

@@ -1,4 +1,4 @@
-"""Faults of the connections to the broker, made by the proxy that all of them pass."""
+"""Faults of the connections to the broker, injected by the proxy."""
 
 from __future__ import annotations
 
@@ -48,15 +48,24 @@ FAULTS: Final = (
     _frames("lost-end-reply", "the answer to END_TXN is lost", commands.EndTxnResponse, _DROP),
     _frames("lost-begin-reply", "the answer to NEW_TXN is lost", commands.NewTxnResponse, _DROP),
     _frames("lost-send", "a SEND is lost", commands.Send, _DROP),
-    _frames("lost-receipt", "the receipt of a SEND is lost", commands.SendReceipt, _DROP),
-    _frames("cut-at-end", "END_TXN arrives, then its line is cut", commands.EndTxn, _CUT_AFTER),
-    _frames("cut-in-frame", "a SEND is cut in its middle", commands.Send, _CUT_WITHIN),
+    _frames("lost-receipt", "the acknowledgement of a SEND is lost", commands.SendReceipt, _DROP),
     _frames(
-        "deaf", "nothing comes from the broker", WireMessage, _DROP, times=_ALWAYS, towards="client"
+        "cut-at-end", "END_TXN arrives, then its connection is cut", commands.EndTxn, _CUT_AFTER
     ),
     _frames(
-        "mute", "nothing gets to the broker", WireMessage, _DROP, times=_ALWAYS, towards="broker"
+        "cut-in-frame", "a connection is cut in the middle of a SEND", commands.Send, _CUT_WITHIN
     ),
-    _frames("slow-link", "20 ms more for each frame", WireMessage, _SLOW, times=_ALWAYS),
+    _frames(
+        "deaf",
+        "nothing arrives from the broker",
+        WireMessage,
+        _DROP,
+        times=_ALWAYS,
+        towards="client",
+    ),
+    _frames(
+        "mute", "nothing arrives at the broker", WireMessage, _DROP, times=_ALWAYS, towards="broker"
+    ),
+    _frames("slow-link", "each frame is delayed by 20 ms", WireMessage, _SLOW, times=_ALWAYS),
     Fault("cut-all", "network", "all connections are cut at once", _cut_all, True),
 )

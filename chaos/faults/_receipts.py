@@ -1,11 +1,11 @@
-"""Faults of what recovery asks: the receipt topic is cut, deleted, or all of the cluster is gone.
+"""Faults of the receipts: their topic is trimmed or deleted, or the whole cluster is replaced.
 
-Each hits a transaction whose driver has died. Of one that was never PREPARED the log alone says
-that nobody has committed it; one that was committed is proved by its data; and of one in doubt
-between the two nobody can say anything any more, and nobody may guess.
+Each hits a transaction whose driver died. If it was never PREPARED, the log proves that it was not
+committed; if it was committed, its data proves it; in between it is in doubt, and nothing may be
+guessed.
 
-Where the topic itself is gone, a driver takes the cluster for another one and refuses it. That is
-right, and the operator's answer is documented: ``on_new_cluster="continue"``, once.
+If the topic is missing, a driver refuses the cluster as another one. That is correct, and the
+operator's answer is documented: ``on_new_cluster="continue"``, once.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from eos.standalone import PulsarStandalone
 from eos.steps import Step
 
 _TRIMMED_WITHIN_S: Final = 30.0
-_STRANGER_S: Final = 300.0
+_OTHER_TTL_S: Final = 300.0
 _NEW: Final = b"in a new ledger"
 
 
 class _Damage(NamedTuple):
-    """What happens to a receipt topic. ``is_gone``: a driver finds none of that name."""
+    """Damage to a receipt topic. ``is_gone``: the topic no longer exists."""
 
     name: str
     text: str
@@ -42,7 +42,7 @@ class _Damage(NamedTuple):
 
 
 def delete(target: FaultTarget, topic: str) -> None:
-    """Delete a topic, with all that was in it and whoever uses it."""
+    """Delete a topic with all its messages, even if it is in use."""
     target.broker.admin("DELETE", f"{path_of(topic)}?force=true")
 
 
@@ -52,7 +52,7 @@ def _recreate(target: FaultTarget, topic: str) -> None:
 
 
 def _trim(target: FaultTarget, topic: str) -> None:
-    """All is acknowledged, a new ledger begun, and the old one thrown away."""
+    """Acknowledge everything, begin a new ledger, and trim the old one."""
     path = path_of(topic)
     client = open_client(target.broker.service_url)
     try:
@@ -94,8 +94,8 @@ def _in_doubt(damage: _Damage) -> Act:
     return act
 
 
-def _got_over(damage: _Damage, step: Step) -> Act:
-    """Behind ``step`` the log, or the data, knows what the receipts would have said."""
+def _survived_after(damage: _Damage, step: Step) -> Act:
+    """After ``step``, the log or the data proves the outcome without the receipts."""
 
     @contextmanager
     def act(target: FaultTarget) -> Iterator[Proof]:
@@ -105,9 +105,9 @@ def _got_over(damage: _Damage, step: Step) -> Act:
                 yield Proof()
                 return
             damage.do(target, target.receipt_topic())
-        hit = f"the receipts of {target.newest_txn()}, its driver dead behind step {step.number}"
+        hit = f"the receipts of {target.newest_txn()}, its driver died after step {step.number}"
         if damage.is_gone:
-            refused = error_of_driver(target, armed.life.number + 1, "NewCluster")
+            refused = error_of_driver(target, armed.driver.number + 1, "NewCluster")
             target.supervisor.change_job(on_new_cluster="continue")
             hit = refused and f"{hit}; {refused[:80]}; then told to continue"
         yield Proof(hit)
@@ -117,7 +117,7 @@ def _got_over(damage: _Damage, step: Step) -> Act:
 
 @contextmanager
 def _wiped(target: FaultTarget) -> Iterator[Proof]:
-    """A fresh cluster at the old address, where a stranger's transaction bears our number."""
+    """An empty cluster at the same address, where another application has the same id."""
     armed = Armed(target, Step.PREPARE, "kill", count=2)
     with target.supervisor.paused():
         txn = target.newest_txn() if armed.await_fired() else None
@@ -132,15 +132,15 @@ def _wiped(target: FaultTarget) -> Iterator[Proof]:
         target.heal_broker()
         target.create_topics()
         with PulsarClient(target.broker.service_url) as client:
-            stranger = client.transaction(timeout_s=_STRANGER_S).id
-            while stranger.least < txn.least:
-                stranger = client.transaction(timeout_s=_STRANGER_S).id
+            other = client.transaction(timeout_s=_OTHER_TTL_S).id
+            while other.least < txn.least:
+                other = client.transaction(timeout_s=_OTHER_TTL_S).id
     proof = Proof()
     yield proof
-    target.supervisor.await_failure(_STRANGER_S)
+    target.supervisor.await_failure(_OTHER_TTL_S)
     with PulsarClient(target.broker.service_url) as client:
-        client.join(stranger).commit()  # fails if anybody has ended it by its number
-    proof.hit = f"nothing was left, and {stranger} was a stranger's and stayed open"
+        client.join(other).commit()  # fails if the sink has ended it by its id
+    proof.hit = f"the cluster was emptied, and another application's {other} stayed open"
 
 
 def _ending(damage: _Damage) -> Fault:
@@ -157,14 +157,14 @@ def _ending(damage: _Damage) -> Fault:
 def _survived(damage: _Damage) -> Iterator[Fault]:
     told = "; its driver is told to continue" if damage.is_gone else ""
     for step, which in (
-        (Step.OPEN, "one that is open"),
-        (Step.END, "one that is committed, which the log does not know yet"),
+        (Step.OPEN, "open"),
+        (Step.END, "committed, but not yet in the log"),
     ):
         yield Fault(
             f"receipts-{damage.name}-at-{step.label}",
             "broker",
             f"{damage.text}, with a dead driver's transaction: {which}{told}",
-            _got_over(damage, step),
+            _survived_after(damage, step),
             needs_own=damage.is_gone,
         )
 

@@ -1,4 +1,4 @@
-"""Faults that are somebody else: a second driver, or the recovery tool, at the same sink."""
+"""Faults by a rival: a second driver, or the recovery tool, for the same sink."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eos.chaos.cluster.target import FaultTarget
 from eos.chaos.faults._fault import Fault, Proof, pids
 
 FENCED_WITHIN_S: Final = 15.0
-"""So long a driver that was overtaken may take to notice, before it is killed."""
+"""A driver that was overtaken must notice within this time, or is killed."""
 
 
 @contextmanager
@@ -21,7 +21,7 @@ def _hand_over(target: FaultTarget) -> Iterator[Proof]:
         with stopped(processes):
             claim = target.await_claim(younger)
             yield Proof(
-                claim and f"a successor of life {older.number} ({pids(processes)}), {claim}"
+                claim and f"a successor of driver {older.number} ({pids(processes)}), {claim}"
             )
         older.await_end(FENCED_WITHIN_S)
 
@@ -29,11 +29,13 @@ def _hand_over(target: FaultTarget) -> Iterator[Proof]:
 @contextmanager
 def _second_driver(target: FaultTarget) -> Iterator[Proof]:
     with target.supervisor.rival() as (older, younger):
-        both = f"life {younger.number} beside life {older.number}"
+        both = f"drivers {older.number} and {younger.number}"
         claim = target.await_claim(younger)
         if claim:
             yield Proof(f"{both}, {claim}")
-        elif not younger.is_alive:  # it met the older one in Spark's checkpoint, before the sink
+        elif (
+            not younger.is_alive
+        ):  # stopped by the older one through Spark's checkpoint, before the sink
             yield Proof(f"{both}: {younger.last_error() or 'it ended'}")
         else:
             yield Proof()
@@ -49,9 +51,11 @@ FAULTS: Final = (
     Fault(
         "hand-over",
         "rival",
-        "SIGSTOP of the driver, a second one takes over, then SIGCONT",
+        "SIGSTOP of the driver until a second one has taken over, then SIGCONT",
         _hand_over,
     ),
     Fault("second-driver", "rival", "a second driver at the same time", _second_driver),
-    Fault("cli-resolve", "rival", "`eos recovery resolve --apply` at a live driver", _cli_resolve),
+    Fault(
+        "cli-resolve", "rival", "`eos recovery resolve --apply` while a driver runs", _cli_resolve
+    ),
 )

@@ -1,4 +1,4 @@
-"""Faults of the topic that the job reads, and of those who read it."""
+"""Faults of the job's input: the topic, its readers, and rows that can't be written."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from eos.errors import EosError
 from eos.ids import TopicName
 from eos.wire import commands
 
-_LARGER_THAN_THE_BROKER_TAKES: Final = 6 << 20
+_TOO_LARGE: Final = 6 << 20
 _ABORTED_ENTRIES: Final = 3000
 _TTL_S: Final = 30.0
-_OF_NOBODY: Final = b"of a transaction that nobody commits"
+_UNCOMMITTED: Final = b"of a transaction that is never committed"
 
 
 def _partitions(target: FaultTarget) -> list[str]:
-    """The exact topics of the input."""
+    """The partitions of the input topic."""
     topic = TopicName.parse(target.job.input_topic)
     found = target.broker.admin("GET", f"{path_of(str(topic))}/partitions")
     return [str(one) for one in topic.partitions(int(found["partitions"]))]
@@ -42,7 +42,7 @@ def _unload(target: FaultTarget) -> str:
 def _while_reading(
     hit: Callable[[FaultTarget], str], action: FrameAction = FrameAction.PASS
 ) -> Act:
-    """``hit`` when an entry passes on its way to a reader, which gets it as ``action`` says."""
+    """Call ``hit`` when an entry passes on its way to a reader, then apply ``action`` to it."""
 
     @contextmanager
     def act(target: FaultTarget) -> Iterator[Proof]:
@@ -69,7 +69,7 @@ def _while_reading(
 
 @contextmanager
 def _asleep(target: FaultTarget) -> Iterator[Proof]:
-    """The broker says nothing, behind the first entry that it has delivered."""
+    """SIGSTOP the broker after the first entry that it delivers."""
     awake = ExitStack()
 
     def freeze(target: FaultTarget) -> str:
@@ -85,7 +85,7 @@ def _asleep(target: FaultTarget) -> Iterator[Proof]:
 
 @contextmanager
 def _trimmed(target: FaultTarget) -> Iterator[Proof]:
-    """What nothing keeps is deleted: the query's subscription keeps what it has still to read."""
+    """Trim the topic: the query's subscription keeps the messages that it has not read."""
     for topic in _partitions(target):
         target.broker.admin("PUT", f"{path_of(topic)}/unload")
         target.broker.admin("POST", f"{path_of(topic)}/trim")
@@ -103,7 +103,7 @@ def _partition_added(target: FaultTarget) -> Iterator[Proof]:
 def _unsubscribed(target: FaultTarget) -> Iterator[Proof]:
     removed = 0
     for topic in _partitions(target):
-        with suppress(EosError):  # of a partition that nobody has read yet
+        with suppress(EosError):  # of a partition that was not read yet
             path = f"{path_of(topic)}/subscription/{INPUT_SUBSCRIPTION}?force=true"
             target.broker.admin("DELETE", path)
             removed += 1
@@ -112,11 +112,11 @@ def _unsubscribed(target: FaultTarget) -> Iterator[Proof]:
 
 @contextmanager
 def _open_transaction(target: FaultTarget) -> Iterator[Proof]:
-    """Readers stop before it until the broker ends it."""
+    """Readers wait until the broker ends it."""
     with PulsarClient(target.broker.service_url) as client:
         txn = client.transaction(timeout_s=_TTL_S)
         for producer in client.entry_producers(_partitions(target), txn=txn):
-            producer.send(_OF_NOBODY, txn=txn).result(timeout=_TTL_S)
+            producer.send(_UNCOMMITTED, txn=txn).result(timeout=_TTL_S)
         yield Proof(f"transaction {txn.id}")
 
 
@@ -125,7 +125,7 @@ def _large_abort(target: FaultTarget) -> Iterator[Proof]:
     with PulsarClient(target.broker.service_url) as client:
         txn = client.transaction(timeout_s=_TTL_S)
         (producer, *_) = client.entry_producers(_partitions(target), txn=txn)
-        for sent in [producer.send(_OF_NOBODY, txn=txn) for _ in range(_ABORTED_ENTRIES)]:
+        for sent in [producer.send(_UNCOMMITTED, txn=txn) for _ in range(_ABORTED_ENTRIES)]:
             sent.result(timeout=_TTL_S)
         txn.abort()
         yield Proof(f"{_ABORTED_ENTRIES} entries")
@@ -149,8 +149,8 @@ FAULTS: Final = (
     Fault(
         "large-value",
         "input",
-        "a row that is larger than the broker takes",
-        _row("x" * _LARGER_THAN_THE_BROKER_TAKES),
+        "a row that is larger than the broker accepts",
+        _row("x" * _TOO_LARGE),
         ends_with="MessageTooLarge",
     ),
     _fault(
@@ -161,33 +161,33 @@ FAULTS: Final = (
     ),
     _fault(
         "input-cut",
-        "an entry is cut in its middle on its way to a reader",
+        "a connection is cut in the middle of an entry for a reader",
         _while_reading(lambda _: "an entry", FrameAction.CUT_WITHIN),
         is_survived=True,
     ),
     _fault(
         "worker-kill-at-read",
-        "SIGKILL of all Python workers with the first entry that they get",
+        "SIGKILL of all Python workers at the first entry that they receive",
         _while_reading(kill_workers),
     ),
     _fault(
         "executor-kill-at-read",
-        "SIGKILL of an executor with the first entry that it gets",
+        "SIGKILL of an executor at the first entry that it receives",
         _while_reading(kill_executor),
     ),
     _fault(
         "broker-kill-at-read",
-        "SIGKILL of the broker with the first entry that it delivers",
+        "SIGKILL of the broker at the first entry that it delivers",
         _while_reading(kill_broker),
     ),
     _fault(
         "broker-sleep-at-read",
-        "SIGSTOP of the broker with the first entry that it delivers, then SIGCONT",
+        "SIGSTOP of the broker at the first entry that it delivers, then SIGCONT",
         _asleep,
         is_survived=True,
     ),
-    _fault("input-trimmed", "what nothing keeps of the input topic is deleted", _trimmed),
-    _fault("input-partition-added", "the input topic gets a partition more", _partition_added),
+    _fault("input-trimmed", "the input topic is trimmed", _trimmed),
+    _fault("input-partition-added", "a partition is added to the input topic", _partition_added),
     _fault("input-unsubscribed", "the query's subscription is removed", _unsubscribed),
     _fault(
         "input-open-transaction",

@@ -1,4 +1,4 @@
-"""Faults of Spark and of how it is operated."""
+"""Faults of Spark and its operation."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _IMPATIENT: Final = (
 
 @contextmanager
 def _speculation(target: FaultTarget) -> Iterator[Proof]:
-    """The next driver is started with ``spark.speculation``, and has to refuse."""
+    """The next driver is started with ``spark.speculation``, and must refuse."""
     args = "--conf spark.speculation=true pyspark-shell"
     target.supervisor.arm({"PYSPARK_SUBMIT_ARGS": args})
     number = target.supervisor.kill().number
@@ -43,7 +43,7 @@ def _speculation(target: FaultTarget) -> Iterator[Proof]:
 
 @contextmanager
 def _checkpoint_away(target: FaultTarget) -> Iterator[Proof]:
-    """A driver that finds no checkpoint begins a new query."""
+    """Without its checkpoint, a driver begins a new query."""
     checkpoint = Path(target.job.checkpoint)
     away = checkpoint.with_name("checkpoint.away")
 
@@ -58,7 +58,7 @@ def _checkpoint_away(target: FaultTarget) -> Iterator[Proof]:
 
 @contextmanager
 def _checkpoint_rewound(target: FaultTarget) -> Iterator[Proof]:
-    """A driver that finds an older copy of its checkpoint plans epochs anew that are committed."""
+    """With an older copy of its checkpoint, a driver plans committed epochs again."""
     checkpoint = Path(target.job.checkpoint)
     old, newest = checkpoint.with_name("checkpoint.old"), checkpoint.with_name("checkpoint.newest")
     with target.supervisor.paused():
@@ -82,13 +82,13 @@ def _checkpoint_rewound(target: FaultTarget) -> Iterator[Proof]:
 
 @contextmanager
 def _shuffle_lost(target: FaultTarget) -> Iterator[Proof]:
-    """Shuffle files vanish as soon as they are written, until a stage has run again for it."""
+    """Delete shuffle files as soon as they are written, until a stage runs again."""
     yield Proof(_lose_shuffles(target))
 
 
 @contextmanager
 def _unheard(target: FaultTarget) -> Iterator[Proof]:
-    """Spark says so on its event bus, and drops what its listeners have no time for."""
+    """As before, but Spark's event queue is full, so it drops the events about the stage."""
     args = f"--conf {_QUEUE}={_FEW_EVENTS} pyspark-shell"
     target.supervisor.arm({"PYSPARK_SUBMIT_ARGS": args, USER_CODE_ENV: "listens-slowly"})
     log = target.driver_log()
@@ -100,13 +100,13 @@ def _unheard(target: FaultTarget) -> Iterator[Proof]:
 
 
 def _lose_shuffles(target: FaultTarget) -> str:
-    """What the driver says of it; "" when it has not noticed."""
+    """The driver's log line about it; "" if there is none."""
     scratch = Path(target.job.scratch_dir)
     log = target.driver_log()
     deadline = time.monotonic() + _FAILS_WITHIN_S
     hit = ""
     while not hit and time.monotonic() < deadline:
-        for file in scratch.glob("life-*/**/shuffle_*.data"):
+        for file in scratch.glob("driver-*/**/shuffle_*.data"):
             with contextlib.suppress(FileNotFoundError):
                 file.unlink()
         hit = log.line_with("FetchFailed")
@@ -115,8 +115,8 @@ def _lose_shuffles(target: FaultTarget) -> str:
 
 @contextmanager
 def _oversleeps(target: FaultTarget) -> Iterator[Proof]:
-    """A worker has answered the roll call and sleeps, and Spark takes its executor for dead; it
-    wakes up when the epoch is committed without it."""
+    """A worker is stopped after answering the roll call, and Spark considers its executor dead; it
+    continues when the epoch is committed without it."""
     env = {"PYSPARK_SUBMIT_ARGS": f"{_IMPATIENT} pyspark-shell"}
     asleep = Armed(target, TaskStep.ANSWER, "stop", count=2, env=env).await_asleep()
     txn = target.newest_txn()
@@ -130,11 +130,11 @@ def _oversleeps(target: FaultTarget) -> Iterator[Proof]:
         while _committed(target) == before and time.monotonic() < deadline:
             time.sleep(_POLL_S)
         over = _committed(target) > before
-        yield Proof(f"{pids([executor, asleep])} slept from {txn} on" if over else "")
+        yield Proof(f"{pids([executor, asleep])} were stopped since {txn}" if over else "")
 
 
 def _executor_of(worker: psutil.Process) -> psutil.Process | None:
-    """The JVM behind a Python worker and its daemon."""
+    """The JVM that started the daemon of a Python worker."""
     daemon = worker.parent()
     return daemon.parent() if daemon is not None else None
 
@@ -144,7 +144,7 @@ def _committed(target: FaultTarget) -> int:
 
 
 FAULTS: Final = (
-    Fault("speculation", "driver", "a driver is started with speculation on", _speculation),
+    Fault("speculation", "driver", "a driver is started with speculation", _speculation),
     Fault(
         "checkpoint-away", "driver", "a driver is started without its checkpoint", _checkpoint_away
     ),
@@ -156,19 +156,19 @@ FAULTS: Final = (
         shapes=QUERIES,
     ),
     Fault(
-        "shuffle-lost", "executor", "shuffle files vanish, and a stage runs again", _shuffle_lost
+        "shuffle-lost", "executor", "shuffle files are lost, and a stage runs again", _shuffle_lost
     ),
     Fault(
         "shuffle-lost-unheard",
         "executor",
-        "a stage runs again, and Spark drops events of it",
+        "a stage runs again, and Spark drops the events about it",
         _unheard,
         needs_own=True,
     ),
     Fault(
         "worker-oversleeps",
         "executor",
-        "a worker sleeps behind its answer until its epoch is committed without it",
+        "a worker is stopped after its answer until its epoch is committed without it",
         _oversleeps,
     ),
 )

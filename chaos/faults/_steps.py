@@ -1,6 +1,6 @@
-"""A failpoint behind each step of the code's own lists: of drivers, of recovery, of Spark tasks.
+"""A failpoint after each step of a driver, a recovery and a Spark task, from ``eos.steps``.
 
-For workloads that write with eos: the failpoints are in it.
+For workloads that write with eos, which has the failpoints.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from eos.chaos.faults._fault import Act, Fault, Proof
 from eos.chaos.faults._rival import FENCED_WITHIN_S
 from eos.steps import AnyStep, EndingStep, LogStep, Step, TaskStep
 
-_LEFT_BEHIND: Final[dict[AnyStep, Step]] = {
+_DIED_AFTER: Final[dict[AnyStep, Step]] = {
     EndingStep.MARK: Step.PREPARE,
     EndingStep.ABORTING: Step.WRITE,
     Step.END: Step.PREPARE,
@@ -23,31 +23,35 @@ _LEFT_BEHIND: Final[dict[AnyStep, Step]] = {
     EndingStep.PART: Step.PREPARE,
     EndingStep.OUTCOME: Step.PREPARE,
 }
-"""Each step of recovery, and behind which step a driver dies to leave something for it to do."""
+"""Each step of recovery, and the step after which a driver dies to make it necessary."""
 
 
-def _dies(place: AnyStep, action: ArmedAction, count: int, behind: AnyStep | None = None) -> Act:
+def _dies(
+    place: AnyStep, action: ArmedAction, count: int, after_death_at: AnyStep | None = None
+) -> Act:
     @contextmanager
     def act(target: FaultTarget) -> Iterator[Proof]:
-        armed = Armed(target, place, action, count=count, behind=behind)
+        armed = Armed(target, place, action, count=count, after_death_at=after_death_at)
         pid = armed.await_fired()
-        ended = pid and armed.life.await_end(FENCED_WITHIN_S)
-        how = f"exit code {armed.life.exit_code}" if ended else "which got over it"
-        yield Proof(f"{action} in pid {pid} of life {armed.life.number}, {how}" if pid else "")
+        ended = pid and armed.driver.await_end(FENCED_WITHIN_S)
+        how = f"exit code {armed.driver.exit_code}" if ended else "which survived"
+        yield Proof(f"{action} in pid {pid} of driver {armed.driver.number}, {how}" if pid else "")
 
     return act
 
 
-def _overtaken(place: AnyStep, count: int, behind: AnyStep | None = None) -> Act:
+def _overtaken(place: AnyStep, count: int, after_death_at: AnyStep | None = None) -> Act:
     @contextmanager
     def act(target: FaultTarget) -> Iterator[Proof]:
-        asleep = Armed(target, place, "stop", count=count, behind=behind).await_asleep()
+        asleep = Armed(
+            target, place, "stop", count=count, after_death_at=after_death_at
+        ).await_asleep()
         if asleep is None:
             yield Proof()
             return
         with target.supervisor.rival() as (older, younger):
             claim = target.await_claim(younger)
-            yield Proof(claim and f"life {older.number} slept, a successor {claim}")
+            yield Proof(claim and f"driver {older.number} was stopped, a successor {claim}")
             asleep.resume()
             older.await_end(FENCED_WITHIN_S)
 
@@ -63,7 +67,7 @@ def _task_fails(place: AnyStep, action: ArmedAction) -> Act:
     return act
 
 
-def _task_oversleeps(place: AnyStep) -> Act:
+def _task_is_stopped(place: AnyStep) -> Act:
     @contextmanager
     def act(target: FaultTarget) -> Iterator[Proof]:
         asleep = Armed(target, place, "stop").await_asleep()
@@ -72,7 +76,9 @@ def _task_oversleeps(place: AnyStep) -> Act:
             return
         try:
             ended = target.recovery("resolve", "--apply", "--yes")
-            yield Proof(f"pid {asleep.pid} slept while eos recovery ended with {ended.returncode}")
+            yield Proof(
+                f"pid {asleep.pid} was stopped while eos recovery ended with {ended.returncode}"
+            )
         finally:
             asleep.resume()
 
@@ -80,22 +86,23 @@ def _task_oversleeps(place: AnyStep) -> Act:
 
 
 def _of_driver(step: Step) -> Iterator[Fault]:
-    name, where = step.label, f"behind step {step.number}"
-    count = 1 if step is Step.CLAIM else 2  # a claim is made once in a life; the rest in mid-stream
+    name, where = step.label, f"after step {step.number}"
+    # A driver claims once; the other steps come again in the middle of the stream.
+    count = 1 if step is Step.CLAIM else 2
     yield Fault(f"kill-at-{name}", "driver", f"the driver dies {where}", _dies(step, "kill", count))
-    text = f"the driver sleeps {where} until another one has taken over"
+    text = f"the driver is stopped {where} until another one has taken over"
     yield Fault(f"overtaken-at-{name}", "rival", text, _overtaken(step, count))
-    text = f"an error {where} of the driver"
+    text = f"an error in the driver {where}"
     yield Fault(f"error-at-{name}", "driver", text, _dies(step, "error", count))
 
 
-def _of_recovery(place: AnyStep, behind: Step) -> Iterator[Fault]:
+def _of_recovery(place: AnyStep, after_death_at: Step) -> Iterator[Fault]:
     name = f"at-{place.name.lower()}"
-    after = f"of a recovery ({place.text}), after a death behind step {behind.number}"
-    args = (1, behind)
+    after = f"in a recovery ({place.text}) from a death after step {after_death_at.number}"
+    args = (1, after_death_at)
     text = f"the driver dies {after}"
     yield Fault(f"recovery-kill-{name}", "driver", text, _dies(place, "kill", *args))
-    text = f"the driver is overtaken in its sleep {after}"
+    text = f"the driver is stopped until another one has taken over, {after}"
     yield Fault(f"recovery-overtaken-{name}", "rival", text, _overtaken(place, *args))
     text = f"an error {after}"
     yield Fault(f"recovery-error-{name}", "driver", text, _dies(place, "error", *args))
@@ -105,26 +112,30 @@ def _of_task(step: TaskStep) -> Iterator[Fault]:
     name, after = f"at-{step.name.lower()}", f"in a task ({step.text})"
     text = f"a worker dies {after}"
     yield Fault(f"task-kill-{name}", "executor", text, _task_fails(step, "kill"))
-    text = f"a worker sleeps {after} until its transaction was ended"
-    yield Fault(f"task-asleep-{name}", "executor", text, _task_oversleeps(step))
+    text = f"a worker is stopped {after} until its transaction is ended"
+    yield Fault(f"task-asleep-{name}", "executor", text, _task_is_stopped(step))
     text = f"an error {after}"
     yield Fault(f"task-error-{name}", "executor", text, _task_fails(step, "error"))
 
 
 FAULTS: Final = (
     *(fault for step in Step for fault in _of_driver(step)),
-    *(fault for place, behind in _LEFT_BEHIND.items() for fault in _of_recovery(place, behind)),
+    *(
+        fault
+        for place, after_death_at in _DIED_AFTER.items()
+        for fault in _of_recovery(place, after_death_at)
+    ),
     *(fault for step in TaskStep for fault in _of_task(step)),
     Fault(
         "kill-between-commits",
         "driver",
-        "the driver dies behind the commit of an epoch's first output, before that of the next one",
+        "the driver dies between the commits of an epoch's first output and the next one",
         _dies(EndingStep.PART, "kill", 3),
     ),
     Fault(
         "lost-append",
         "log",
-        "a record is in the log, and its driver is told of an error",
+        "a record is in the log, but its driver gets an error",
         _dies(LogStep.APPEND, "error", 6),
     ),
 )

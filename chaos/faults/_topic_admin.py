@@ -1,4 +1,4 @@
-"""Faults of the job's topic that its administrators make."""
+"""Faults of the job's topic, caused by its administrators."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SUBSCRIPTION: Final = "chaos-backlog"
 
 @contextmanager
 def _quota(target: FaultTarget) -> Iterator[Proof]:
-    """A subscription that nobody reads, and no room for what it misses."""
+    """An unused subscription, and no quota for its backlog."""
     path = path_of(target.job.topic)
     log = target.driver_log()
     limit = {"limitSize": 1, "limitTime": -1, "policy": "producer_exception"}
@@ -35,7 +35,7 @@ def _quota(target: FaultTarget) -> Iterator[Proof]:
 
 @contextmanager
 def _schema(target: FaultTarget) -> Iterator[Proof]:
-    """Somebody gives the topic a schema, and has every producer checked against it."""
+    """Give the topic a schema, and have producers validated against it."""
     log = target.driver_log()
     tail = target.job.topic.partition("://")[2]
     enforcement = f"{path_of(target.job.topic)}/schemaValidationEnforced"
@@ -52,16 +52,16 @@ def _schema(target: FaultTarget) -> Iterator[Proof]:
 def _deleted(target: FaultTarget) -> Iterator[Proof]:
     path = path_of(target.job.topic)
     target.broker.admin("DELETE", f"{path}/partitions?force=true")
-    yield Proof(f"{target.job.topic} is gone")
+    yield Proof(f"{target.job.topic} was deleted")
 
 
 FAULTS: Final = (
     Fault("quota", "topic", "the topic's backlog quota is exceeded for a while", _quota),
-    Fault("schema-changed", "topic", "the topic demands a schema for a while", _schema),
+    Fault("schema-changed", "topic", "the topic requires a schema for a while", _schema),
     Fault(
         "topic-deleted",
         "topic",
-        "the topic is deleted, with all that was in it",
+        "the topic is deleted with all its messages",
         _deleted,
         ends_with="TopicNotFound",
         leaves=frozenset(

@@ -1,6 +1,6 @@
-"""Faults of the user's own code, and of the user at the keyboard.
+"""Faults of the user's code, and of the user at the keyboard.
 
-The next driver has the habit for its one life; the harness's own workload knows how.
+The next driver runs with this code; the harness's own workload knows how (``_user_code``).
 """
 
 from __future__ import annotations
@@ -31,29 +31,31 @@ _NOTEBOOKS: Final[frozenset[QueryShape]] = frozenset({"notebook"})
 
 @contextmanager
 def _swallowed(target: FaultTarget) -> Iterator[Proof]:
-    """Spark takes the epoch for done; the sink does not, and says how to get out of it."""
+    """Spark considers the epoch done; the sink does not, and its error has the remedy."""
     armed = Armed(target, Step.WRITE, "error", count=2, env={USER_CODE_ENV: "swallows"})
     log = target.driver_log()
-    life = armed.life
+    driver = armed.driver
     swallowed = armed.await_fired() and log.await_line(log_prefix("swallows"))
     if not swallowed:
         yield Proof()
         return
-    error = error_of_driver(target, life.number, "UnfinishedEpoch")
+    error = error_of_driver(target, driver.number, "UnfinishedEpoch")
     found = _EPOCH.search(error)
     if found is None:
-        raise RuntimeError(f"{swallowed}, and no UnfinishedEpoch came: {life.last_error()}")
+        raise RuntimeError(f"{swallowed}, but no UnfinishedEpoch came: {driver.last_error()}")
     with target.supervisor.paused():
         target.supervisor.kill_all()
         _take_back(Path(target.job.checkpoint), int(found[1]))
-    yield Proof(f"{swallowed}; epoch {found[1]} was refused a successor, and is written again")
+    yield Proof(f"{swallowed}; the next epoch was refused, and epoch {found[1]} is written again")
 
 
 def _take_back(checkpoint: Path, epoch: int) -> None:
-    """What the error says: delete commits/N and offsets/N+1, and all later ones."""
+    """Follow the error: delete commits/N, offsets/N+1, and all later ones."""
     for folder, first in (("commits", epoch), ("offsets", epoch + 1)):
         for path in (checkpoint / folder).iterdir():
-            number = path.name.strip(".").removesuffix(".crc")  # with Hadoop's own file beside it
+            number = path.name.strip(".").removesuffix(
+                ".crc"
+            )  # Hadoop writes a checksum file for each
             if number.isdecimal() and int(number) >= first:
                 path.unlink()
 
@@ -66,7 +68,7 @@ def _called_twice(target: FaultTarget) -> Iterator[Proof]:
     target.supervisor.await_driver(number + 1)
     line = log.await_line(log_prefix("calls-twice"), timeout_s=_WITHIN_S)
     if "not refused" in line:
-        raise RuntimeError(f"a second call of one epoch came back: {line}")
+        raise RuntimeError(f"a second call of one epoch was accepted: {line}")
     yield Proof(line)
 
 
@@ -74,27 +76,27 @@ def _called_twice(target: FaultTarget) -> Iterator[Proof]:
 def _interrupted(target: FaultTarget) -> Iterator[Proof]:
     """Ctrl-C at random moments, in one process."""
     rng = random.Random(time.time())
-    life = target.supervisor.current
+    driver = target.supervisor.current
     log = target.driver_log()
     if not log.await_line(log_prefix("notebook"), timeout_s=_WITHIN_S):
         yield Proof()
         return
     for _ in range(_INTERRUPTS):
         with suppress(psutil.NoSuchProcess):
-            psutil.Process(life.pid).send_signal(signal.SIGINT)
+            psutil.Process(driver.pid).send_signal(signal.SIGINT)
         time.sleep(rng.uniform(0.3, 3.0))
     line = log.line_with(f"{log_prefix('notebook')} interrupted")
-    end = "which went on" if life.is_alive else f"which ended: {life.last_error()}"
-    yield Proof(line and f"{_INTERRUPTS} x SIGINT in pid {life.pid}, {end}")
-    if line and not life.is_alive and not life.was_signalled:
-        raise RuntimeError(f"the notebook did not survive Ctrl-C: {life.last_error()}")
+    end = "which continued" if driver.is_alive else f"which ended: {driver.last_error()}"
+    yield Proof(line and f"{_INTERRUPTS} x SIGINT in pid {driver.pid}, {end}")
+    if line and not driver.is_alive and not driver.was_signalled:
+        raise RuntimeError(f"the notebook did not survive Ctrl-C: {driver.last_error()}")
 
 
 FAULTS: Final = (
     Fault(
         "swallowed",
         "user",
-        "the foreachBatch function catches an error; its epoch is taken back from the checkpoint",
+        "the foreachBatch function catches an error; its epoch is removed from the checkpoint",
         _swallowed,
         shapes=QUERIES,
         needs_own=True,
@@ -110,7 +112,7 @@ FAULTS: Final = (
     Fault(
         "interrupted",
         "user",
-        "Ctrl-C at random moments in a notebook, which goes on with the same sink",
+        "Ctrl-C at random moments in a notebook, which continues with the same sink",
         _interrupted,
         shapes=_NOTEBOOKS,
         needs_own=True,

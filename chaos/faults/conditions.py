@@ -1,7 +1,7 @@
-"""What holds from a run's first moment to its last: the user's code, Spark's settings, a namespace.
+"""Conditions hold during a whole run: a user's code, Spark's settings, a namespace's policies.
 
-A schedule has some of them beside its faults. Like a fault, each has to be proved: one that nobody
-has met was not there.
+A schedule combines some with its faults. Like a fault, a condition needs a proof, such as a line in
+a driver's log.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ _CREATE: Final = re.compile(r"Create it: pulsar-admin topics create (\S+)")
 _POLL_S: Final = 0.5
 
 FROM_TOPIC: Final = "from-topic"
-_OF_ODD_ROWS: Final = ("null-value", "large-value")
-"""Faults that give the job a row which is no record: it has no event time, and is in no topic."""
+_BAD_ROWS: Final = ("null-value", "large-value")
+"""Faults whose row is not a record: it has no event time, and is not in the input topic."""
 
 
 @dataclass(frozen=True)
 class Condition:
-    """One of them; at most one of each ``group`` holds.
+    """A condition; at most one of each ``group`` holds.
 
     Attributes:
-        proof: what a driver says when it has met it; "": that its namespace was so is enough.
+        proof: text in a driver's log; "" if the namespace's policies are the proof.
         shape, user_code, spark_conf: of the ``Job``.
-        policies: of the topic's namespace, each with what is sent to the admin API.
-        has_admin_url: whether the sink is told of the admin API.
-        has_table: each epoch goes to a Delta table as well, all or nothing.
-        has_input_topic: the inputs come by a topic, and the source of eos reads it.
-        has_history: the first of them are in a table, which the source reads first.
-        has_whole_rows: the workload writes rows under a schema (``eos.chaos._avro_rows``).
-        has_format: it writes by ``format("pulsar")``.
-        leaves_out: groups that have nothing to say then.
-        excludes: faults that have nothing to hit then.
-        operator: what a person does meanwhile, who reads the drivers' logs; until the event is set.
-        needs_own: only the harness's own workload can be so.
+        policies: of the topic's namespace, with the bodies for the admin API.
+        has_admin_url: whether the sink gets the admin URL.
+        has_table: epochs are also written to a Delta table, all or nothing.
+        has_input_topic: the inputs come from a topic, read by eos's source.
+        has_history: the first inputs are in a table, which the source reads first.
+        has_whole_rows: the workload writes whole rows (``eos.chaos._avro_rows``).
+        has_format: the workload writes by ``format("pulsar")``.
+        leaves_out: groups that do not apply with this condition.
+        excludes: faults that do not apply with this condition.
+        operator: a person's actions, based on the drivers' logs, until the event is set.
+        needs_own: it needs the harness's own workload.
     """
 
     name: str
@@ -75,16 +75,16 @@ class Condition:
 
     @property
     def part(self) -> str:
-        """What it hits, as for a fault."""
+        """The group, like the part of a fault."""
         return self.group
 
     @property
     def summary(self) -> str:
-        """What it is, for lists of faults."""
+        """The description, for lists of faults."""
         return self.text
 
     def hit(self, target: FaultTarget, log: DriverLog) -> str:
-        """Where a driver met it; "" when none did."""
+        """The proof; "" if there is none."""
         if self.proof:
             return log.line_with(self.proof)
         namespace = TopicName.parse(target.job.topic).namespace_name
@@ -92,18 +92,18 @@ class Condition:
         return f"{target.receipt_topic()} in a namespace with {there}"
 
 
-def _create_what_is_asked_for(target: FaultTarget, log: DriverLog, over: threading.Event) -> None:
-    """The command that the sink's error names, each time that it does, and nothing else."""
+def _create_requested_topics(target: FaultTarget, log: DriverLog, over: threading.Event) -> None:
+    """Run the command in the sink's error, each time it appears."""
     read = 0
     while not over.wait(_POLL_S):
         asked = log.find_all(_CREATE)
         for topic in {found[1] for found in asked[read:]}:
-            with suppress(EosError):  # the next driver asks again
+            with suppress(EosError):  # the next driver's error has it again
                 target.admin.create_topic(TopicName.parse(topic))
         read = len(asked)
 
 
-def _habit(name: str, text: str) -> Condition:
+def _with_code(name: str, text: str) -> Condition:
     assert name in USER_CODE
     return Condition(name, "user", text, log_prefix(name), user_code=(name,))
 
@@ -116,8 +116,8 @@ def _stateful(provider: str, version: int) -> Condition:
     return Condition(
         f"stateful-{provider}-{version}",
         "query",
-        f"the query keeps state ({provider}, checkpoint format {version}), and each record comes "
-        "in two inputs",
+        f"the query is stateful ({provider}, checkpoint format {version}), and each record is in "
+        "two inputs",
         f"{_STATE}.checkpointFormatVersion={version}",
         shape="stateful",
         spark_conf=conf,
@@ -130,10 +130,10 @@ CONDITIONS: Final[dict[str, Condition]] = {
         Condition(
             "notebook",
             "query",
-            "no stream, but one batch call after the other in one process",
+            "batch calls one after the other in one process instead of a stream",
             "chaos: notebook:",
             shape="notebook",
-            # It has no foreachBatch function, and takes its inputs from files.
+            # It has no foreachBatch function, and reads its inputs from files.
             leaves_out=frozenset({"user", "input"}),
         ),
         _stateful("hdfs", 1),
@@ -142,45 +142,45 @@ CONDITIONS: Final[dict[str, Condition]] = {
         Condition(
             "random-columns",
             "query",
-            "uuid(), rand() and the time are in the rows, and which task has a row is drawn",
+            "rows contain uuid(), rand() and the time, and are distributed to tasks at random",
             log_prefix("scattered"),
             shape="scattered",
         ),
         Condition(
             "stateful-pandas",
             "query",
-            "a function of the user's own keeps state (applyInPandasWithState), and each record "
-            "comes in two inputs",
+            "a user function keeps state (applyInPandasWithState), and each record is in two "
+            "inputs",
             log_prefix("grouped"),
             shape="grouped",
-            excludes=_OF_ODD_ROWS,
+            excludes=_BAD_ROWS,
         ),
         Condition(
             "windowed-counts",
             "query",
-            "records are counted by key and window, and written with their count when it is over",
+            "records are counted by key and window, and written with their count when it closes",
             log_prefix("windowed"),
             shape="windowed",
-            excludes=_OF_ODD_ROWS,
+            excludes=_BAD_ROWS,
         ),
         Condition(
             "stream-join",
             "query",
-            "the input is read twice, and joined with itself as it comes",
+            "the input is read twice, and the two streams are joined",
             log_prefix("joined"),
             shape="joined",
-            excludes=_OF_ODD_ROWS,
+            excludes=_BAD_ROWS,
         ),
-        _habit("sets-job-groups", "the foreachBatch function sets another job group each time"),
-        _habit("caches", "the foreachBatch function caches and counts the DataFrame"),
-        _habit("shuffles", "the foreachBatch function repartitions, also what has no rows"),
-        _habit("listens-slowly", "a StreamingQueryListener takes seconds for each event"),
-        _habit("fails-in-tasks", "a mapInPandas before the sink fails in the middle of its rows"),
-        _habit("has-failing-neighbours", "other queries of the session fail all the time"),
+        _with_code("sets-job-groups", "the foreachBatch function sets another job group each time"),
+        _with_code("caches", "the foreachBatch function caches and counts the DataFrame"),
+        _with_code("shuffles", "the foreachBatch function repartitions, even without rows"),
+        _with_code("listens-slowly", "a StreamingQueryListener takes seconds for each event"),
+        _with_code("fails-in-tasks", "a mapInPandas before the sink fails after some rows"),
+        _with_code("has-failing-neighbours", "other queries of the session fail all the time"),
         Condition(
             "forgotten-stages",
             "spark",
-            "Spark keeps nothing of stages and jobs that have ended",
+            "Spark keeps no information about ended stages and jobs",
             "spark.ui.retainedStages=0",
             spark_conf={
                 "spark.ui.retainedStages": "0",
@@ -192,7 +192,7 @@ CONDITIONS: Final[dict[str, Condition]] = {
         Condition(
             "adaptive",
             "spark",
-            "adaptive execution, which leaves out what has no rows",
+            "adaptive execution, which skips empty partitions",
             "spark.sql.adaptive.enabled=true",
             spark_conf={
                 "spark.sql.adaptive.enabled": "true",
@@ -203,30 +203,30 @@ CONDITIONS: Final[dict[str, Condition]] = {
         Condition(
             "no-topic-creation",
             "namespace",
-            "clients may create no topics; the sink uses the admin API",
+            "clients may not create topics; the sink uses the admin API",
             policies={_CREATION: {"allowAutoTopicCreation": False}},
         ),
         Condition(
             "no-admin",
             "namespace",
-            "clients may create no topics, nor use the admin API; an operator runs the command "
-            "that the error names",
+            "clients may not create topics or use the admin API; an operator runs the command in "
+            "the error",
             "Create it: pulsar-admin",
             policies={_CREATION: {"allowAutoTopicCreation": False}},
             has_admin_url=False,
-            operator=_create_what_is_asked_for,
+            operator=_create_requested_topics,
         ),
         Condition(
             "topic-and-table",
             "output",
-            "each epoch goes to the topic and to a Delta table, all or nothing",
+            "each epoch is written to the topic and to a Delta table, all or nothing",
             log_prefix("table"),
             has_table=True,
         ),
         Condition(
             "whole-rows",
             "output",
-            "Avro into four topics in one transaction; some rows are tombstones; a column comes",
+            "Avro rows in four topics by one transaction; some are tombstones; a column is added",
             log_prefix("whole-rows"),
             has_whole_rows=True,
             excludes=("schema-changed",),
@@ -234,7 +234,7 @@ CONDITIONS: Final[dict[str, Condition]] = {
         Condition(
             "by-format",
             "output",
-            'format("pulsar") writes, where Spark calls the steps and runs an epoch once',
+            'written by format("pulsar"), where Spark calls the steps and runs an epoch once',
             log_prefix("by-format"),
             has_format=True,
             leaves_out=frozenset({"user"}),
@@ -243,19 +243,19 @@ CONDITIONS: Final[dict[str, Condition]] = {
         Condition(
             FROM_TOPIC,
             "input",
-            'the inputs come by a topic, in transactions, and format("pulsar") reads it',
+            'inputs are in a topic, in transactions, and read by format("pulsar")',
             READS_TOPIC,
             has_input_topic=True,
-            excludes=(*_OF_ODD_ROWS, "checkpoint-rewound"),
+            excludes=(*_BAD_ROWS, "checkpoint-rewound"),
         ),
         Condition(
             "from-history",
             "input",
-            "the first inputs come from a table, and those behind it from a topic",
+            "the first inputs are read from a table, later ones from a topic",
             READS_HISTORY,
             has_input_topic=True,
             has_history=True,
-            excludes=(*_OF_ODD_ROWS, "checkpoint-rewound"),
+            excludes=(*_BAD_ROWS, "checkpoint-rewound"),
         ),
         Condition(
             "partitioned-topics",
@@ -275,7 +275,7 @@ CONDITIONS: Final[dict[str, Condition]] = {
 
 @contextmanager
 def operators(conditions: Sequence[Condition], target: FaultTarget) -> Iterator[None]:
-    """What persons do while the conditions hold."""
+    """Run the operators of the conditions while the block runs."""
     over = threading.Event()
     log = target.driver_log()
     threads = [

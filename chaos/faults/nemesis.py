@@ -1,4 +1,4 @@
-"""Carries out a schedule: waits for each fault's moment, injects it, holds it, heals it."""
+"""Runs the faults of a schedule: waits for each one's time, injects it, holds it, heals it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _FIRES_WITHIN_S: Final = 30.0
 
 @dataclass(frozen=True)
 class Happened:
-    """What became of one planned fault; ``hit`` is "" when there was nothing to hit.
+    """The result of a planned fault; ``hit`` is "" if it hit nothing.
 
-    ``error``: why it did not begin, or, when ``is_unhealed``, what broke while it was in effect or
-    was being healed: nobody knows what state it left.
+    ``error`` is the reason why it did not begin. If ``is_unhealed``, it is an error during the
+    fault or its healing, and the resulting state is unknown.
     """
 
     planned: Planned
@@ -34,10 +34,10 @@ class Happened:
 
 
 class Nemesis:
-    """Works through the faults in a thread, one after the other.
+    """Injects the faults in a thread, one after the other.
 
     Args:
-        tell: gets one line of text for each fault that begins or ends.
+        tell: gets a line of text when a fault begins or ends.
     """
 
     def __init__(
@@ -61,32 +61,32 @@ class Nemesis:
         self._thread.join(timeout=300)
 
     def stop(self) -> None:
-        """Heal what is in effect, and let no further fault begin."""
+        """Heal the active fault, and begin no further one."""
         self._over.set()
         for event in self._begun.values():
             event.set()
 
     def epoch_begins(self, epoch: int) -> None:
-        """The driver has this epoch to write: its faults are due, and those of earlier ones."""
+        """Make the faults of this epoch, and of earlier ones, due."""
         for planned, event in self._begun.items():
             if planned <= epoch:
                 event.set()
 
     def may_begin(self, epoch: int) -> bool:
-        """Whether all faults of earlier epochs have begun: the job must not run away from them."""
+        """Whether all faults of earlier epochs have begun; until then, the job must wait."""
         return all(planned.epoch >= epoch for planned in self._schedule.faults[self._next :])
 
     @property
     def is_busy(self) -> bool:
-        """Whether a fault is in effect; some need the job to get on meanwhile."""
+        """Whether a fault is active; some need progress of the job meanwhile."""
         return self._next > len(self.happened)
 
     def join(self, timeout_s: float) -> None:
         """Wait until all faults are healed.
 
         Raises:
-            TimeoutError: one of them does not end.
-            RuntimeError: one of them could not be healed; nobody knows what it left behind.
+            TimeoutError: a fault does not end.
+            RuntimeError: a fault could not be healed; the resulting state is unknown.
         """
         self._thread.join(timeout_s)
         if self._thread.is_alive():
@@ -96,7 +96,7 @@ class Nemesis:
             raise RuntimeError("not healed: " + "; ".join(unhealed))
 
     def operations(self) -> list[Operation]:
-        """The faults, for the history."""
+        """The faults as operations, for the history."""
         return [
             Operation(
                 f"fault {one.planned.fault}",
@@ -114,7 +114,7 @@ class Nemesis:
             if self._over.wait(planned.delay_s):
                 return
             self._tell(f"fault: {planned}")
-            self._next = number + 1  # before it is in effect: some wait for the job to get on
+            self._next = number + 1  # before it is active: some wait for progress of the job
             self.happened.append(self._carry_out(planned))
 
     def _carry_out(self, planned: Planned) -> Happened:

@@ -1,1 +1,1 @@
-"""Who looks on while a run lasts: readers, control sends, processes, clocks."""
+"""The observers of a run: readers, control messages, resources, timing."""

@@ -1,4 +1,4 @@
-"""The control workload: plain sends beside the job, to tell the broker's losses from ours."""
+"""The control workload: plain messages, to distinguish the broker's losses from the sink's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _EVERY_S: Final = 0.1
 
 
 class ControlWriter:
-    """Sends one message each tenth of a second to a topic of its own; a context manager."""
+    """Sends a message to its own topic every tenth of a second; a context manager."""
 
     def __init__(self, service_url: str, topic: str) -> None:
         self._service_url = service_url
@@ -34,7 +34,7 @@ class ControlWriter:
         self._thread.join(timeout=60)
 
     def result(self) -> Control:
-        """What became of the sends; ends the sending."""
+        """Stop sending, and return what was acknowledged and what is readable."""
         self.__exit__()
         seen = drain(self._service_url, [self._topic], "control reader")
         return Control(

@@ -1,4 +1,4 @@
-"""Everybody who looks on: watching readers, the control workload, the fresh reader at the end."""
+"""The observers of a run: watching readers, the control workload, a fresh reader at the end."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from eos.chaos.observers.readers import Read, Watcher, drain, keep, open_client,
 
 WATCHERS: Final = 2
 GRACE_S: Final = 60.0
-"""So long after its time to live a transaction may still be there."""
+"""Tolerated time after the time to live of a transaction."""
 _CATCH_UP_S: Final = 30.0
 _POLL_S: Final = 0.1
 
 
 class Observers:
-    """Watch the exact ``topics`` while the block runs, past the fault proxy; a context manager.
+    """Watch partitions while the block runs, bypassing the fault proxy; a context manager.
 
-    ``stuck``: what could not be read to its end, each as a line of text.
+    ``stuck`` has a line of text for each topic that could not be read to its end.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Observers:
         self._stack.close()
 
     def drain(self, name: str) -> ReaderSightings:
-        """What a fresh reader finds now; a topic that can't be read to its end is stuck."""
+        """Read everything with a fresh reader; a topic that can't be read to its end is stuck."""
         try:
             return drain(self._service_url, self._topics, name, read=self._read)
         except (TimeoutError, pulsar.PulsarException) as error:
@@ -68,10 +68,9 @@ class Observers:
             return ReaderSightings(name, ())
 
     def watched(self, fresh: ReaderSightings) -> tuple[ReaderSightings, ...]:
-        """What the watchers saw, as soon as each has seen the last message that ``fresh`` found.
+        """Wait until the watchers have seen the last message of ``fresh``; return their sightings.
 
-        What they lack after a while, the checker names: a message that a reader who was there all
-        the time does not get is skipped.
+        Messages that are still missing after a while are found by the checker, as skipped.
         """
         ends = {sight.topic: sight.position for sight in fresh.sightings}
         deadline = time.monotonic() + _CATCH_UP_S
@@ -80,15 +79,15 @@ class Observers:
         return self._readers()
 
     def control(self) -> Control:
-        """What became of the control workload; ends it."""
+        """End the control workload, and return its result."""
         return self._control.result()
 
     def _have_reached(self, ends: Mapping[str, Position]) -> bool:
-        everybody = [watcher for watchers in self._watchers for watcher in watchers]
-        return all(one.has_reached(ends[one.topic]) for one in everybody if one.topic in ends)
+        watchers = [watcher for group in self._watchers for watcher in group]
+        return all(one.has_reached(ends[one.topic]) for one in watchers if one.topic in ends)
 
     def _readers(self) -> tuple[ReaderSightings, ...]:
-        # In order within each partition, and that is all that a reader of several has.
+        # In order within each partition; readers of several partitions guarantee no more.
         return tuple(
             ReaderSightings(
                 f"watcher {n + 1}", tuple(s for watcher in watchers for s in watcher.sightings)
@@ -97,11 +96,11 @@ class Observers:
         )
 
 
-def held_back(target: FaultTarget) -> list[str]:
-    """What does not get on although all is quiet, each as a line of text.
+def stuck_in(target: FaultTarget) -> list[str]:
+    """Blocked readers and expired transactions after the run, each as a line of text.
 
-    A transaction that is open and young is no fault: a driver that dies between NEW_TXN and OPEN
-    leaves an empty one, which expires.
+    A young open transaction is allowed: a driver that dies between NEW_TXN and OPEN leaves an empty
+    one, which expires.
     """
     ended = target.recovery("orphans", "--json")
     try:
@@ -111,7 +110,7 @@ def held_back(target: FaultTarget) -> list[str]:
 
 
 def lines_of(report: dict[str, list[dict[str, object]]]) -> list[str]:
-    """What is wrong, by the report of ``eos recovery orphans --json``."""
+    """The lines for a report of ``eos recovery orphans --json``."""
     old = [one for one in report["orphans"] if float(str(one["ttl_left_s"])) < -GRACE_S]
     return [
         *(
@@ -119,7 +118,7 @@ def lines_of(report: dict[str, list[dict[str, object]]]) -> list[str]:
             for one in old
         ),
         *(
-            f"{one['topic']} is read to {one['max_read']}: {one['cause']}"
+            f"{one['topic']} is readable up to {one['max_read']}: {one['cause']}"
             for one in report["held_back"]
         ),
         *(str(problem) for problem in report["problems"]),

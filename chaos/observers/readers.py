@@ -1,6 +1,6 @@
-"""What readers see: some that watch while faults happen, and a fresh one when all is quiet.
+"""Readers: some watch while faults happen, a fresh one reads everything at the end.
 
-Plain ``pulsar-client``, past the fault proxy, as any consumer in any language would be.
+They use the plain ``pulsar-client`` and bypass the fault proxy, like any other consumer.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from eos.chaos._record_text import id_in
 from eos.chaos.checker.history import Position, ReaderSightings, Sighting
 
 Read = Callable[[Any], tuple[str | None, str]]
-"""The id of the record that a message carries, None for none; and what it was written as."""
+"""Returns the record id in a message, or None, and the schema it was written with."""
 
 _SENTINEL: Final = "chaos-sentinel"
 _KEEPER: Final = "chaos-keeper"
@@ -29,27 +29,27 @@ _QUEUE: Final = 5000
 
 
 def read_text(message: Any) -> tuple[str | None, str]:
-    """Of a message whose value has the record's text in it."""
+    """Read a message whose value contains the record's text."""
     return id_in(message.data()), ""
 
 
 def open_client(service_url: str) -> pulsar.Client:
-    """A client whose log lines go nowhere."""
+    """Open a client without log output."""
     logger = pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull)
     return pulsar.Client(service_url, logger=logger, operation_timeout_seconds=30)
 
 
 def keep(client: pulsar.Client, topic: str) -> None:
-    """Have the broker keep what is sent to ``topic``, with a subscription that nobody reads.
+    """Have the broker keep the messages of ``topic``, by an unused subscription.
 
-    What no subscription holds is trimmed every two minutes, as soon as a restart or an unload has
-    closed its ledger (measured).
+    Otherwise messages are trimmed every two minutes once a restart or an unload has closed their
+    ledger (measured).
     """
     client.subscribe(topic, _KEEPER, initial_position=pulsar.InitialPosition.Earliest).close()
 
 
 class Watcher:
-    """Reads one exact topic from its first message on, in a thread; a context manager."""
+    """Reads one partition from its first message, in a thread; a context manager."""
 
     def __init__(self, name: str, service_url: str, topic: str, read: Read = read_text) -> None:
         self.sightings: list[Sighting] = []
@@ -58,7 +58,7 @@ class Watcher:
         self._read = read
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        # Where to go on should the reader break; the message itself does not come again.
+        # Where to continue after a failure; the message itself is not repeated.
         self._last: Any = pulsar.MessageId.earliest
 
     def __enter__(self) -> Watcher:
@@ -70,7 +70,7 @@ class Watcher:
         self._thread.join(timeout=30)
 
     def has_reached(self, position: Position) -> bool:
-        """Whether it has seen this message of its topic, or one behind it."""
+        """Whether it has seen this message of its topic, or a later one."""
         return bool(self.sightings) and self.sightings[-1].position >= position
 
     def _run(self) -> None:
@@ -105,10 +105,10 @@ def drain(
     read: Read = read_text,
     timeout_s: float = 60.0,
 ) -> ReaderSightings:
-    """Everything that is readable, to a sentinel in each of the exact ``topics``.
+    """Read all messages of the partitions, each up to a sentinel sent now.
 
     Raises:
-        TimeoutError: a sentinel can't be read: the topic is stuck.
+        TimeoutError: a sentinel is not readable: the topic is stuck.
     """
     client = open_client(service_url)
     try:
@@ -143,7 +143,7 @@ def _drain(client: pulsar.Client, topic: str, read: Read, timeout_s: float) -> l
 
 
 def _sight(message: Any, topic: str, read: Read) -> Sighting | None:
-    """None for a sentinel. The time is taken after the reading: never too early."""
+    """The sighting of a message; None for a sentinel. Its time is never too early."""
     if _SENTINEL in message.properties():
         return None
     message_id = message.message_id()

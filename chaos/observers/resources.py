@@ -177,11 +177,11 @@ class Sampler(Ticker):
         self.samples.append(Sample(**self._processes(), **figures))
 
     def _processes(self) -> dict[str, Any]:
-        life = self._supervisor.current
-        python = psutil.Process(life.pid)
-        jvms = [p for p in life.driver_processes() if p.pid != life.pid and "java" in p.name()]
+        driver = self._supervisor.current
+        python = psutil.Process(driver.pid)
+        jvms = [p for p in driver.driver_processes() if p.pid != driver.pid and "java" in p.name()]
         found: dict[str, Any] = {"at_s": time.monotonic() - self._began}
-        for name, processes in (("driver", [python]), ("jvm", jvms), ("worker", life.workers())):
+        for name, processes in (("driver", [python]), ("jvm", jvms), ("worker", driver.workers())):
             memory = [process.memory_info().rss / _MB for process in processes]
             files = [process.num_fds() for process in processes]
             found |= {

@@ -1,4 +1,4 @@
-"""Looks at something again and again, in a thread."""
+"""Calls a function periodically in a thread."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Self
 
 
 class Ticker:
-    """Calls ``look`` every few seconds until its block ends; a context manager.
+    """Calls ``call`` every ``every_s`` seconds until its block ends; a context manager.
 
     Args:
-        passing: errors that say nothing: the next look may do.
+        ignored: errors after which the next call is simply tried.
     """
 
-    def __init__(self, every_s: float, look: Callable[[], None], *passing: type[Exception]) -> None:
+    def __init__(self, every_s: float, call: Callable[[], None], *ignored: type[Exception]) -> None:
         self._every_s = every_s
-        self._look = look
-        self._passing = passing
+        self._call = call
+        self._ignored = ignored
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ticker", daemon=True)
 
@@ -32,5 +32,5 @@ class Ticker:
 
     def _run(self) -> None:
         while not self._over.wait(self._every_s):
-            with contextlib.suppress(*self._passing):
-                self._look()
+            with contextlib.suppress(*self._ignored):
+                self._call()

@@ -1,4 +1,4 @@
-"""How long the job and its readers took to get over what happened."""
+"""Recovery times of the job and its readers."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 @dataclass
 class Timing:
-    """Seconds each.
+    """Times in seconds, until the next committed epoch.
 
     Attributes:
-        driver_restart_s: from a driver's new start to the next committed epoch.
-        broker_restart_s: from the moment when a broker is ready again to the next committed epoch.
-        failover_s: from the moment when a part of a cluster was hit to the next committed epoch.
-        reader_stall_s: for each epoch, from its COMMITTED record until a watching reader had it.
+        driver_restart_s: since the restart of a driver.
+        broker_restart_s: since a restarted broker was ready.
+        failover_s: since a part of a cluster was hit.
+        reader_stall_s: for each epoch, since its COMMITTED record until a watching reader had it.
     """
 
     driver_restart_s: list[float] = field(default_factory=list)
@@ -31,7 +31,7 @@ class Timing:
 
 
 def timing_of(history: RunHistory, target: FaultTarget) -> Timing:
-    """Measure a run that is over."""
+    """Measure a finished run."""
     view = View(history)
     committed_at = sorted(decision.at for decision in view.committed.values())
 

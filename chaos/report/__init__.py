@@ -1,1 +1,1 @@
-"""What a campaign found, for people and machines."""
+"""Reports of a campaign, for people and machines."""

@@ -1,4 +1,4 @@
-"""The pictures of a report, as SVG text: a time line for each schedule, and recovery times."""
+"""The plots of a report, as SVG: timelines, resources and recovery times."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from eos.chaos.observers.resources import Sample
 from eos.chaos.report.machine import DURATIONS, Percentiles
 from eos.chaos.report.outcome import ScheduleOutcome
 
-# Okabe and Ito's palette: told apart with any colour vision; hatches do it without colour.
+# Okabe and Ito's palette, for any colour vision; hatches work without colours.
 _ATTEMPT: Final[dict[str, dict[str, Any]]] = {
     "COMMITTED": {"facecolor": "#0072B2", "edgecolor": "#0072B2"},
     "EMPTY": {"facecolor": "#FFFFFF", "edgecolor": "#0072B2"},
@@ -28,7 +28,7 @@ _ATTEMPT: Final[dict[str, dict[str, Any]]] = {
 _UNDECIDED: Final = {"facecolor": "#F3C6AA", "edgecolor": "#A34700", "hatch": "////"}
 _READER: Final = "#222222"
 _FAULT: Final = "#B30000"
-_LIFE: Final = "#009E73"
+_DRIVER: Final = "#009E73"
 _STYLE: Final[Any] = {
     "font.size": 10,
     "font.family": "DejaVu Sans",
@@ -41,7 +41,7 @@ _NARROWEST_S: Final = 0.08
 
 
 def timeline(outcome: ScheduleOutcome) -> str:
-    """One schedule: its faults, the driver's lives, each epoch's transactions, the reader."""
+    """The timeline of a schedule: faults, drivers, the transactions of each epoch, a reader."""
     with matplotlib.rc_context(_STYLE):
         figure, (above, below) = plt.subplots(
             2, 1, figsize=(11, 6.2), sharex=True, height_ratios=[2, 5]
@@ -56,11 +56,11 @@ def timeline(outcome: ScheduleOutcome) -> str:
 
 def _draw_faults(axes: Any, outcome: ScheduleOutcome) -> None:
     names: list[str] = []
-    lives = [one for one in outcome.operations if one.name.startswith("driver run")]
-    for number, life in enumerate(lives):
-        width = max(life.ended_s - life.began_s, _NARROWEST_S)
-        row = -0.17 if number % 2 else 0.17  # two may live at once
-        axes.barh(row, width, left=life.began_s, height=0.3, color=_LIFE, edgecolor="white")
+    drivers = [one for one in outcome.operations if one.name.startswith("driver run")]
+    for number, driver in enumerate(drivers):
+        width = max(driver.ended_s - driver.began_s, _NARROWEST_S)
+        row = -0.17 if number % 2 else 0.17  # two may run at once
+        axes.barh(row, width, left=driver.began_s, height=0.3, color=_DRIVER, edgecolor="white")
     for fault in outcome.faults:
         names.append(fault.name)
         width = max(fault.healed_s - fault.began_s, _NARROWEST_S)
@@ -73,7 +73,7 @@ def _draw_faults(axes: Any, outcome: ScheduleOutcome) -> None:
 
 
 def _draw_epochs(axes: Any, outcome: ScheduleOutcome) -> None:
-    # A batch job's keys may be words; this picture's rows are numbers.
+    # The keys of batch jobs may be words; rows of the plot are numbers.
     for attempt in (one for one in outcome.attempts if one.epoch.isdecimal()):
         width = max(attempt.ended_s - attempt.began_s, _NARROWEST_S)
         look = _ATTEMPT.get(attempt.state, _UNDECIDED)
@@ -96,16 +96,16 @@ def _legend(figure: Any) -> None:
         Patch(**_ATTEMPT["COMMITTED"], label="committed"),
         Patch(**_ATTEMPT["ABORTED"], label="aborted, runs again"),
         Patch(**_ATTEMPT["EMPTY"], label="empty"),
-        Line2D([], [], color=_READER, linewidth=2.5, label="a reader gets it"),
+        Line2D([], [], color=_READER, linewidth=2.5, label="received by a reader"),
         Patch(color=_FAULT, label="fault"),
         Patch(color="#BBBBBB", label="fault that hit nothing"),
-        Patch(color=_LIFE, label="life of the driver"),
+        Patch(color=_DRIVER, label="driver"),
     ]
     figure.legend(handles=entries, loc="lower center", ncols=len(entries), frameon=False)
 
 
 def recovery_times(durations: Mapping[str, Sequence[float]]) -> str:
-    """How each kind of duration is spread, with its p50 and p99."""
+    """The distribution of each kind of duration, with its p50 and p99."""
     with matplotlib.rc_context(_STYLE):
         figure, panels = plt.subplots(1, len(durations), figsize=(11, 3.2))
         for axes, (name, seconds) in zip(panels, durations.items(), strict=True):
@@ -176,8 +176,8 @@ def _draw_lines(axes: Any, samples: Sequence[Sample], lines: Mapping[str, str]) 
 
 def _svg(figure: Any) -> str:
     text = io.StringIO()
-    nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))  # addresses, all of them
+    nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))  # all contain URLs
     figure.savefig(text, format="svg", metadata=nothing)
     plt.close(figure)
-    # The element alone, without the XML prologue, whose DTD is an address.
+    # Only the element, without the XML prologue, whose DTD is a URL.
     return text.getvalue()[text.getvalue().index("<svg") :]

@@ -1,4 +1,4 @@
-"""What a campaign proved, as data for machines: ``report.json``, and JUnit XML for CI systems."""
+"""Reports for machines: ``report.json``, and JUnit XML for CI systems."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from eos.chaos.report.outcome import ScheduleOutcome
 
 @dataclass(frozen=True)
 class Percentiles:
-    """Of some durations, in seconds; ``count`` 0: nothing was measured."""
+    """Percentiles of durations, in seconds; all 0 if nothing was measured."""
 
     count: int
     p50_s: float
@@ -27,7 +27,7 @@ class Percentiles:
 
     @classmethod
     def of(cls, seconds: Iterable[float]) -> Percentiles:
-        """Of any number of durations."""
+        """Compute them for any number of durations."""
         values = list(seconds)
         if not values:
             return cls(0, 0.0, 0.0, 0.0)
@@ -45,7 +45,7 @@ DURATIONS = {
 
 @dataclass(frozen=True)
 class CampaignVerdict:
-    """The sum of all schedules."""
+    """The totals of all schedules."""
 
     schedules: int
     good: int
@@ -63,7 +63,7 @@ class CampaignVerdict:
 
     @property
     def is_good(self) -> bool:
-        """Every schedule came to its end, and nothing is wrong."""
+        """Whether every schedule is good, and there is at least one."""
         return self.schedules > 0 and self.good == self.schedules
 
     def sentence(self) -> str:
@@ -73,7 +73,7 @@ class CampaignVerdict:
         if self.is_good:
             return f"No anomaly in {_many(self.schedules, 'schedule')}: {self._scope()}."
         found = ", ".join(f"{count} x {name}" for name, count in self.anomalies.items())
-        broke_off = f"{self.broke_off} broke off" if self.broke_off else ""
+        broke_off = f"{self.broke_off} did not finish" if self.broke_off else ""
         grown = ", ".join(f"{name} grew x {ratio:.2f}" for name, ratio in self.grown.items())
         what = "; ".join(filter(None, (found, broke_off, grown, *self.doubts)))
         return (
@@ -81,13 +81,13 @@ class CampaignVerdict:
         )
 
     def _scope(self) -> str:
-        """What was done, and what it does not cover."""
+        """What was run, and its limits."""
         fired = sum(self.faults_fired.values())
         missed = self.faults_due - fired
         parts = [
             f"{_many(fired, 'fault')} of {_many(len(self.faults_fired), 'kind')}, "
             f"{self.epochs:,} epochs, {self.records:,} records, each readable exactly once",
-            f"{_many(self.ended, 'job')} had to end, and did" if self.ended else "",
+            f"{_many(self.ended, 'job')} ended with the required error" if self.ended else "",
             f"{_many(self.destroyed, 'record')} destroyed by a fault itself"
             if self.destroyed
             else "",
@@ -101,7 +101,7 @@ def _many(count: int, noun: str) -> str:
 
 
 def verdict_of(outcomes: Sequence[ScheduleOutcome]) -> CampaignVerdict:
-    """Add up."""
+    """Add up the outcomes."""
     anomalies: Counter[str] = Counter()
     for outcome in outcomes:
         anomalies.update({found.name: found.count for found in outcome.anomalies})
@@ -128,7 +128,7 @@ def verdict_of(outcomes: Sequence[ScheduleOutcome]) -> CampaignVerdict:
 
 
 def durations_of(outcomes: Sequence[ScheduleOutcome]) -> dict[str, list[float]]:
-    """All that was measured, by name of ``DURATIONS``."""
+    """All measured durations, by the names in ``DURATIONS``."""
     return {
         name: [seconds for outcome in outcomes for seconds in getattr(outcome, name)]
         for name in DURATIONS
@@ -155,7 +155,7 @@ def write_json(outcomes: Sequence[ScheduleOutcome], path: Path) -> None:
 
 
 def write_junit(outcomes: Sequence[ScheduleOutcome], path: Path) -> None:
-    """JUnit XML: a test case for each schedule; one that did not come to its end is an error."""
+    """JUnit XML: a test case for each schedule; one that did not finish is an error."""
     kinds = ["" if one.is_good else _junit_kind(one) for one in outcomes]
     suite = ElementTree.Element(
         "testsuite",

@@ -1,4 +1,4 @@
-"""What is kept of one schedule: a JSON file each, from which a run is resumed and reported."""
+"""The stored outcome of a schedule: a JSON file, for resuming campaigns and for reports."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from eos.chaos.schedule import Schedule
 from eos.errors import ConfigurationError
 
 
-class _Kept(BaseModel):
+class _Stored(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class FaultOutcome(_Kept):
-    """One fault, or condition, that was due. ``hit``: what it befell, "" when it did not happen;
-    ``error``: why it did not. Times in seconds from the schedule's start."""
+class FaultOutcome(_Stored):
+    """A fault or condition that was due. ``hit`` is what it hit, "" if it did not happen, with the
+    reason in ``error``. Times are seconds since the schedule began."""
 
     name: str
     epoch: int
@@ -33,8 +33,8 @@ class FaultOutcome(_Kept):
     error: str = ""
 
 
-class AnomalyOutcome(_Kept):
-    """What the checker found of one kind."""
+class AnomalyOutcome(_Stored):
+    """The cases of one kind of anomaly."""
 
     number: int
     name: str
@@ -42,8 +42,8 @@ class AnomalyOutcome(_Kept):
     examples: list[str]
 
 
-class OperationOutcome(_Kept):
-    """A life of the driver, or a fault, with how it ended: ok, fail or unknown."""
+class OperationOutcome(_Stored):
+    """A driver of the driver, or a fault, with how it ended: ok, fail or unknown."""
 
     name: str
     began_s: float
@@ -52,8 +52,8 @@ class OperationOutcome(_Kept):
     detail: str
 
 
-class AttemptOutcome(_Kept):
-    """One transaction by the commit log: when it was opened, and how and when it ended."""
+class AttemptOutcome(_Stored):
+    """A transaction in the commit log: when it was opened, and how and when it ended."""
 
     epoch: str
     attempt: int
@@ -62,20 +62,20 @@ class AttemptOutcome(_Kept):
     state: str
 
 
-class EpochView(_Kept):
-    """When a watching reader got the first record of an epoch, and when the last."""
+class EpochView(_Stored):
+    """When a watching reader received the first and the last record of an epoch."""
 
     epoch: str
     first_s: float
     last_s: float
 
 
-class ScheduleOutcome(_Kept):
-    """One schedule and everything that came of it. ``failure`` is "" unless it broke off,
-    ``ended_by`` the error with which its job had to end, and did; ``left`` is what the faults
-    themselves did to the topic, which no sink can help.
+class ScheduleOutcome(_Stored):
+    """A schedule and its results.
 
-    ``name`` is the schedule's in its campaign, ``again`` the command that repeats it.
+    ``failure`` is "" unless the run was aborted; ``ended_by`` is the required error that ended the
+    job; ``left`` are anomalies caused by the faults themselves, which no sink can prevent. ``name``
+    is the schedule's name in its campaign, ``again`` the command that repeats it.
     """
 
     name: str = ""
@@ -102,16 +102,16 @@ class ScheduleOutcome(_Kept):
     reader_stall_s: list[float]
     samples: list[Sample] = []
     shrunk_to: list[int] | None = None
-    """The faults that are enough to fail, by their number from 1; None: not shrunk."""
+    """The fewest faults that still fail, by number from 1; None if not shrunk."""
 
     @property
     def is_good(self) -> bool:
-        """It came to its end, and nothing is wrong."""
+        """Whether it ended, and nothing is wrong."""
         return not self.complaint
 
     @property
     def complaint(self) -> str:
-        """What is wrong, in one line; "" when nothing is."""
+        """Everything that is wrong, in one line; "" if nothing is."""
         found = [f"{anomaly.count} x {anomaly.name}" for anomaly in self.anomalies]
         more = [f"{name} grew x {ratio:.2f}" for name, ratio in self.grown.items()]
         parts = (", ".join(found), self.failure, ", ".join(more), ", ".join(self.doubts))
@@ -119,18 +119,18 @@ class ScheduleOutcome(_Kept):
 
     @property
     def destroyed(self) -> int:
-        """How many committed records the faults themselves took out of the topic."""
+        """Number of committed records that the faults themselves deleted."""
         lost = AnomalyKind.LOST_WRITE.name.lower()
         return sum(found.count for found in self.left if found.name == lost)
 
     @property
     def due(self) -> int:
-        """How many faults had to happen."""
+        """Number of faults that were due."""
         return len(self.fired) + len(self.missed)
 
     @property
     def missed(self) -> list[str]:
-        """The faults that were due and did not happen, each with the reason."""
+        """The faults that were due but did not happen, each with the reason."""
         begun = [
             f"{fault.name}: {fault.error or 'there was nothing to hit'}"
             for fault in self.faults
@@ -139,9 +139,9 @@ class ScheduleOutcome(_Kept):
         schedule = schedule_of(self)
         came = sum(fault.name not in schedule.conditions for fault in self.faults)
         later = schedule.faults[came:]
-        # A soak ends by the clock: what comes after its last epoch was not due.
+        # A soak ends by time: faults after its last epoch were not due.
         passed = [one.fault for one in later if one.epoch < self.epochs_done]
-        return begun + [f"{name}: the job went on before it began" for name in passed]
+        return begun + [f"{name}: the job was done before it began" for name in passed]
 
     @property
     def grown(self) -> dict[str, float]:
@@ -149,41 +149,41 @@ class ScheduleOutcome(_Kept):
 
         Only known for a run with one driver: each driver starts at nothing.
         """
-        return grown(self.samples) if len(self._lives) == 1 else {}
+        return grown(self.samples) if len(self._drivers) == 1 else {}
 
     @property
     def doubts(self) -> list[str]:
         """The reasons why a soak with a steady input does not prove that nothing has grown."""
         if not schedule_of(self).input_rows or self.failure:
             return []
-        found = unmeasured(self.samples, max((one.ended_s for one in self._lives), default=0.0))
-        if len(self._lives) != 1:
-            found.append(f"the driver was started {len(self._lives)} times")
+        found = unmeasured(self.samples, max((one.ended_s for one in self._drivers), default=0.0))
+        if len(self._drivers) != 1:
+            found.append(f"the driver was started {len(self._drivers)} times")
         if self.schedule["faults"] and not any(fault.epoch for fault in self.fired):
             found.append("no fault has hit")
         return found
 
     @property
-    def _lives(self) -> list[OperationOutcome]:
+    def _drivers(self) -> list[OperationOutcome]:
         return [one for one in self.operations if one.name.startswith("driver run")]
 
     @property
     def fired(self) -> list[FaultOutcome]:
-        """The faults that were proved to have happened."""
+        """The faults that happened, with proof."""
         return [fault for fault in self.faults if fault.hit]
 
     def write(self, path: Path) -> None:
-        """Keep it; whole or not at all."""
+        """Write the file atomically."""
         draft = path.with_suffix(".draft")
         draft.write_text(self.model_dump_json(indent=1))
         draft.rename(path)
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """What ``write`` kept.
+        """Read a file made by ``write``.
 
         Raises:
-            ConfigurationError: the file is not one of ours.
+            ConfigurationError: the file is not the outcome of a schedule.
         """
         try:
             return cls.model_validate_json(path.read_bytes())
@@ -195,7 +195,7 @@ class ScheduleOutcome(_Kept):
 
 
 def outcome_of(result: Result, workload: str) -> ScheduleOutcome:
-    """What to keep of a run."""
+    """Make the outcome of a run."""
     start, history = result.began_at, result.history
     operations = history.operations if history else ()
     return ScheduleOutcome(
@@ -241,7 +241,7 @@ def outcome_of(result: Result, workload: str) -> ScheduleOutcome:
 
 
 def _epochs_done(history: RunHistory) -> int:
-    """By Spark's word; a batch job's by the log's."""
+    """The number of epochs in Spark's checkpoint; for batch jobs, in the log."""
     return len(View(history).done if history.noted is None else history.noted)
 
 
@@ -272,7 +272,7 @@ def _found(anomalies: Sequence[Anomaly]) -> list[AnomalyOutcome]:
 def _attempts(result: Result) -> list[AttemptOutcome]:
     newest: dict[tuple[str, int], AttemptOutcome] = {}
     for record in result.records:
-        if record.attempt is None or record.written_at is None:  # FAILED: it got no transaction
+        if record.attempt is None or record.written_at is None:  # FAILED: no transaction
             continue
         at = record.written_at.timestamp() - result.began_at
         key = (f"{record.query_id} {record.epoch}", record.attempt or 0)
@@ -305,5 +305,5 @@ def _views(result: Result) -> list[EpochView]:
 
 
 def schedule_of(outcome: ScheduleOutcome) -> Schedule:
-    """The schedule that was run."""
+    """The schedule of an outcome."""
     return TypeAdapter(Schedule).validate_python(outcome.schedule)

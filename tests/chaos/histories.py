@@ -1,4 +1,4 @@
-"""Histories to judge: clean ones of any shape, and the small one that tests break by hand."""
+"""Histories for the checker: random clean ones, and a small one that tests modify."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def numbered(log: list[Decision]) -> tuple[Decision, ...]:
 
 
 def clean(seed: int) -> RunHistory:
-    """A history with nothing wrong in it, of a random shape."""
+    """A random history without anomalies."""
     rng = random.Random(seed)
     epochs, rows, partitions = rng.randint(1, 6), rng.randint(1, 12), rng.randint(1, 4)
     keys = rng.randint(0, 5)
@@ -94,7 +94,7 @@ def clean(seed: int) -> RunHistory:
 def _reader(
     rng: random.Random, name: str, committed: list[tuple[float, list[Sighting]]]
 ) -> ReaderSightings:
-    """Sees each epoch after its commit, partitions in any mixture, each one in its order."""
+    """A reader that sees each epoch after its commit, each partition in order."""
     sights = []
     for at, seen in committed:
         lines: dict[str, list[Sighting]] = {}

@@ -1,4 +1,4 @@
-"""What a reader makes of a message under a schema: the record, or nothing."""
+"""A reader decodes a message with a schema to its record, or to none."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ KEY = "key-3"
 
 @dataclass(frozen=True)
 class Message:
-    """As ``pulsar-client`` has it."""
+    """A message as in ``pulsar-client``."""
 
     text: str
     value: bytes | None
@@ -68,7 +68,7 @@ def message(record_id: str, grown: bool = False, **changes: object) -> Message:
 
 
 @pytest.mark.parametrize("number", range(10))
-def test_a_row_is_read_as_what_it_was_written(number):
+def test_rows_are_decoded_with_their_schema(number):
     record = f"7/{number}"
     assert read(message(record)) == (record, OLD)
     assert read(message(record, grown=True)) == (record, GROWN)
@@ -92,11 +92,11 @@ def test_a_tombstone_is_known_by_its_property():
         replace(message("1/1"), text=text_of("1/2", "xx")),
     ],
 )
-def test_parts_that_do_not_go_together_are_no_record(damaged):
+def test_mismatched_parts_are_no_record(damaged):
     assert read(damaged)[0] is None
 
 
-def test_what_a_record_has_to_be_follows_from_its_epoch_text_and_key():
+def test_schema_follows_from_epoch_text_and_key():
     texts = [text_of(f"0/{number}") for number in range(200)]
     gone = [text for text in texts if shape_in("0", text, KEY) == TOMBSTONE]
     assert 10 < len(gone) < 60

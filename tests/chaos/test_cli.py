@@ -1,4 +1,4 @@
-"""``eos chaos``: wrong options get one line that says what to do; lists are there."""
+"""``eos chaos``: wrong options get one line with a hint; lists and help."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ def chaos(*args: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        (("--faults", "bogus"), "no bogus. Choose from driver-kill, "),
+        (("--faults", "bogus"), "bogus does not exist. Choose from driver-kill, "),
         (("--faults", "bookie-kill"), "bookie-kill needs several brokers. Add --brokers 2."),
-        (("--faults", "cluster-wiped", "--singles", "--brokers", "2"), "Leave out --brokers."),
+        (("--faults", "cluster-wiped", "--singles", "--brokers", "2"), "Remove --brokers."),
         (("--workload", "nowhere:nothing"), "Name a function as MODULE:FUNCTION"),
         (("--workload", "eos.chaos.workloads"), "Name a function as MODULE:FUNCTION"),
         (("--workload", "eos.chaos.workloads:no"), "has no attribute 'no'"),
-        (("--shard", "3"), "Say 2/6 for the second of six parts."),
-        (("--shard", "3/2"), "Say 2/6 for the second of six parts."),
-        (("--always", "bogus"), "no condition bogus. Choose from notebook, "),
-        (("--always", "caches,shuffles"), "caches and shuffles can't hold together"),
-        (("--always", "notebook,caches"), "notebook and caches can't hold together"),
-        (("--always", "caches", "--workload", "eos.chaos.workloads:naive"), "Leave it out."),
-        (("--always", "caches", "--singles"), "--always is for schedules of seeds"),
-        (("--keep", "9"), "seed-1 has "),
-        (("--keep", "0"), "give the faults' numbers, as 1,3"),
-        (("--keep", "a"), "give the faults' numbers, as 1,3"),
+        (("--shard", "3"), "2/6 is the second of six parts."),
+        (("--shard", "3/2"), "2/6 is the second of six parts."),
+        (("--always", "bogus"), "condition bogus does not exist. Choose from notebook, "),
+        (("--always", "caches,shuffles"), "caches and shuffles exclude each other"),
+        (("--always", "notebook,caches"), "notebook and caches exclude each other"),
+        (("--always", "caches", "--workload", "eos.chaos.workloads:naive"), "Remove it."),
+        (("--always", "caches", "--singles"), "--always only works with --schedules"),
+        (("--keep", "9"), "seed-1 has only "),
+        (("--keep", "0"), "--keep must be numbers of faults, such as 1,3"),
+        (("--keep", "a"), "--keep must be numbers of faults, such as 1,3"),
     ],
     ids=" ".join,
 )
-def test_a_wrong_option_is_named_with_what_to_do(args, says, tmp_path):
+def test_wrong_options_are_reported_with_a_hint(args, says, tmp_path):
     ended = chaos("run", "--report", str(tmp_path / "report"), *args)
     assert ended.returncode == 2
     assert says in " ".join(ended.stderr.split())
@@ -50,7 +50,7 @@ def test_a_wrong_option_is_named_with_what_to_do(args, says, tmp_path):
     assert "Traceback" not in ended.stderr
 
 
-def test_what_faults_hit_stands_for_all_of_them():
+def test_a_part_selects_all_of_its_faults():
     names = parse_faults("cluster,driver-kill", singles=False, brokers=2)
     hit = [name for name, fault in FAULTS.items() if fault.part == "cluster"]
     assert names == [*hit, "driver-kill"]
@@ -65,7 +65,7 @@ def test_faults_and_anomalies_are_listed():
     assert all(kind.name.lower().replace("_", " ") in anomalies.stdout for kind in AnomalyKind)
 
 
-def test_help_teaches():
+def test_help_has_the_main_options():
     ended = chaos("run", "--help")
     assert ended.returncode == 0
     for option in ("--schedules", "--seed", "--faults", "--workload", "--report", "--shard"):

@@ -1,4 +1,4 @@
-"""The feed ends when all is noted, and not while a fault may still take something back."""
+"""The feed ends when all epochs are done, and not while a fault may undo one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from eos.chaos.planning import only
 
 
 class Script:
-    """Supervisor and nemesis in one: at each look of the feed's, the next thing happens."""
+    """Supervisor and nemesis in one: each check runs the next step."""
 
     def __init__(self, *steps: Callable[[Script], object]) -> None:
         self.steps = list(steps)
@@ -42,7 +42,7 @@ def feed_in(folder: Path) -> Feed:
 
 
 def noted(folder: Path, *epochs: int) -> None:
-    """Spark has noted these epochs, and no others."""
+    """Let the checkpoint have exactly these finished epochs."""
     for path in (folder / "commits").iterdir():
         path.unlink()
     for epoch in epochs:
@@ -50,7 +50,7 @@ def noted(folder: Path, *epochs: int) -> None:
         (folder / "commits" / str(epoch)).touch()
 
 
-def test_an_epoch_that_a_fault_takes_back_is_waited_for(tmp_path):
+def test_feed_waits_for_an_epoch_that_a_fault_undoes(tmp_path):
     feed = feed_in(tmp_path)
     script = Script(
         lambda s: setattr(s, "is_busy", True),

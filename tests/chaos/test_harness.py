@@ -1,4 +1,4 @@
-"""The harness on real clusters: it passes eos, and catches what is wrong. Run by ``make chaos``."""
+"""The harness on real clusters: eos passes, and broken sinks are caught. Run by ``make chaos``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ long = [pytest.mark.chaos, pytest.mark.timeout(600)]
 
 
 def kinds(result: Result) -> set[AnomalyKind]:
-    """What was found; the run has to have come to its end, with all of its faults."""
+    """The anomalies of a run, which must have finished with all of its faults."""
     assert not result.failure
     assert all(happened.hit for happened in result.happened)
     return {anomaly.kind for anomaly in result.anomalies}
@@ -51,9 +51,9 @@ class TestOnAClusterOfItsOwn:
         assert result.history.says_clean
         assert len(result.history.fresh.sightings) == len(result.history.records) > 0
 
-    def test_what_the_harness_once_found_stays_fixed(self, chaos_cluster, assert_exactly_once):
-        """A query that ended by a lost answer before anything was in doubt; one that began an
-        empty log in the place of its own; two inputs in one epoch; a ledger that was trimmed."""
+    def test_earlier_findings_stay_fixed(self, chaos_cluster, assert_exactly_once):
+        """A query that ended by a lost answer before anything was in doubt; one that replaced its
+        log by an empty one; two inputs in one epoch; a trimmed ledger."""
         schedule = only("lost-begin-reply", "log-away", "hand-over", "broker-kill")
         result = chaos_cluster.run_schedule(schedule)
         assert kinds(result) == set()
@@ -82,14 +82,14 @@ class TestOnAClusterOfItsOwn:
         assert kinds(result) == set()
         assert_exactly_once(result)
 
-    def test_a_job_that_fails_by_itself_breaks_off_with_its_error(self, chaos_cluster):
+    def test_failing_job_ends_the_run_with_its_error(self, chaos_cluster):
         result = chaos_cluster.run_schedule(only(), "tests.chaos.test_harness:broken_workload")
         assert "the driver ended 4 times" in result.failure
         assert "the user's own mistake" in result.failure
 
 
 def broken_workload(spark: object, job: object) -> None:
-    """Nothing that anybody could restart into working."""
+    """A workload that fails at every start."""
     raise ValueError("the user's own mistake")
 
 
@@ -99,8 +99,8 @@ def test_a_broken_build_still_applies(patch):
     assert subprocess.run(command, cwd=ROOT, check=False).returncode == 0
 
 
-def test_what_does_not_exist_is_refused_before_anything_starts(chaos_cluster):
-    with pytest.raises(ConfigurationError, match="there is no bogus"):
+def test_missing_faults_and_workloads_are_refused_at_once(chaos_cluster):
+    with pytest.raises(ConfigurationError, match="bogus does not exist"):
         chaos_cluster.run(faults=["bogus"])
     with pytest.raises(ConfigurationError, match="nowhere:nothing"):
         chaos_cluster.run("nowhere:nothing")

@@ -1,4 +1,4 @@
-"""When a query that keeps records back writes them, by what Spark's checkpoint says."""
+"""In which epoch a query with windows writes a record, by Spark's checkpoint."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eos.chaos.planning import only
 
 
 def plan(folder: Path, epoch: int, *ends: int, input_s: float = 0, done: bool = True) -> None:
-    """An epoch that has all files before ``ends``, with the newest event at ``input_s``."""
+    """Write an epoch with all files before ``ends`` and the newest event at ``input_s``."""
     for name in ("offsets", "commits"):
         (folder / name).mkdir(exist_ok=True)
     watermark = {"batchWatermarkMs": int((BASE_S + input_s - DELAY_S) * 1000) if input_s else 0}
@@ -38,7 +38,7 @@ def test_a_record_is_written_when_its_window_is_over(tmp_path):
     assert [epoch_of(record(number)) for number in (1, 2, 3, 4)] == ["1", "2", "2", None]
 
 
-def test_a_record_that_comes_late_is_written_no_earlier_than_it_is_read(tmp_path):
+def test_late_record_is_not_written_before_it_is_read(tmp_path):
     for epoch in range(3):
         plan(tmp_path, epoch, 4, input_s=50)
     assert emits("windowed", Checkpoint(str(tmp_path)), lambda _: "2")(record(0)) == "2"
@@ -50,7 +50,7 @@ def test_without_windows_records_are_written_as_they_are_read(tmp_path):
 
 
 @pytest.mark.parametrize(("shape", "epochs"), [("stream", ["0", "1"]), ("joined", ["1", "1"])])
-def test_who_reads_twice_has_a_record_when_both_readings_do(tmp_path, shape, epochs):
+def test_query_that_reads_twice_has_a_record_after_both_readings(tmp_path, shape, epochs):
     ends = [(1, 0), (2, 2)] if shape == "joined" else [(1,), (2,)]
     for epoch, of_it in enumerate(ends):
         plan(tmp_path, epoch, *(end for end in of_it if end))
@@ -61,7 +61,7 @@ def test_who_reads_twice_has_a_record_when_both_readings_do(tmp_path, shape, epo
     assert inputs.done() == 2
 
 
-def test_all_is_quiet_when_the_last_planned_epoch_is_done_and_the_flush_has_closed_all(tmp_path):
+def test_quiet_after_the_last_epoch_and_the_flush(tmp_path):
     last = flush(3)
     checkpoint = Checkpoint(str(tmp_path))
     plan(tmp_path, 0, 4, input_s=3)

@@ -48,7 +48,7 @@ def test_seeds_differ_and_every_fault_is_drawn():
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_faults_of_a_schedule_befall_different_parts(seed):
+def test_faults_of_a_schedule_hit_different_parts(seed):
     parts = [FAULTS[planned.fault].part for planned in draw(seed, NAMES).faults]
     assert len(set(parts)) == len(parts)
 
@@ -66,7 +66,7 @@ def test_kept_faults_are_counted_from_one():
         schedule.keep([9])
 
 
-def test_records_are_unique_and_know_where_they_belong():
+def test_records_are_unique_and_have_a_topic():
     schedule = next(s for s in (draw(n, NAMES) for n in range(50)) if s.keyed)
     records = [record for epoch in records_of(schedule, TOPIC) for record in epoch]
     assert max(Counter(record.id for record in records).values()) == 1
@@ -80,13 +80,13 @@ def test_some_epochs_are_empty():
     assert any(not epoch for epoch in records_of(draw(1, NAMES), TOPIC))
 
 
-def test_a_hash_of_a_key_is_javas():
+def test_java_hash_is_javas():
     assert java_hash("") == 0
     assert java_hash("hello") == 99162322
     assert java_hash("polygenelubricants") == 0  # hashCode() is Integer.MIN_VALUE
 
 
-def test_an_epoch_is_one_file_with_its_records_and_nothing_half_written(job, tmp_path):
+def test_input_is_released_as_one_complete_file(job, tmp_path):
     schedule = draw(3, NAMES)
     epochs = records_of(schedule, TOPIC)
     for epoch in (0, 1):
@@ -104,7 +104,7 @@ def test_an_epoch_is_one_file_with_its_records_and_nothing_half_written(job, tmp
         assert all(len(found) == 1 for found in slots.values())
 
 
-def test_a_record_is_found_within_other_text_and_damage_is_seen():
+def test_record_is_found_in_other_text_and_damage_is_detected():
     text = text_of("3/14", "padding")
     assert id_in(text.encode()) == "3/14"
     assert id_in(f'{{"before": 1, "event": "{text}", "after": 2}}'.encode()) == "3/14"

@@ -1,4 +1,4 @@
-"""Which input is in which epoch, as Spark's checkpoint has it: files as Spark writes them."""
+"""Which input is in which epoch, by checkpoint files as Spark writes them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def checkpoint(tmp_path):
     return write
 
 
-def test_a_query_that_has_not_begun_has_nothing(tmp_path):
+def test_missing_checkpoint_has_no_epochs(tmp_path):
     new = Checkpoint(str(tmp_path / "none"))
     assert (new.noted(), new.inputs_done(), new.epochs_of_inputs(2)) == ([], 0, [None, None])
 
@@ -41,7 +41,7 @@ def test_each_input_is_an_epoch(checkpoint):
     assert spark.epochs_of_inputs(4) == ["0", "1", "2", None]
 
 
-def test_two_inputs_share_an_epoch_after_a_death_between_the_two_notes(checkpoint):
+def test_two_inputs_share_an_epoch_after_a_crash(checkpoint):
     spark = checkpoint([0, 2, 3], [0, 1])
     assert spark.inputs_done() == 3
     assert spark.epochs_of_inputs(4) == ["0", "1", "1", "2"]
@@ -56,12 +56,12 @@ def test_epochs_are_ordered_as_numbers(checkpoint):
 
 
 @pytest.mark.parametrize("before", ["-", '{"topic":{"0":12}}', "17"])
-def test_other_sources_of_the_query_are_passed_over(checkpoint, before):
+def test_other_sources_of_the_query_are_ignored(checkpoint, before):
     assert checkpoint([4], [0], before=[before]).inputs_done() == 5
 
 
-def test_a_query_that_does_not_read_the_input_is_told(checkpoint, tmp_path):
+def test_query_that_does_not_read_the_input_is_an_error(checkpoint, tmp_path):
     spark = checkpoint([0], [0])
     (tmp_path / "offsets" / "0").write_text(f"v1\n{SETTINGS}\n17")
-    with pytest.raises(RuntimeError, match=r"does it read Job\.input"):
+    with pytest.raises(RuntimeError, match=r"must read Job\.input"):
         spark.inputs_done()

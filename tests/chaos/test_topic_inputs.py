@@ -1,4 +1,4 @@
-"""Inputs by a topic: each is there once, whatever the broker answered, and in the right epoch."""
+"""Inputs in a topic: each is there once, for any answer of the broker, and in the right epoch."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def ids_in(client, topic):
     return sorted(map(str, found))
 
 
-def test_each_record_is_there_once_and_nothing_else(inputs, job, client):
+def test_each_record_is_in_the_topic_once(inputs, job, client):
     records = records_of(SCHEDULE, "t")
     for number, one in enumerate(records[:5]):
         inputs.release(number, one)
@@ -48,7 +48,7 @@ def test_each_record_is_there_once_and_nothing_else(inputs, job, client):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_committed", [True, False])
-def test_an_input_in_doubt_is_looked_for_before_it_is_sent_again(
+def test_input_in_doubt_is_searched_before_it_is_resent(
     inputs, job, client, monkeypatch, is_committed
 ):
     commit, doubts = Transaction.commit, [RequestTimeout("no answer")]
@@ -62,14 +62,14 @@ def test_an_input_in_doubt_is_looked_for_before_it_is_sent_again(
     before, new, *_ = records_of(SCHEDULE, "t")
     inputs.release(0, before)
     monkeypatch.setattr(Transaction, "commit", in_doubt)
-    records = [*before, *new]  # as a query that removes duplicates gets them
+    records = [*before, *new]  # as for a query that removes duplicates
     inputs.release(1, records)
     monkeypatch.undo()
     ids = [record.id for record in (*before, *records)]
     assert ids_in(client, job.input_topic) == sorted(ids)
 
 
-def test_inputs_are_in_the_epochs_whose_spans_hold_them(inputs, job, tmp_path):
+def test_epoch_of_an_input_follows_from_source_offsets(inputs, job, tmp_path):
     first, second, *_ = records_of(SCHEDULE, "t")
     for folder in ("offsets", "commits"):
         (tmp_path / folder).mkdir()

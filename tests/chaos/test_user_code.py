@@ -1,4 +1,4 @@
-"""The user_code of users' code, around a sink that only counts."""
+"""The variants of users' code, with a sink that only counts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SPARK = SimpleNamespace(sparkContext=SimpleNamespace(setJobGroup=lambda *_, **__
 
 
 class Failing:
-    """A sink whose calls fail while there are errors left."""
+    """A sink that raises these errors, one for each call."""
 
     def __init__(self, *errors: BaseException | None) -> None:
         self.errors = list(errors)
@@ -32,13 +32,13 @@ class Failing:
         self(df, epoch)
 
 
-def test_nobody_has_a_habit_unless_told(monkeypatch):
+def test_without_variants_the_sink_is_unchanged(monkeypatch):
     monkeypatch.delenv(USER_CODE_ENV, raising=False)
     sink = Failing()
     assert with_user_code((), SPARK, sink) is sink
 
 
-def test_one_error_is_swallowed_and_no_other(capsys, monkeypatch):
+def test_only_the_first_error_is_swallowed(capsys, monkeypatch):
     monkeypatch.setenv(USER_CODE_ENV, "swallows")
     call = with_user_code((), SPARK, Failing(None, ValueError("a row"), KeyError("again")))
     call(None, 0)
@@ -48,7 +48,7 @@ def test_one_error_is_swallowed_and_no_other(capsys, monkeypatch):
         call(None, 2)
 
 
-def test_a_second_call_is_told_apart_by_what_the_sink_says_to_it(capsys):
+def test_refused_and_accepted_second_calls_are_distinguished(capsys):
     refused = Failing(None, None, DuplicateEpochCall("called twice"))
     call = with_user_code(("calls-twice",), SPARK, refused)
     call(None, 0)
@@ -62,7 +62,7 @@ def test_a_second_call_is_told_apart_by_what_the_sink_says_to_it(capsys):
     assert capsys.readouterr().out == "chaos: calls-twice: epoch 1, not refused\n"
 
 
-def test_an_epoch_is_taken_back_with_all_that_came_behind_it(tmp_path):
+def test_epoch_is_removed_with_all_later_ones(tmp_path):
     for folder in ("commits", "offsets"):
         (tmp_path / folder).mkdir()
         for number in range(5):
@@ -78,7 +78,7 @@ def test_an_epoch_is_taken_back_with_all_that_came_behind_it(tmp_path):
 
 
 class Mapped:
-    """A DataFrame of frames, which says what is mapped over it as Spark's executors would."""
+    """A DataFrame of frames that runs mapped functions like Spark's executors."""
 
     schema = "value string"
 
@@ -89,7 +89,7 @@ class Mapped:
         return list(function(iter(self.frames)))
 
 
-def test_a_function_over_rows_fails_once_for_certain_and_behind_rows(monkeypatch):
+def test_function_fails_at_least_once_and_after_rows(monkeypatch):
     monkeypatch.setattr("eos.chaos._user_code._FAILS", 0)
     given: list[object] = []
     call = with_user_code(("fails-in-tasks",), SPARK, lambda df, _: given.append(df))
@@ -100,13 +100,13 @@ def test_a_function_over_rows_fails_once_for_certain_and_behind_rows(monkeypatch
 
 
 class Rows:
-    """A DataFrame, as far as the notebook touches one."""
+    """A DataFrame with the methods used by the notebook."""
 
     def __getattr__(self, _: str):
         return lambda *_: self
 
 
-def test_a_notebook_goes_on_with_the_same_key_and_the_same_sink(tmp_path, capsys):
+def test_notebook_continues_with_the_same_key_and_sink(tmp_path, capsys):
     (tmp_path / "input").mkdir()
     for number in range(3):
         (tmp_path / "input" / f"input-{number:06}.parquet").touch()

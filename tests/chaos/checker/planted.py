@@ -1,4 +1,4 @@
-"""The anomalies planted by hand in the small history: what was changed, and what must be found."""
+"""The anomalies planted in the small history: the change, and the expected findings."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ SightsEdit = Callable[[list[Sighting]], object]
 
 
 class Planted(NamedTuple):
-    """One case. ``besides``: the other kinds that the same change is."""
+    """A case. ``also``: other kinds of anomalies caused by the same change."""
 
     kind: AnomalyKind
     what: str
     edit: Edit
-    besides: set[AnomalyKind]
+    also: set[AnomalyKind]
 
     @property
     def name(self) -> str:
@@ -30,12 +30,12 @@ class Planted(NamedTuple):
 
 
 def watcher(edit: SightsEdit) -> Edit:
-    """Change what the watcher saw."""
+    """Change the watcher's sightings."""
     return lambda history: replace(history, readers=(_edited(history.readers[0], edit),))
 
 
 def fresh(edit: SightsEdit) -> Edit:
-    """Change what the fresh reader saw, also after the second recovery."""
+    """Change the fresh reader's sightings, also after the second recovery."""
 
     def apply(history: RunHistory) -> RunHistory:
         reader = _edited(history.fresh, edit)
@@ -45,7 +45,7 @@ def fresh(edit: SightsEdit) -> Edit:
 
 
 def readers(edit: SightsEdit) -> Edit:
-    """Change what all of them saw."""
+    """Change the sightings of all readers."""
     return both(watcher(edit), fresh(edit))
 
 
@@ -56,13 +56,13 @@ def _edited(reader: ReaderSightings, edit: SightsEdit) -> ReaderSightings:
 
 
 def table(edit: Callable[[list[str]], list[str | None]]) -> Edit:
-    """A second output, and what is wrong with its rows."""
+    """A table with these errors in its rows."""
     rows = lambda history: [str(sight.record) for sight in history.fresh.sightings]  # noqa: E731
     return lambda history: replace(history, table=tuple(edit(rows(history))))
 
 
 def both(*edits: Edit) -> Edit:
-    """One after the other."""
+    """Apply several changes."""
 
     def apply(history: RunHistory) -> RunHistory:
         for edit in edits:
@@ -73,7 +73,7 @@ def both(*edits: Edit) -> Edit:
 
 
 def change(record: str, /, **values: object) -> SightsEdit:
-    """A message is seen with other values."""
+    """Change the values of a message."""
 
     def edit(sights: list[Sighting]) -> None:
         sights[:] = [s._replace(**values) if s.record == record else s for s in sights]
@@ -82,7 +82,7 @@ def change(record: str, /, **values: object) -> SightsEdit:
 
 
 def lose(*records: str) -> SightsEdit:
-    """Messages are not seen."""
+    """Remove messages."""
 
     def edit(sights: list[Sighting]) -> None:
         sights[:] = [sight for sight in sights if sight.record not in records]
@@ -91,7 +91,7 @@ def lose(*records: str) -> SightsEdit:
 
 
 def again(record: str, /, **values: object) -> SightsEdit:
-    """A message is seen once more, at the end, with other values."""
+    """Repeat a message at the end, with other values."""
 
     def edit(sights: list[Sighting]) -> None:
         seen = next(sight for sight in sights if sight.record == record)
@@ -102,7 +102,7 @@ def again(record: str, /, **values: object) -> SightsEdit:
 
 
 def swap(first: str, second: str) -> SightsEdit:
-    """Two messages of one partition stand in each other's place."""
+    """Swap two messages of a partition."""
 
     def edit(sights: list[Sighting]) -> None:
         at = {sight.record: n for n, sight in enumerate(sights)}
@@ -125,12 +125,12 @@ def log(edit: Callable[[list[Decision]], object]) -> Edit:
 
 
 def append(**values: object) -> Edit:
-    """The last record of the log once more, with other values."""
+    """Repeat the last record of the log, with other values."""
     return log(lambda draft: draft.append(draft[-1]._replace(**values)))
 
 
 def uncommitted(epoch: int) -> Edit:
-    """The job had to end before an epoch: the log has no record of it, nor has Spark."""
+    """The job had to end before an epoch: it is neither in the log nor in the checkpoint."""
 
     def drop(draft: list[Decision]) -> None:
         draft[:] = [decision for decision in draft if decision.epoch != str(epoch)]
@@ -143,7 +143,7 @@ def uncommitted(epoch: int) -> Edit:
 
 
 def forgotten(*epochs: str) -> Edit:
-    """Nobody has heard of an epoch: not the log, not Spark, not a reader."""
+    """An epoch is missing from the log, the checkpoint and the readers."""
 
     def forget(history: RunHistory) -> RunHistory:
         left = tuple(d for d in history.decisions or () if d.epoch not in epochs)
@@ -161,7 +161,7 @@ def with_(**values: object) -> Edit:
 
 
 def found_again(edit: SightsEdit) -> Edit:
-    """Change what was read after the second recovery only."""
+    """Change only what was read after the second recovery."""
     return lambda history: replace(history, fresh_again=_edited(history.fresh, edit))
 
 
@@ -170,7 +170,7 @@ def _steps(first: Decision, *states: State) -> list[Decision]:
 
 
 def _aborted_and_a_batch(draft: list[Decision]) -> None:
-    """Epoch 1 was given up; a batch job of the same sink was committed under its name."""
+    """Epoch 1 was abandoned; a batch job of the same sink was committed with the same key."""
     stream = Decision(0, QUERY, "1", 1, "(0,79)", State.OPEN, 39.0)
     draft += [*_steps(stream, State.ABORTING, State.ABORTED), *_batch("1")]
 
@@ -185,7 +185,7 @@ def _in_txn(txn: str, decisions: list[Decision]) -> list[Decision]:
 
 
 def _emptied(draft: list[Decision]) -> None:
-    """The last epoch had nothing in it, says the log."""
+    """In the log, the last epoch is EMPTY."""
     draft[-2:] = [d._replace(state=s) for d, s in zip(draft[-2:], _EMPTIED, strict=True)]
 
 
@@ -197,7 +197,7 @@ def _without_transaction(epoch: int, state: State) -> Decision:
 
 
 NAIVE = with_(decisions=None, decisions_again=None)
-"""A sink without a log: Spark's word is all there is."""
+"""A sink without a log: only Spark's checkpoint says what is done."""
 
 K = AnomalyKind
 EPOCH_1 = ("1/0", "1/1", "1/2", "1/3")
@@ -211,7 +211,7 @@ READING = [
     Planted(K.DUPLICATE, "by a sink without a log", both(NAIVE, readers(again("2/1"))), set()),
     Planted(K.LOST_WRITE, "one record", readers(lose("0/2")), {K.TORN_EPOCH}),
     Planted(K.LOST_WRITE, "a whole epoch", readers(lose(*EPOCH_2)), set()),
-    Planted(K.LOST_WRITE, "by Spark's word", both(NAIVE, readers(lose(*EPOCH_2))), set()),
+    Planted(K.LOST_WRITE, "by Spark's checkpoint", both(NAIVE, readers(lose(*EPOCH_2))), set()),
     Planted(K.ABORTED_READ, "of a zombie", readers(change("1/0", producer="z")), set()),
     Planted(K.ABORTED_READ, "by the watcher", watcher(change("1/1", producer="z")), set()),
     Planted(K.ABORTED_READ, "of an epoch without a decision", uncommitted(2), set()),
@@ -259,7 +259,7 @@ READING = [
     Planted(K.ORDER, "within an entry", readers(swap("1/0", "1/2")), set()),
     Planted(K.ORDER, "of the other key", readers(swap("0/1", "0/3")), set()),
     Planted(K.ORDER, "by a sink without a log", both(NAIVE, readers(swap("0/0", "2/0"))), set()),
-    Planted(K.SKIP, "a record passed over", watcher(lose("1/1")), set()),
+    Planted(K.SKIP, "a skipped record", watcher(lose("1/1")), set()),
     Planted(K.SKIP, "the first ones of a partition", watcher(lose("0/0", "0/2")), set()),
     Planted(K.SKIP, "the last ones of a partition", watcher(lose("2/1", "2/3")), set()),
     Planted(K.SKIP, "nothing seen at all", watcher(lambda s: s.clear()), set()),
@@ -311,7 +311,7 @@ DECIDING = [
     ),
     Planted(
         K.DECISION_FLIP,
-        "committed out of nothing",
+        "committed without a beginning",
         log(lambda draft: draft.__delitem__(slice(-3, -1))),
         set(),
     ),
@@ -347,13 +347,13 @@ DECIDING = [
     ),
     Planted(
         K.DECISION_FLIP,
-        "given up, when it is committed",
+        "abandoned although committed",
         append(state=State.ABANDONED),
         {K.GAP},
     ),
     Planted(
         K.GAP,
-        "an epoch that failed behind one that is done, and never ran",
+        "a failed epoch before a finished one",
         both(
             uncommitted(1),
             log(lambda draft: draft.append(_without_transaction(1, State.FAILED))),
@@ -361,19 +361,19 @@ DECIDING = [
         ),
         set(),
     ),
-    Planted(K.GAP, "an epoch left out", both(uncommitted(1), readers(lose(*EPOCH_1))), set()),
+    Planted(K.GAP, "a missing epoch", both(uncommitted(1), readers(lose(*EPOCH_1))), set()),
     Planted(K.GAP, "the last epoch never came", forgotten("2"), set()),
     Planted(K.GAP, "no epoch ever came", forgotten("0", "1", "2"), set()),
-    Planted(K.GAP, "nor by Spark's word", both(forgotten("2"), NAIVE), set()),
+    Planted(K.GAP, "also by Spark's checkpoint", both(forgotten("2"), NAIVE), set()),
     Planted(
         K.GAP,
-        "a batch of the same name hides it not",
+        "a batch with the same key does not hide it",
         both(forgotten("1"), log(_aborted_and_a_batch), with_(noted=frozenset("02"))),
         {K.LOST_WRITE},
     ),
     Planted(
         K.GAP,
-        "Spark noted what only a batch of the same name is",
+        "Spark has an epoch that only a batch with the same key has",
         both(forgotten("2"), log(lambda d: d.extend(_batch("2"))), with_(noted=frozenset("012"))),
         {K.LOST_WRITE},
     ),
@@ -381,15 +381,17 @@ DECIDING = [
     Planted(K.GAP, "Spark is behind", with_(noted=frozenset("01")), set()),
     Planted(
         K.GAP,
-        "undecided behind a committed one",
+        "undecided before a committed one",
         log(lambda draft: draft.__delitem__(2)),
         {K.STUCK, K.ABORTED_READ},
     ),
-    Planted(K.STUCK, "a read position", with_(stuck=("t-partition-0 is read to 7:1",)), set()),
+    Planted(
+        K.STUCK, "a read position", with_(stuck=("t-partition-0 is readable up to 7:1",)), set()
+    ),
     Planted(K.STUCK, "an old transaction", with_(stuck=("(0,4) is 99 s old",)), set()),
     Planted(
         K.STUCK,
-        "prepared for ever",
+        "prepared forever",
         both(log(lambda draft: draft.pop()), with_(noted=frozenset("01"), is_whole=False)),
         {K.ABORTED_READ},
     ),
@@ -409,7 +411,9 @@ DECIDING = [
         table(lambda rows: [*rows, rows[0]]),
         set(),
     ),
-    Planted(K.TORN_OUTPUTS, "a row that is in no topic", table(lambda rows: [*rows, "9/9"]), set()),
+    Planted(
+        K.TORN_OUTPUTS, "a row that is not in the topic", table(lambda rows: [*rows, "9/9"]), set()
+    ),
     Planted(K.TORN_OUTPUTS, "a damaged row", table(lambda rows: [None, *rows[1:]]), set()),
 ]
 

@@ -1,4 +1,4 @@
-"""The checker finds each planted anomaly, names no other, and finds nothing in clean histories."""
+"""The checker finds each planted anomaly, no other, and nothing in clean histories."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ cases = pytest.mark.parametrize("case", PLANTED, ids=[case.name for case in PLAN
 @cases
 def test_a_planted_anomaly_is_found_and_no_other(case: Planted):
     found = check(case.edit(small()))
-    assert {anomaly.kind for anomaly in found} == {case.kind} | case.besides
+    assert {anomaly.kind for anomaly in found} == {case.kind} | case.also
     assert all(anomaly.count >= len(anomaly.examples) > 0 for anomaly in found)
 
 
@@ -31,7 +31,7 @@ def test_each_kind_is_planted_at_least_three_times(kind):
 
 
 @cases
-def test_clean_is_false_while_anything_is_wrong(case: Planted):
+def test_clean_report_with_an_anomaly_is_false_clean(case: Planted):
     found = check(replace(case.edit(small()), says_clean=True))
     assert found[-1].kind is AnomalyKind.FALSE_CLEAN
     assert case.kind.name.lower() in found[-1].examples[0]
@@ -44,7 +44,7 @@ def test_the_small_history_is_clean():
 
 
 def two_inputs(history: RunHistory) -> RunHistory:
-    """The same, when the second half of each epoch's records came with another input."""
+    """The small history, with the second half of each epoch in another input."""
     records = (record._replace(input=record.place // 2) for record in history.records)
     return replace(history, records=tuple(records))
 
@@ -74,7 +74,7 @@ def test_every_kind_has_its_check():
     assert [kind.number for kind in AnomalyKind] == list(range(1, 18))
 
 
-def test_many_cases_are_counted_and_a_few_are_told():
+def test_all_cases_are_counted_and_a_few_are_shown():
     def everything_again(sights):
         for n, record in enumerate([sight.record for sight in sights]):
             again(record, position=Position(9, n, 0))(sights)
@@ -85,7 +85,7 @@ def test_many_cases_are_counted_and_a_few_are_told():
     assert str(anomaly).startswith("1 duplicate x24: watcher found record 0/0 at ")
 
 
-def test_a_log_may_forget_what_is_older_than_it_keeps():
+def test_log_may_drop_old_epochs():
     history = small()
     thinned = replace(
         history,

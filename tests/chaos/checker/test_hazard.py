@@ -1,4 +1,4 @@
-"""The late-send hazard, made on purpose with the raw client: the checker calls it *vanished*."""
+"""The late-send hazard, caused with the raw client: the checker finds *vanished*."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.transport.scripted import wait_until
 
 
 @pytest.mark.broker
-def test_a_late_send_makes_committed_records_vanish_and_the_checker_says_so(name):
+def test_late_send_makes_committed_records_vanish(name):
     topic = f"persistent://public/default/{name}"
     records = [Record(f"{epoch}/0", str(epoch), epoch) for epoch in range(3)]
     log: list[Decision] = []
@@ -35,10 +35,10 @@ def test_a_late_send_makes_committed_records_vanish_and_the_checker_says_so(name
         with Watcher("watcher", broker.service_url, topic) as watcher:
             first = commit(records[0])
             wait_until(lambda: watcher.sightings)
-            # Before the low-water mark moves on: behind it the broker refuses (measured).
+            # Before the low-water mark moves: after that, the broker refuses (measured).
             with PulsarClient(broker.service_url, timeout_s=10) as other:
                 zombie = other.join(first)
-                zombie._registered.add(topic)  # the broken rule: it does not ask
+                zombie._registered.add(topic)  # the broken rule: it skips registration
                 producer.send(text_of("9/9").encode(), txn=zombie).result(timeout=10)
             commit(records[1])
             commit(records[2])
@@ -52,5 +52,5 @@ def test_a_late_send_makes_committed_records_vanish_and_the_checker_says_so(name
     found = {anomaly.kind: anomaly for anomaly in check(history)}
     assert {AnomalyKind.VANISHED, AnomalyKind.LOST_WRITE} <= set(found)
     assert found[AnomalyKind.VANISHED].examples == (
-        "watcher read record 0/0, which is not readable any more",
+        "watcher read record 0/0, which is no longer readable",
     )

@@ -1,11 +1,11 @@
-"""What drivers say from a moment on, each in a file of its own."""
+"""New lines in the logs of drivers, a file for each driver."""
 
 from __future__ import annotations
 
 from eos.chaos.cluster.driver_log import DriverLog, log_of, logs_in
 
 
-def test_only_what_is_said_from_now_on_counts_whoever_says_it(tmp_path):
+def test_only_new_lines_of_any_driver_count(tmp_path):
     log_of(tmp_path, 1).write_text("an error of before\n")
     log = DriverLog(tmp_path)
     assert log.line_with("error") == ""
@@ -16,11 +16,11 @@ def test_only_what_is_said_from_now_on_counts_whoever_says_it(tmp_path):
     assert log.await_line("error") == "an error of now"
 
 
-def test_what_nobody_says_is_empty(tmp_path):
+def test_missing_line_is_empty(tmp_path):
     assert DriverLog(tmp_path).await_line("error", timeout_s=0.0) == ""
 
 
-def test_lives_are_in_order(tmp_path):
-    for life in (2, 11, 1):
-        log_of(tmp_path, life).touch()
-    assert logs_in(tmp_path) == [log_of(tmp_path, life) for life in (1, 2, 11)]
+def test_logs_are_ordered_by_driver(tmp_path):
+    for driver in (2, 11, 1):
+        log_of(tmp_path, driver).touch()
+    assert logs_in(tmp_path) == [log_of(tmp_path, driver) for driver in (1, 2, 11)]

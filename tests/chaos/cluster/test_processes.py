@@ -1,4 +1,4 @@
-"""What the demo kills stays killed, orphans of the driver included."""
+"""A killed session has no processes left, including the driver's orphans."""
 
 from __future__ import annotations
 

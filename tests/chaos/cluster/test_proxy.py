@@ -1,4 +1,4 @@
-"""The fault proxy: every fault does what it says, as often as it says, to any client."""
+"""The fault proxy: every fault does its action, as often as requested, for any client."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.transport.scripted import Peer, ScriptedBroker, nothing_left_behind, 
 
 
 def echo(peer: Peer) -> None:
-    """A broker that answers CLOSE_PRODUCER, and notes it."""
+    """A broker that answers and records CLOSE_PRODUCER."""
     peer.welcome()
     while True:
         command = peer.next(commands.CloseProducer)
@@ -66,7 +66,7 @@ def connect(proxy: FaultProxy) -> Connection:
         (FrameAction.CUT_AFTER, ConnectionLost, True),
     ],
 )
-def test_a_verdict_about_a_request_does_what_it_says_once(proxy, verdict, error, arrives):
+def test_action_on_a_request_is_applied_once(proxy, verdict, error, arrives):
     connection = connect(proxy)
     ask(connection, 1)
     with proxy.fault(commands.CloseProducer, verdict) as fault:
@@ -86,7 +86,7 @@ def test_a_verdict_about_a_request_does_what_it_says_once(proxy, verdict, error,
     connection.close()
 
 
-def test_an_answer_that_is_faster_than_the_cut_is_lost(proxy, monkeypatch):
+def test_answer_faster_than_the_cut_is_lost(proxy, monkeypatch):
     connection = connect(proxy)
     send = _Socket.send
 
@@ -100,7 +100,7 @@ def test_an_answer_that_is_faster_than_the_cut_is_lost(proxy, monkeypatch):
     assert noted == [1]
 
 
-def test_an_answer_in_the_receivers_place_never_reaches_the_receiver(proxy):
+def test_forged_answer_replaces_the_receiver(proxy):
     connection = connect(proxy)
 
     def answer(command: commands.CloseProducer) -> commands.Success:
@@ -113,7 +113,7 @@ def test_an_answer_in_the_receivers_place_never_reaches_the_receiver(proxy):
     connection.close()
 
 
-def test_a_replaced_command_goes_on_changed(proxy):
+def test_replaced_command_is_forwarded(proxy):
     connection = connect(proxy)
     with proxy.fault(commands.CloseProducer, lambda c: Replace(replace(c, producer_id=9))):
         ask(connection, 1)
@@ -121,7 +121,7 @@ def test_a_replaced_command_goes_on_changed(proxy):
     connection.close()
 
 
-def test_a_rule_that_lets_pass_counts_nothing_and_what_came_by_is_counted(proxy):
+def test_passed_commands_are_seen_but_not_counted_as_fired(proxy):
     connection = connect(proxy)
     with proxy.fault(commands.CloseProducer, FrameAction.PASS) as fault:
         ask(connection, 1)
@@ -131,7 +131,7 @@ def test_a_rule_that_lets_pass_counts_nothing_and_what_came_by_is_counted(proxy)
     connection.close()
 
 
-def test_a_fault_fires_only_as_often_as_it_may_on_many_connections_at_once(proxy):
+def test_fault_fires_at_most_n_times_on_many_connections(proxy):
     connections = [connect(proxy) for _ in range(6)]
     together = threading.Barrier(6)
 
@@ -159,7 +159,7 @@ def test_a_fault_fires_only_as_often_as_it_may_on_many_connections_at_once(proxy
         connection.close()
 
 
-def test_a_held_frame_goes_on_when_the_rule_returns(proxy):
+def test_held_frame_is_forwarded_when_the_rule_returns(proxy):
     connection = connect(proxy)
     release = threading.Event()
 
@@ -186,7 +186,7 @@ def test_a_slow_link_delays_each_frame_and_counts_it(proxy):
 
 
 @pytest.mark.parametrize(("towards", "arrived"), [("broker", []), ("client", [1])])
-def test_a_one_way_loss_lets_the_other_way_be(proxy, towards, arrived):
+def test_one_way_loss_keeps_the_other_direction(proxy, towards, arrived):
     connection = connect(proxy)
     with (
         proxy.fault(WireMessage, FrameAction.DROP, times=100, towards=towards) as fault,
@@ -199,7 +199,7 @@ def test_a_one_way_loss_lets_the_other_way_be(proxy, towards, arrived):
     connection.close()
 
 
-def test_cut_all_cuts_what_is_open_and_new_connections_are_let_in(proxy):
+def test_cut_all_cuts_open_connections_only(proxy):
     connection = connect(proxy)
     assert proxy.cut_all() == 1
     wait_until(lambda: not connection.is_alive)
@@ -209,7 +209,7 @@ def test_cut_all_cuts_what_is_open_and_new_connections_are_let_in(proxy):
 
 
 def test_forged_answers_never_land_within_another_frame(proxy):
-    """Both directions write to the client then; large frames from the broker make it likely."""
+    """Both directions then write to the client; large frames make a collision likely."""
     blob = commands.Error(request_id=10**9, error=0, message="x" * 200_000)
 
     def flood(peer: Peer) -> None:
@@ -234,8 +234,8 @@ def test_forged_answers_never_land_within_another_frame(proxy):
         connection.close()
 
 
-def test_what_it_does_not_understand_it_passes_on(proxy):
-    """Other clients speak more than ours: a frame of theirs that our tables refuse goes on."""
+def test_unknown_frames_are_forwarded(proxy):
+    """Other clients have more commands: a frame that eos can't decode is forwarded."""
     garbled = encode_frame(commands.Success(request_id=1))[:-1] + b"\xff"
 
     def script(peer: Peer) -> None:
@@ -260,14 +260,12 @@ def test_closing_frees_every_thread_and_socket():
         running.close()
 
 
-def test_a_broker_that_is_gone_shows_as_a_lost_connection():
+def test_dead_broker_is_a_lost_connection():
     with FaultProxy("pulsar://127.0.0.1:1") as running, pytest.raises(ConnectionLost):
         connect(running)
 
 
-def test_pulsar_client_works_through_it_and_all_of_its_connections_pass_here(
-    pulsar_standalone, name
-):
+def test_all_connections_of_pulsar_client_use_the_proxy(pulsar_standalone, name):
     with FaultProxy(pulsar_standalone.service_url) as running:
         client = quiet_client(running.service_url)
         producer = client.create_producer(name)
@@ -281,7 +279,7 @@ def test_pulsar_client_works_through_it_and_all_of_its_connections_pass_here(
 
 @pytest.fixture
 def two():
-    """Two brokers, of which each notes its name, and a proxy in front of both."""
+    """Two brokers that record their names, and a proxy in front of them."""
     noted.clear()
 
     def named(name: int) -> Callable[[Peer], None]:
@@ -301,20 +299,20 @@ def two():
 
 
 def through(proxy: FaultProxy, broker: ScriptedBroker | None = None) -> Connection:
-    """A connection by the proxy, to ``broker`` where one is named."""
+    """A connection through the proxy, to ``broker`` if given."""
     (address,) = parse_service_url(proxy.service_url)
     wanted = None if broker is None else broker.url.removeprefix("pulsar://")
     return Connection.open(address, Auth(), timeout_s=5, proxy_to=wanted)
 
 
-def test_a_client_that_names_a_broker_gets_that_one(two):
+def test_client_gets_the_broker_it_names(two):
     between, one, other = two
     for broker, name in ((one, 1), (other, 2), (one, 1)):
         ask(through(between, broker), 7)
         assert noted[-1] == name
 
 
-def test_who_names_no_broker_gets_one_that_lives(two):
+def test_client_without_a_broker_name_gets_a_living_one(two):
     between, one, _ = two
     one.__exit__()
     for _ in range(6):
@@ -322,7 +320,7 @@ def test_who_names_no_broker_gets_one_that_lives(two):
     assert set(noted) == {2}
 
 
-def test_a_broker_that_is_isolated_can_not_be_reached_and_another_can(two):
+def test_only_the_isolated_broker_is_unreachable(two):
     between, one, other = two
     there, elsewhere = through(between, one), through(between, other)
     with between.isolated(one.url) as count:

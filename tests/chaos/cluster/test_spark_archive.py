@@ -1,4 +1,4 @@
-"""The archive of Spark's classes: made once, forgotten with its Spark, and really used."""
+"""The archive of Spark's classes: created once, deleted with its Spark, and used."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ spark.stop()
 
 @pytest.fixture
 def rehearsals(tmp_path, monkeypatch):
-    """Notes each rehearsal, and makes an archive without one."""
+    """Records each rehearsal, and creates an archive without one."""
     seen: list[Path] = []
 
     def rehearse(folder: Path, archive: Path) -> None:
@@ -39,7 +39,7 @@ def rehearsals(tmp_path, monkeypatch):
     return seen
 
 
-def test_it_is_made_once_and_told_to_each_jvm(rehearsals):
+def test_archive_is_created_once_and_used_by_each_jvm(rehearsals):
     assert spark_archive.options() == ""
     spark_rehearsal.create()
     spark_rehearsal.create()
@@ -61,7 +61,7 @@ def test_a_rehearsal_that_takes_too_long_does_no_harm(tmp_path, monkeypatch):
     assert spark_archive.options() == ""
 
 
-def test_that_of_a_spark_that_is_gone_is_deleted(rehearsals, tmp_path):
+def test_archive_of_a_removed_spark_is_deleted(rehearsals, tmp_path):
     gone, other = tmp_path / "spark-4.1.0-gone", tmp_path / "spark-4.1.0-other"
     for folder, jars in ((gone, tmp_path / "nowhere"), (other, tmp_path)):
         (folder / "spark-home").mkdir(parents=True)
@@ -72,8 +72,8 @@ def test_that_of_a_spark_that_is_gone_is_deleted(rehearsals, tmp_path):
 
 
 @pytest.mark.chaos
-def test_a_driver_takes_its_classes_from_it(tmp_path):
-    """In a scratch folder of its own, as every driver: the archive has to fit all the same."""
+def test_driver_loads_its_classes_from_the_archive(tmp_path):
+    """In a separate scratch folder, like every driver: the archive must still fit."""
     spark_rehearsal.create()
     env = {**os.environ, **spark_env(tmp_path, path=(Path.cwd(),))}
     subprocess.run(
@@ -81,4 +81,4 @@ def test_a_driver_takes_its_classes_from_it(tmp_path):
     )
     lines = (tmp_path / "classes.log").read_text().splitlines()
     archived = sum("shared objects file (top)" in line for line in lines)
-    assert archived > 0.5 * len(lines)  # most of the others are made at run time
+    assert archived > 0.5 * len(lines)  # most other classes are generated at run time

@@ -1,4 +1,4 @@
-"""What holds all the time: drawn beside the faults, and proved like one."""
+"""Conditions: drawn together with faults, and proved like them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_names_of_faults_and_conditions_are_different():
     assert not CONDITIONS.keys() & FAULTS.keys()
 
 
-def test_every_condition_is_drawn_and_one_of_a_group_at_most():
+def test_every_condition_is_drawn_at_most_one_of_a_group():
     schedules = [draw(seed, ALL) for seed in range(300)]
     assert {name for schedule in schedules for name in schedule.conditions} == set(CONDITIONS)
     for schedule in schedules:
@@ -42,7 +42,7 @@ def test_every_condition_is_drawn_and_one_of_a_group_at_most():
 
 
 @pytest.mark.parametrize("always", [["topic-and-table"], ["notebook"], ["caches", "no-admin"]])
-def test_what_always_holds_does_whatever_is_drawn_beside_it(always):
+def test_always_conditions_hold_with_any_drawn_ones(always):
     schedules = [draw(seed, ALL, always=always) for seed in range(200)]
     assert len({schedule.conditions for schedule in schedules}) > 1
     for schedule in schedules:
@@ -51,7 +51,7 @@ def test_what_always_holds_does_whatever_is_drawn_beside_it(always):
         assert all(fits(FAULTS[planned.fault], schedule.conditions) for planned in schedule.faults)
 
 
-def test_the_command_that_repeats_a_schedule_names_what_always_held():
+def test_repeating_command_has_the_always_conditions():
     (entry,) = of_seeds([3], ALL, 14, ["topic-and-table"])
     assert entry.words[-2:] == ("--always", "topic-and-table")
     assert "topic-and-table" in entry.schedule.conditions
@@ -64,14 +64,14 @@ def test_conditions_change_nothing_of_a_schedule_whose_faults_all_fit():
     assert not without.conditions
 
 
-def test_a_fault_is_drawn_only_where_there_is_something_to_hit():
+def test_faults_are_drawn_only_if_they_fit():
     for schedule in (draw(seed, ALL) for seed in range(300)):
         assert all(fits(FAULTS[planned.fault], schedule.conditions) for planned in schedule.faults)
     drawn = {p.fault for seed in range(2000) for p in draw(seed, ALL).faults}
     assert {"interrupted", "swallowed", "called-twice"} <= drawn
 
 
-def test_alone_a_condition_meets_a_death_and_a_fault_brings_its_shape_along():
+def test_single_condition_gets_a_kill_and_single_fault_its_shape():
     alone, notebook = of_singles(["caches", "interrupted"])
     assert alone.schedule.conditions == ("caches",)
     assert [planned.fault for planned in alone.schedule.faults] == ["driver-kill"]
@@ -84,7 +84,7 @@ def test_alone_a_condition_meets_a_death_and_a_fault_brings_its_shape_along():
     assert [planned.fault for planned in pair.schedule.faults] == ["deaf"]
 
 
-def test_another_workload_gets_what_it_need_not_know_of():
+def test_other_workloads_get_only_supported_faults():
     names = parse_faults("all", singles=False)
     assert set(names) == set(ALL)
     assert for_workload(names, OWN) == names
@@ -96,7 +96,7 @@ def test_another_workload_gets_what_it_need_not_know_of():
     assert not {name for name in others if "receipts-deleted" in name}
 
 
-def test_a_condition_is_the_jobs_from_its_first_life_on(tmp_path):
+def test_conditions_are_in_the_first_job(tmp_path):
     broker = SimpleNamespace(service_url="pulsar://127.0.0.1:1", admin_url="http://127.0.0.1:2")
     names = ("stateful-rocksdb-2", "caches", "no-admin")
     run = ScheduleRun(only(*names), "m:f", broker, tmp_path, tell=lambda _: None)
@@ -108,21 +108,21 @@ def test_a_condition_is_the_jobs_from_its_first_life_on(tmp_path):
     assert Job.from_json(run._job.to_json()).spark_conf == run._job.spark_conf
 
 
-def test_a_condition_that_nobody_met_was_not_there():
+def test_condition_without_proof_did_not_happen():
     made = Result(only("caches"), met={"caches": ""})
     assert outcome_of(made, OWN).missed == ["caches: there was nothing to hit"]
     made = Result(only("caches"), met={"caches": "epoch 0, 3 rows"})
     assert not outcome_of(made, OWN).missed
 
 
-def test_a_condition_is_met_when_a_driver_has_said_so(tmp_path):
+def test_condition_is_proved_by_a_log_line(tmp_path):
     log = DriverLog(tmp_path)
     assert not CONDITIONS["caches"].hit(None, log)
     (tmp_path / "driver-001.log").write_text("chaos: caches: epoch 0, 3 rows\n")
     assert CONDITIONS["caches"].hit(None, log) == "chaos: caches: epoch 0, 3 rows"
 
 
-def test_an_operator_does_what_the_error_says(tmp_path):
+def test_operator_runs_the_command_in_the_error(tmp_path):
     asked: list[TopicName] = []
     admin = SimpleNamespace(create_topic=asked.append)
     target = SimpleNamespace(admin=admin, driver_log=lambda: DriverLog(tmp_path))
@@ -130,15 +130,15 @@ def test_an_operator_does_what_the_error_says(tmp_path):
         topic = "persistent://public/a/__eos-receipts-s-1"
         story = "a long story, " * 50
         text = f"Error: {story} Create it: pulsar-admin topics create {topic} (or ...)\n"
-        for life in range(2):  # somebody may have deleted it meanwhile
-            (tmp_path / f"driver-{life}.log").write_text(text)
-            wait_until(lambda: len(asked) > life)  # noqa: B023
+        for driver in range(2):  # it may have been deleted meanwhile
+            (tmp_path / f"driver-{driver}.log").write_text(text)
+            wait_until(lambda: len(asked) > driver)  # noqa: B023
     assert asked == [TopicName("public", "a", "__eos-receipts-s-1")] * 2
     assert "no-admin" not in {thread.name for thread in threading.enumerate()}
 
 
 @pytest.mark.parametrize(("shape", "ids"), [("stream", ["1/0"]), ("stateful", ["0/0", "1/0"])])
-def test_a_query_with_state_gets_each_record_twice(shape, ids):
+def test_stateful_query_gets_each_record_twice(shape, ids):
     inputs = [[Record(f"{number}/0", str(number), number)] for number in range(2)]
     job = Job("m:f", "", "", "t", "s", "", "", "", "", shape=shape)
     feed = Feed(job, only("deaf"), inputs, FileInputs(job, only("deaf")))

@@ -1,4 +1,4 @@
-"""The nemesis tells what became of each fault, also of one that can't begin, or can't be healed."""
+"""The nemesis reports every fault, also if it can't begin or can't be healed."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def nemesis(monkeypatch):
     return make
 
 
-def test_a_fault_that_cannot_begin_has_not_happened_and_the_run_goes_on(nemesis):
+def test_fault_that_cannot_begin_did_not_happen(nemesis):
     with nemesis("no-start", "late") as mine:
         mine.epoch_begins(1)
         mine.join(10)
@@ -65,7 +65,7 @@ def test_a_fault_that_cannot_begin_has_not_happened_and_the_run_goes_on(nemesis)
     assert [one.outcome for one in mine.operations()] == ["fail", "ok"]
 
 
-def test_what_cannot_be_healed_has_happened_and_breaks_the_run_off(nemesis):
+def test_unhealed_fault_aborts_the_run(nemesis):
     with nemesis("fine", "no-healing") as mine:
         mine.epoch_begins(1)
         with pytest.raises(RuntimeError, match="not healed: no-healing: OSError: it stays broken"):

@@ -1,4 +1,4 @@
-"""Those who look on: what they have to see stays there, whatever the broker tidies up."""
+"""Observers: the broker must not trim the messages that they read."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def ledgers(admin_url: str, topic: str) -> int:
     return len(admin.call(admin_url, "GET", path)["ledgers"])
 
 
-def test_nothing_is_trimmed_while_they_look_on(pulsar_standalone, name):
-    """A closed ledger goes within two minutes when no subscription holds it; a call does it now."""
+def test_nothing_is_trimmed_while_observers_read(pulsar_standalone, name):
+    """Without a subscription, a closed ledger is trimmed in two minutes; here by a call."""
     topic = f"persistent://public/default/{name}"
     url, admin_url = pulsar_standalone.service_url, pulsar_standalone.admin_url
     path = f"/v2/persistent/public/default/{name}"

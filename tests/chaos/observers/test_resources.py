@@ -105,8 +105,8 @@ def without_storage(taken: list[Sample]) -> list[Sample]:
 
 def outcome(**changes: object) -> ScheduleOutcome:
     """The outcome of a good soak of an hour, with these changes of its ``Result``."""
-    lives = (Operation("driver run 1", 0.0, SECONDS, "ok"),)
-    history = replace(small(), operations=changes.pop("operations", lives))
+    drivers = (Operation("driver run 1", 0.0, SECONDS, "ok"),)
+    history = replace(small(), operations=changes.pop("operations", drivers))
     schedule = steady_soak(1, rows=100_000_000, minutes=60, brokers=2)
     happened = [Happened(schedule.faults[0], 240.0, 250.0, hit="broker 1")]
     made = Result(schedule, history, happened=happened, samples=samples(), ended_at=SECONDS + 60)
@@ -151,8 +151,8 @@ def test_a_soak_without_steady_rows_is_not_judged_by_its_storage():
 
 
 def test_the_sampler_measures_storage_with_every_third_sample():
-    life = SimpleNamespace(pid=1, driver_processes=list, workers=list)
-    sampler = Sampler(SimpleNamespace(current=life), lambda: {"log_files": 7})
+    driver = SimpleNamespace(pid=1, driver_processes=list, workers=list)
+    sampler = Sampler(SimpleNamespace(current=driver), lambda: {"log_files": 7})
     for _ in range(6):
         sampler._take()
     assert [one.log_files for one in sampler.samples] == [None, None, 7] * 2

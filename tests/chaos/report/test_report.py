@@ -1,4 +1,4 @@
-"""What is kept of a schedule, and what the reports say of it."""
+"""The stored outcome of a schedule, and the reports."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def kept(made: Result) -> ScheduleOutcome:
 
 def result(seed: int = 1, **values) -> Result:
     schedule = draw(seed, DEFAULT)
-    life = Operation("driver run 1", 100.0, 110.0, "unknown", "killed")
+    driver = Operation("driver run 1", 100.0, 110.0, "unknown", "killed")
     history = small()
-    history = type(history)(**{**vars(history), "operations": (life,)})
+    history = type(history)(**{**vars(history), "operations": (driver,)})
     happened = [Happened(f, 101.0 + n, 102.0 + n, "pid 7") for n, f in enumerate(schedule.faults)]
     timing = Timing([8.0, 9.0], [], [0.1, 0.2, 0.3])
     made = Result(schedule, history, happened=happened, timing=timing)
@@ -56,7 +56,7 @@ NAMES = drawn()
 
 
 @pytest.mark.parametrize("outcome", ALL, ids=["good", "bad", "broken off"])
-def test_what_is_kept_comes_back(outcome, tmp_path):
+def test_stored_outcome_is_read_back(outcome, tmp_path):
     path = tmp_path / "1.json"
     outcome.write(path)
     again = ScheduleOutcome.read(path)
@@ -65,7 +65,7 @@ def test_what_is_kept_comes_back(outcome, tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["1.json"]
 
 
-def test_a_file_that_is_not_ours_is_refused_by_name(tmp_path):
+def test_invalid_outcome_file_is_refused_by_name(tmp_path):
     path = tmp_path / "1.json"
     path.write_text('{"seed": 1}')
     with pytest.raises(ConfigurationError, match=r"1\.json is not the outcome"):
@@ -86,12 +86,12 @@ def test_a_fault_that_never_began_counts_as_due_unless_a_soak_ended_before():
     due, fired = len(schedule_of(GOOD).faults), 1
     assert verdict_of([first]).faults_due == due
     assert len(first.missed) == due - fired
-    assert "the job went on before it began" in first.missed[0]
+    assert "the job was done before it began" in first.missed[0]
     soak = first.model_copy(update={"epochs_done": first.faults[0].epoch})
     assert verdict_of([soak]).faults_due == fired
 
 
-def test_the_page_tells_what_a_fault_could_not_do_and_what_it_did_to_the_topic(tmp_path):
+def test_page_shows_missed_faults_and_damage_by_faults(tmp_path):
     faults = [
         fault.model_copy(update={"hit": "", "error": "OSError: <no>"}) for fault in GOOD.faults
     ]
@@ -110,7 +110,7 @@ def test_the_page_tells_what_a_fault_could_not_do_and_what_it_did_to_the_topic(t
     assert "no sink can prevent: 1,200 x lost_write, 3 x skip" in page
 
 
-def test_keys_that_are_no_numbers_have_no_row_in_the_picture(tmp_path):
+def test_non_numeric_keys_are_not_drawn(tmp_path):
     view = EpochView(epoch="2026-11-01", first_s=1.0, last_s=2.0)
     write_page([GOOD.model_copy(update={"views": [view]})], tmp_path / "report.html")
     assert (tmp_path / "report.html").read_text().count("<svg") == 2
@@ -121,23 +121,25 @@ def test_one_bad_schedule_is_enough_and_nothing_run_is_not_good():
     assert verdict_of([GOOD]).sentence().startswith("No anomaly in 1 schedule: ")
     assert not verdict_of([GOOD, BAD]).is_good
     assert "1 of 2 schedules failed: 7 x lost_write." in verdict_of([GOOD, BAD]).sentence()
-    assert "1 of 1 schedule failed: 1 broke off." in verdict_of([BROKEN]).sentence()
+    assert "1 of 1 schedule failed: 1 did not finish." in verdict_of([BROKEN]).sentence()
     assert not verdict_of([]).is_good
 
 
-def test_a_job_that_had_to_end_is_good_and_told_and_only_what_is_readable_counts(tmp_path):
+def test_job_that_had_to_end_is_good_and_reported(tmp_path):
     ended = kept(result(4, ended_by="eos.errors.InDoubt: <the mark> is gone"))
     unread = ended.model_copy(update={"records_in": 800, "records_out": 600})
     assert unread.is_good
     sentence = verdict_of([unread]).sentence()
-    assert "600 records, each readable exactly once; 1 job had to end, and did." in sentence
+    assert (
+        "600 records, each readable exactly once; 1 job ended with the required error." in sentence
+    )
     write_page([unread], tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
     assert "ended, as required: eos.errors.InDoubt: &lt;the mark&gt; is gone" in page
     assert "600 of 800 records readable" in page
 
 
-def test_percentiles_of_nothing_are_said_to_be_of_nothing():
+def test_percentiles_without_values_are_zero():
     assert Percentiles.of([]).count == 0
     assert Percentiles.of([1.0, 2.0, 3.0]).p50_s == 2.0
 
@@ -186,7 +188,7 @@ def plan(tmp_path, entries=None, **values) -> Campaign:
     return made
 
 
-def test_what_is_there_is_not_run_again_unless_it_broke_off(tmp_path):
+def test_stored_schedules_are_not_run_again_unless_they_failed(tmp_path):
     mine = plan(tmp_path)
     for outcome in ALL:
         outcome.write(mine.path(outcome.name))
@@ -205,7 +207,7 @@ def test_what_is_there_is_not_run_again_unless_it_broke_off(tmp_path):
     ],
     ids=["more epochs", "other faults", "fewer of them"],
 )
-def test_the_outcome_of_another_schedule_is_not_taken_for_ours(tmp_path, entries, values):
+def test_outcome_of_another_schedule_is_not_used(tmp_path, entries, values):
     mine = plan(tmp_path)
     GOOD.write(mine.path(GOOD.name))
     assert mine.maybe_done(mine.entries[0]) is not None
@@ -213,13 +215,13 @@ def test_the_outcome_of_another_schedule_is_not_taken_for_ours(tmp_path, entries
     assert plan(tmp_path, [other], **values).maybe_done(other) is None
 
 
-def test_the_outcome_of_another_workload_is_not_taken_for_ours(tmp_path):
+def test_outcome_of_another_workload_is_not_used(tmp_path):
     mine = plan(tmp_path)
     GOOD.model_copy(update={"workload": "x:y"}).write(mine.path(GOOD.name))
     assert mine.maybe_done(mine.entries[0]) is None
 
 
-def test_the_command_repeats_the_schedule_with_the_faults_that_are_left(tmp_path):
+def test_command_repeats_the_shrunk_schedule(tmp_path):
     mine = plan(tmp_path)
     shrunk = BAD.model_copy(update={"shrunk_to": [1, 3]})
     command = mine.command(mine.entries[1], shrunk)
@@ -236,7 +238,7 @@ def test_singles_are_each_fault_alone_and_pairs_each_two_in_both_orders():
 
 
 def samples(count: int, **slopes: float) -> list[Sample]:
-    """A sample each five seconds; what is named grows by so much from one to the next."""
+    """A sample every five seconds; ``slopes`` are added to a figure each time."""
     flat = {"driver_mb": 200.0, "driver_files": 40, "worker_mb": 100.0, "worker_files": 20}
     return [
         Sample(
@@ -249,7 +251,7 @@ def samples(count: int, **slopes: float) -> list[Sample]:
     ]
 
 
-def test_what_stays_flat_has_not_grown_and_a_jvms_heap_does_not_count():
+def test_constant_figures_and_the_jvm_heap_have_not_grown():
     assert grown(samples(100)) == {}
     assert grown(samples(100, driver_mb=0.2)) == {}
 
@@ -276,7 +278,7 @@ def test_a_leak_is_found_by_name_and_fails_the_run(name, tmp_path):
     assert suite[0][0].get("message") == f"{name} grew x {ratio:.2f}"
 
 
-def test_a_short_run_says_nothing_about_growth():
+def test_short_run_proves_nothing_about_growth():
     assert growth(samples(49, driver_mb=50), "driver_mb") is not None
     assert growth(samples(48, driver_mb=50), "driver_mb") is None
     assert grown(samples(48, driver_mb=50)) == {}
