@@ -61,7 +61,7 @@ def test_each_message_is_acknowledged_once_and_nothing_is_left_of_a_whole_entry(
         assert expected is not None
         ended = {step.entry.place[1] for step in steps if step.is_last}
         assert ended == {n for n in expected if left[n] and not expected[n]}
-        kept.take(steps, None)
+        kept.apply(steps, None)
         left = expected
         assert {place[1] for place in kept.places} == {n for n, some in left.items() if some}
 
@@ -72,6 +72,6 @@ def test_a_large_entry_is_acknowledged_message_by_message_in_a_moment(is_cumulat
     kept, began = kept_open(1, MANY), time.monotonic()
     for index in range(MANY):
         one = MessageId(1, 0, -1, index)
-        kept.take(kept.steps_up_to(one, None) if is_cumulative else kept.steps([one], None), None)
+        kept.apply(kept.steps_up_to(one, None) if is_cumulative else kept.steps([one], None), None)
     assert kept.places == []
     assert time.monotonic() - began < 30

@@ -373,7 +373,7 @@ def test_a_look_up_that_leaves_tls_is_not_followed():
         PulsarClient(str(asked)) as client,
         pytest.raises(ProtocolError, match="changes between TLS"),
     ):
-        client.lookup._place(answer, asked)
+        client.lookup._route(answer, asked)
 
 
 def test_a_number_of_partitions_that_nobody_has_is_refused(through, proxy, name):
