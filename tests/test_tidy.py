@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import functools
 import graphlib
 import re
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,6 +26,13 @@ FOR_USERS = {"eos.chaos.job", "eos.chaos.planning", "eos.chaos.schedule"}
 STARTED = {"eos.chaos.cli", "eos.recovery.cli", "eos.catalog.cli", "eos.standalone.cli"}
 # Tests of no single folder.
 OF_THE_WHOLE = {"model", "scenarios"}
+# The size of the house: it may only get smaller.
+MAX_MODULES = 496
+MAX_SHORT_MODULES = 19  # under 40 lines
+MAX_REPEATED_NAMES = 5  # file names that stand in the tree more than once
+MAX_CHAIN = 19  # modules that import one another in a line
+MAX_DOC_WORDS = 46_100
+MAX_README_LINES = 150
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 60
 
@@ -213,6 +222,37 @@ def test_no_verb_imports_a_verb_and_nothing_but_the_command_line_does():
 def test_the_pure_rooms_do_no_input_or_output_and_have_no_clock():
     for path in files(*NO_IO):
         assert not {name.split(".")[0] for name in imports(path)} & IO_MODULES, path
+
+
+def test_the_house_does_not_grow():
+    modules = files(*PRODUCT)
+    names = Counter(path.name for path in modules)
+    short = [
+        path
+        for path in modules
+        if path.name != "__init__.py" and len(path.read_text().splitlines()) < 40
+    ]
+    assert len(modules) <= MAX_MODULES
+    assert len(short) <= MAX_SHORT_MODULES
+    assert len([name for name, count in names.items() if count > 1]) <= MAX_REPEATED_NAMES
+    pages = [
+        path
+        for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))
+        if path.name != "CHANGELOG.md"
+    ]
+    assert sum(len(path.read_text().split()) for path in pages) <= MAX_DOC_WORDS
+    assert len((ROOT / "README.md").read_text().splitlines()) <= MAX_README_LINES
+
+
+def test_no_chain_of_imports_is_longer_than_today():
+    paths = {module_name(path): path for path in files(*SHIPPED) if path.name != "__init__.py"}
+
+    @functools.cache
+    def length(module: str) -> int:
+        others = imports(paths[module]) & paths.keys() - {module}
+        return 1 + max(map(length, others), default=0)
+
+    assert max(map(length, paths)) <= MAX_CHAIN
 
 
 def test_a_file_is_a_room():

@@ -29,7 +29,7 @@ HitPart = Literal[
     "topic",
     "input",
     "user",
-    "stranger",
+    "client",
     "source",
 ]
 

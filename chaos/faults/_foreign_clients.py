@@ -155,25 +155,25 @@ def _finished(target: FaultTarget) -> int:
 FAULTS: Final = (
     Fault(
         "foreign-messages",
-        "stranger",
+        "client",
         "another client sends receipts, answers, closings and rubbish to the receipt topic",
         _foreign,
     ),
     Fault(
         "forged-receipt",
-        "stranger",
+        "client",
         "a plain message claims that an expired transaction was committed",
         _forged,
     ),
     Fault(
         "receipts-consumed",
-        "stranger",
+        "client",
         "another client's consumer is attached to the receipt topic's subscription",
         _consumed,
     ),
     Fault(
         "receipts-deleted-live",
-        "stranger",
+        "client",
         "the receipt topic is deleted while a driver runs; a driver that refuses is told to "
         "continue",
         _deleted,
