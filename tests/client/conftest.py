@@ -1,4 +1,4 @@
-"""A proxy that makes faults before the session's broker, and what a reader sees behind it all."""
+"""A fault-injecting proxy in front of the session's broker, and the values that a reader sees."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from tests.support.judge import drain
 
 @pytest.fixture
 def proxy(pulsar_standalone: PulsarStandalone) -> Iterator[FaultProxy]:
-    """Between a client and the session's broker."""
+    """A proxy between a client and the session's broker."""
     with FaultProxy(pulsar_standalone.service_url) as running:
         yield running
 
 
 @pytest.fixture
 def through(proxy: FaultProxy) -> Iterator[PulsarClient]:
-    """A client through the proxy, that waits five seconds for anything."""
+    """A client that connects through the proxy, with a timeout of five seconds."""
     with PulsarClient(proxy.service_url, timeout_s=5) as client:
         yield client
 
 
 @pytest.fixture
 def values(pulsar_standalone: PulsarStandalone, name: str) -> Callable[[], list[bytes]]:
-    """All values that a plain ``pulsar-client`` can read in the topic of this test."""
+    """A function that reads all values of this test's topic with a plain ``pulsar-client``."""
     url = pulsar_standalone.service_url
     return lambda: [seen.value for seen in drain(url, f"persistent://public/default/{name}")]

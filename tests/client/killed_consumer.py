@@ -1,4 +1,6 @@
-"""A process that tests kill: each message of one topic, once, to another one. Prints each commit.
+"""Copy each message of one topic to another, once, in a process that tests kill.
+
+Prints the number of messages of each commit.
 
 ``python -m tests.client.killed_consumer URL FROM TO``
 """
@@ -11,7 +13,7 @@ from eos.client import PulsarClient
 
 
 def main(url: str, source: str, target: str) -> None:
-    """Until nothing comes for five seconds."""
+    """Copy until no message arrives for five seconds."""
     with (
         PulsarClient(url, timeout_s=20) as client,
         client.consumer(source, "s", type="shared") as consumer,

@@ -1,4 +1,4 @@
-"""What of a consumer's messages is not acknowledged: which they are, however many an entry has."""
+"""Tracking of unacknowledged messages, for entries with any number of messages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def kept_open(entries: int, messages: int) -> AckTracker:
 
 
 def after(left: dict[int, set[int]], ids: list[MessageId]) -> dict[int, set[int]] | None:
-    """What is left once ``ids`` are acknowledged, one by one; None: one of them is not waiting."""
+    """Return the rest after acknowledging ``ids`` one by one; None if one is not pending."""
     left = dict(left)
     for one in ids:
         some = left[one.entry]
@@ -68,7 +68,7 @@ def test_each_message_is_acknowledged_once_and_nothing_is_left_of_a_whole_entry(
 
 @pytest.mark.parametrize("is_cumulative", [False, True])
 def test_a_large_entry_is_acknowledged_message_by_message_in_a_moment(is_cumulative):
-    """When each acknowledgement copied what remained, this took minutes."""
+    """This took minutes when each acknowledgement copied the remaining messages."""
     kept, began = kept_open(1, MANY), time.monotonic()
     for index in range(MANY):
         one = MessageId(1, 0, -1, index)

@@ -1,4 +1,4 @@
-"""The client for asyncio: what it does, and what a cancelled task leaves."""
+"""The client for asyncio: its operations, and the effects of cancelled tasks."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_a_cancelled_commit_waits_until_it_is_committed(proxy, name, values):
         with proxy.fault(commands.EndTxnResponse, lambda _: Hold(1)):
             task = asyncio.ensure_future(transaction.commit())
             await until(lambda: proxy.seen[commands.EndTxnResponse])
-            for _ in range(3):  # however often
+            for _ in range(3):  # any number of times
                 task.cancel()
                 await asyncio.sleep(0.05)
             assert not task.done()
@@ -188,7 +188,7 @@ def test_what_comes_for_a_cancelled_task_is_the_next_ones():
 
 
 def test_the_loop_never_waits(proxy, name):
-    """While the broker is silent, other tasks go on."""
+    """While the broker is silent, other tasks keep running."""
 
     async def work(client: AsyncPulsarClient) -> None:
         producer = await client.producer(name, create=True, max_batch_messages=1)

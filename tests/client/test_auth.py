@@ -1,4 +1,4 @@
-"""TLS and tokens against a real broker that insists on both."""
+"""TLS and tokens against a real broker that requires both."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support.tokens import CONFIG, token
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory):
-    """A broker with TLS and token authentication, and the file of its authority."""
+    """A broker with TLS and token authentication, and the certificate file of its authority."""
     folder = tmp_path_factory.mktemp("tls")
     config = {
         **tls_config(folder, trustme.CA(), "AuthenticationProviderToken"),
@@ -59,7 +59,7 @@ def test_tls_with_a_trusted_authority_works_for_token_file_and_function(secured,
 
 
 def test_several_threads_write_through_one_tls_connection(secured, name):
-    """OpenSSL's objects are not safe for that; what comes out has to be what went in."""
+    """OpenSSL's objects are not thread-safe; the broker must receive exactly the bytes sent."""
     broker, trusted = secured
     auth = Auth(token=token("admin"), tls_trust_certs_file=trusted)
     with PulsarClient(broker.tls_service_url, auth=auth, timeout_s=20) as client:
@@ -81,7 +81,7 @@ def test_several_threads_write_through_one_tls_connection(secured, name):
             thread.join(30)
         txn.commit()
         assert sorted(len(set(ids)) for ids in acknowledgements) == [40] * 3
-        # A broker checks each entry's crc32c, so one mixed-up byte would have poisoned it all.
+        # The broker checks each entry's crc32c: one wrong byte would have poisoned the transaction.
 
 
 def test_an_untrusted_certificate_is_refused_with_the_option_to_set(secured, name):
@@ -182,7 +182,7 @@ def test_another_principal_can_neither_write_in_a_transaction_nor_end_it(secured
 
 @pytest.mark.broker
 def test_a_client_certificate_authenticates(tmp_path):
-    """CONNECT alone: a standalone broker that insists on it can't make its own namespaces."""
+    """Only CONNECT: a standalone broker that requires certificates can't create its namespaces."""
     authority = trustme.CA()
     config = tls_config(tmp_path, authority, "AuthenticationProviderTls")
     own = authority.issue_cert("client.example", common_name="client")

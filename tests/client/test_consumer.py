@@ -1,4 +1,4 @@
-"""The consumer on a real broker: what it gets, acknowledges, and gets again."""
+"""The consumer on a real broker: receiving, acknowledging and redelivery."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EARLIEST = pulsar.InitialPosition.Earliest
 
 
 def send(client: PulsarClient, topic: str, count: int) -> None:
-    """One entry for each of the numbers."""
+    """Send the numbers below ``count``, one entry each."""
     producer = client.entry_producer(topic, create=True)
     messages = [Message(b"%d" % n, key=f"k{n % 5}") for n in range(count)]
     for message in messages:
@@ -37,7 +37,7 @@ def send(client: PulsarClient, topic: str, count: int) -> None:
 
 
 def rest(consumer: Consumer, idle_s: float = 1) -> list[int]:
-    """The values that come until nothing comes for a while."""
+    """Return the values received until none arrives for ``idle_s``."""
     values = []
     while (message := consumer.receive(idle_s)) is not None:
         values.append(int(message.value or b"-1"))
@@ -79,7 +79,7 @@ def test_what_is_acknowledged_does_not_come_again_and_the_rest_does(client, name
         consumer.redeliver()
         assert sorted(rest(consumer)) == [3, 4, 5]
     with client.consumer(name, "s", type=kind) as consumer:
-        assert sorted(rest(consumer, 3)) == [3, 4, 5]  # failover: the broker waits for a second
+        assert sorted(rest(consumer, 3)) == [3, 4, 5]  # failover: the broker waits one second
 
 
 @pytest.mark.parametrize("kind", ["shared", "key_shared"])
@@ -122,7 +122,7 @@ def test_entries_that_claim_to_hold_less_than_nothing_are_acknowledged_by_name(c
             with pytest.raises(ProtocolError, match=f"^The entry {re.escape(str(at))} can't be "):
                 consumer.receive(20)
             consumer.acknowledge(at)
-    with client.consumer(name, "s") as consumer:  # the broker has used up the permits of the other
+    with client.consumer(name, "s") as consumer:  # the first consumer's permits are used up
         assert rest(consumer) == list(range(2000))
 
 

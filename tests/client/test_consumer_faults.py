@@ -1,4 +1,4 @@
-"""A consumer facing a scripted broker: what the real one can't be made to do."""
+"""A consumer on a scripted broker: cases that a real broker can't be made to produce."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_damaged_entry_is_an_error_and_what_is_behind_it_is_received():
 
 
 def test_what_is_under_way_to_an_earlier_consumer_is_dropped():
-    """It would pass for a delivery to the one that has subscribed again."""
+    """It would be mistaken for a delivery to the consumer that has subscribed again."""
 
     def deliver(peer, consumer_id):
         peer.send(commands.CloseConsumer(consumer_id=consumer_id, request_id=0))
@@ -139,7 +139,7 @@ def test_what_others_have_acknowledged_in_an_entry_is_not_given_again():
         command = commands.Deliver(
             consumer_id=consumer_id,
             message_id=commands.MessageIdData(ledger=7, entry=1),
-            ack_set=(-(2**63) + 2, 0b100000),  # of 0 to 69 there remain 1, 63 and 69
+            ack_set=(-(2**63) + 2, 0b100000),  # of 0 to 69, only 1, 63 and 69 remain
         )
         content = body(meta, bytes(batch.payload))
         simple = encode_frame(command)
@@ -164,7 +164,7 @@ def test_an_acknowledgement_without_an_answer_is_an_error_and_is_not_lost():
         with pytest.raises(RequestTimeout):
             consumer.acknowledge(message)
         broker.unanswered = ()
-        consumer.acknowledge(message)  # the broker takes it twice
+        consumer.acknowledge(message)  # the broker accepts it a second time
 
 
 def test_a_consumer_that_is_closed_while_it_acknowledges_says_so_and_subscribes_again():
@@ -183,7 +183,7 @@ def test_a_consumer_that_is_closed_while_it_acknowledges_says_so_and_subscribes_
         with pytest.raises(EosError):
             consumer.acknowledge(message)
         with pytest.raises(Retriable, match="not waiting"):
-            consumer.acknowledge(message)  # it will come again
+            consumer.acknowledge(message)  # it will be redelivered
         assert consumer.receive(0.2) is None
         assert len(broker.of(commands.Subscribe)) == 2
 

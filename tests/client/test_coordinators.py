@@ -1,4 +1,4 @@
-"""Several coordinators, and none: on brokers of their own."""
+"""Several transaction coordinators, or none, on separate brokers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_broker_without_transactions_says_how_to_switch_them_on():
         for begin in (client.transaction, client.coordinators.count):
             with pytest.raises(TransactionsDisabled, match=hint):
                 begin()
-        # Not even a caller that knows where the coordinator would be gets another answer.
+        # Addressing coordinator 0 directly fails too, without waiting for a timeout.
         with pytest.raises(EosError) as caught:
             client.coordinators.begin_on(0, 10_000)
         assert not isinstance(caught.value, RequestTimeout)
@@ -76,7 +76,7 @@ def test_an_error_of_the_broker_has_the_class_of_its_code(through, proxy, code):
 
 
 def test_a_broker_that_opens_no_transaction_is_given_up_and_looked_up_again(through, proxy):
-    """As one at its limit of active transactions, which stays silent."""
+    """For example a broker at its limit of active transactions, which does not answer."""
     through.coordinators.timeout_s = 3
     through.transaction()
     before = proxy.seen[commands.Lookup]

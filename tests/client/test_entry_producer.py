@@ -1,4 +1,4 @@
-"""Producers: how they are opened and closed, and what they refuse."""
+"""Producers: opening, closing, and refusals."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_failed_producer_says_why_at_its_close_and_is_closed_at_the_broker_all
 
 
 def test_a_producer_whose_opening_is_not_answered_is_taken_back(through, proxy, name):
-    """The broker may have opened it, and would keep it as long as the connection lives."""
+    """The broker may have opened it, and would keep it open until the connection closes."""
     through.entry_producer(name, create=True)
     through._timeout_s = 3
     with (
@@ -99,7 +99,7 @@ def test_producers_never_share_an_id_on_a_connection(through, proxy, name):
             through.entry_producer(name, create=True).close()
         first, second = through.entry_producer(name), through.entry_producer(name)
     assert len(set(ids)) == 5
-    assert first.name != second.name  # the broker's own: deduplication must not know them
+    assert first.name != second.name  # chosen by the broker: deduplication must not know them
 
 
 def test_a_message_over_the_limit_is_refused_before_anything_is_sent(through, proxy, name):
@@ -170,7 +170,7 @@ def test_a_topic_that_is_terminated_under_a_producer_fails_the_send(
 
 
 def test_the_broker_refuses_a_frame_whose_checksum_is_wrong(client, name, monkeypatch):
-    """So the one that it accepts everywhere else is the right one."""
+    """So the checksums that it accepts in all other tests are correct."""
     producer = client.entry_producer(name, create=True)
     stream = producer._connection._stream
     send = stream.send
@@ -186,7 +186,7 @@ def test_the_broker_refuses_a_frame_whose_checksum_is_wrong(client, name, monkey
 
 
 def test_a_send_is_framed_as_specified(client, name, monkeypatch):
-    """Read back by a parser of its own, from the bytes that leave."""
+    """Parse the outgoing bytes independently of the code that wrote them."""
     producer = client.entry_producer(name, create=True)
     sent: list[bytes] = []
     stream = producer._connection._stream
@@ -207,7 +207,7 @@ def test_a_send_is_framed_as_specified(client, name, monkeypatch):
     assert (magic, checksum) == (0x0E01, google_crc32c.value(covered))
     command = commands.BaseCommand.decode(frame[8 : 8 + command_size]).send
     metadata = commands.MessageMetadata.decode(covered[4 : 4 + meta_size])
-    # Both halves of the id, in both places.
+    # The command and the metadata each carry both halves of the transaction's id.
     for part in (command, metadata):
         assert (part.txnid_most, part.txnid_least) == txn.id
     assert metadata.producer_name == producer.name
@@ -243,8 +243,8 @@ def test_none_stays_open_when_one_cannot_be_opened(through, proxy, name):
         pytest.raises(EosError, match="not for you"),
     ):
         through.entry_producers(names)
-    # The refused one is closed as well: the broker may have opened it. One whose turn had not come
-    # when that was known is never opened.
+    # The refused producer is closed as well: the broker may have opened it. A producer that was not
+    # yet requested when the refusal arrived is never opened.
     tried = proxy.seen[commands.Producer] - opened
     assert tried in (2, 3)
     wait_until(lambda: proxy.seen[commands.CloseProducer] == closed + tried)
@@ -275,4 +275,4 @@ def test_a_silent_broker_is_not_waited_for_once_for_each_of_many(
         pytest.raises(RequestTimeout, match="Opening a producer"),
     ):
         through.entry_producers(names)
-    assert proxy.seen[commands.Producer] <= 64  # those at work when the first one gave up
+    assert proxy.seen[commands.Producer] <= 64  # those under way when the first one timed out

@@ -1,4 +1,4 @@
-"""The reader on a real broker: what it shows, where it begins and stops, and how it ends."""
+"""The entry reader on a real broker: entries, transactions, start positions and endings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.transport.scripted import wait_until
 
 
 def take(reader: EntryReader, count: int, timeout_s: float = 20.0) -> list[Entry]:
-    """The next ``count`` entries; fewer only when they don't come in time."""
+    """Return the next ``count`` entries, or fewer if ``timeout_s`` passes first."""
     entries: list[Entry] = []
     for entry in reader.read(time.monotonic() + timeout_s):
         entries.append(entry)
@@ -27,7 +27,7 @@ def take(reader: EntryReader, count: int, timeout_s: float = 20.0) -> list[Entry
 
 
 def rest(reader: EntryReader, pause_s: float = 0.5) -> list[Entry]:
-    """What comes within ``pause_s``."""
+    """Return the entries that arrive within ``pause_s``."""
     return list(reader.read(time.monotonic() + pause_s))
 
 
@@ -36,14 +36,14 @@ def position(message_id: MessageId) -> tuple[int, int]:
 
 
 def send(client: PulsarClient, topic: str, *values: bytes) -> list[MessageId]:
-    """One entry for each of ``values``."""
+    """Send one entry for each of ``values``."""
     producer = client.entry_producer(topic, create=True)
     ids = [receipt.result(timeout=20) for receipt in [producer.send(value) for value in values]]
     producer.close()
     return ids
 
 
-# --- what an entry shows ------------------------------------------------------------------------
+# --- contents of an entry -----------------------------------------------------------------------
 
 
 def test_an_entry_shows_its_id_its_producer_and_its_messages(client, name):
@@ -79,7 +79,7 @@ def test_the_figures_of_a_batch_are_those_of_its_writer(client, name, compressio
 
 @pytest.mark.parametrize("claimed", ODD_COUNTS)
 def test_a_count_of_messages_that_a_hostile_writer_claims_stops_no_reader(client, name, claimed):
-    """The broker subtracts it from the permits; some of these overflow its counter."""
+    """The broker subtracts the count from the permits; some of these overflow its counter."""
     for _ in range(3):
         send_claiming(client, name, claimed)
     last = send(client, name, *[b"v"] * 3000)[-1]
@@ -137,7 +137,7 @@ def test_a_reader_that_stands_before_an_open_transaction_goes_on_once_that_ends(
         assert position(after.id) == position(behind) == position(reader.last_id(20))
 
 
-# --- where it begins ----------------------------------------------------------------------------
+# --- start position -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("batch_index", [-1, 0])
@@ -178,7 +178,7 @@ def test_a_topic_that_is_missing_is_not_made(client, name):
         client.partition_count(name)
 
 
-# --- how it goes on, and ends -------------------------------------------------------------------
+# --- continuing and ending ----------------------------------------------------------------------
 
 
 def test_many_small_entries_come_in_order_and_soon(client, name):
@@ -203,7 +203,7 @@ def test_a_read_ends_at_its_deadline_and_the_next_goes_on(client, name):
 
 
 def test_batches_are_permitted_by_their_messages(client, name):
-    """The broker counts messages: a batch takes more permits than there are."""
+    """The broker counts permits in messages: a batch can take more than are left."""
     producer = client.entry_producer(name, create=True)
     for n in range(60):
         producer.send_many([Message(b"%d" % n)] * (n % 7 + 1))
@@ -220,7 +220,7 @@ def test_with_one_permit_the_broker_sends_one_entry(client, name, pulsar_standal
     producer.flush()
     with client.entry_reader(name, permits=1) as reader:
         (entry,) = take(reader, 1)
-        client.topic_bounds(name).bounds()  # on the same connection, behind what was sent
+        client.topic_bounds(name).bounds()  # same connection: answered after the deliveries
         assert (entry.num_messages, messages_out(pulsar_standalone.admin_url, name)) == (5, 5)
         assert len(take(reader, 29)) == 29
 

@@ -1,4 +1,4 @@
-"""A reader facing a scripted broker: what the real one can't be made to do."""
+"""An entry reader on a scripted broker: cases that a real one can't be made to produce."""
 
 from __future__ import annotations
 
@@ -33,8 +33,11 @@ TOPIC = "persistent://public/default/t"
 
 
 class Broker(ScriptedBroker):
-    """Answers everything as it should; ``deliver`` says what comes after the first FLOW, or, where
-    it ``delivers_again``, after the first one of each consumer."""
+    """A broker that answers all commands correctly.
+
+    It calls ``deliver`` after the first FLOW; with ``delivers_again``, after the first FLOW of each
+    consumer.
+    """
 
     def __init__(
         self,
@@ -51,7 +54,7 @@ class Broker(ScriptedBroker):
         super().__init__(self._script)
 
     def of(self, kind: type[WireMessage]) -> list[WireMessage]:
-        """All commands of ``kind`` that came."""
+        """Return all received commands of ``kind``."""
         return [command for command in self.received if isinstance(command, kind)]
 
     def _script(self, peer: Peer) -> None:
@@ -94,7 +97,7 @@ class Broker(ScriptedBroker):
 def reading(
     broker: Broker, start: MessageId | None = None, permits: int = 1000
 ) -> Iterator[EntryReader]:
-    """A reader on ``broker``; other things go on on the connection, whatever it meets."""
+    """Open a reader on ``broker``; afterwards, check that its connection still works."""
     with broker, PulsarClient(broker.url, timeout_s=10) as client:
         with client.entry_reader(TOPIC, start, permits=permits) as reader:
             yield reader
@@ -137,7 +140,7 @@ def test_what_comes_beyond_the_permits_is_asked_for_again():
 
 
 def test_one_by_one_nothing_is_taken_that_was_not_asked_for():
-    """A broker whose count of permits is wrong may have left something out before it."""
+    """A broker that miscounts permits may have skipped an entry before this one."""
     goes_on, rounds = threading.Event(), iter([0, 1])
 
     def deliver(peer: Peer, consumer_id: int) -> None:
@@ -155,8 +158,10 @@ def test_one_by_one_nothing_is_taken_that_was_not_asked_for():
 
 
 def test_large_batches_that_come_late_are_no_more_than_was_asked_for():
-    """The broker sends all entries of one reading, however many messages they hold, and a reader
-    that takes its time has taken the first one when the next ones come."""
+    """The broker sends all entries that it read at once, however many messages they hold.
+
+    A slow reader has already taken the first entry when the next ones arrive.
+    """
     goes_on = threading.Event()
 
     def large(consumer_id: int, number: int) -> bytes:
@@ -192,7 +197,7 @@ def test_an_entry_that_claims_more_messages_than_a_command_can_permit_stops_noth
 
 
 def test_at_a_limit_a_reader_retries_with_one_subscription():
-    """The broker may keep the subscription of one that it refuses."""
+    """The broker may keep the subscription of a reader that it refuses."""
     broker = Broker()
     broker.refusal = 5
     with broker, PulsarClient(broker.url, timeout_s=10) as client:
@@ -228,7 +233,7 @@ def test_what_is_below_the_start_is_dropped():
 
 
 def test_what_is_still_under_way_to_an_earlier_consumer_is_dropped():
-    """It stands behind what is delivered again: reading it would pass over all in between."""
+    """Its entry is after the redelivered ones: reading it would skip all entries in between."""
     with reading(Broker(sending(0))) as reader:
         (late,) = FrameDecoder().feed(plain(reader._id + 1, 9))
         assert isinstance(late, Delivery)
@@ -320,7 +325,7 @@ def test_a_refusal_is_told_by_its_class(code, kind):
             with pytest.raises(kind):
                 client.subscribe_durably(TOPIC, "s")
         else:
-            client.subscribe_durably(TOPIC, "s")  # busy, so it is there
+            client.subscribe_durably(TOPIC, "s")  # busy, so it exists
 
 
 @pytest.mark.parametrize("what", ["refused", "unanswered"])

@@ -1,4 +1,4 @@
-"""Producers that wait for the next transaction of their process, open at the broker."""
+"""Idle producers, kept open at the broker for the next transaction of their process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SCHEMA = SchemaInfo(name="s", type=SchemaType.STRING)
 
 @pytest.fixture
 def topic(through, name) -> str:
-    """One that is there, by its full name."""
+    """The full name of an existing topic."""
     full = f"persistent://public/default/{name}"
     through.entry_producer(full, create=True).close()
     return full
@@ -31,7 +31,7 @@ def write(
     after: Transaction | None = None,
     schema: SchemaInfo | None = None,
 ) -> tuple[EntryProducer, Transaction]:
-    """One message in a transaction, committed; the producer is parked."""
+    """Commit one message in a transaction and release the producer, which is then idle."""
     with client.transaction(timeout_s=60) as txn:
         (producer,) = client.entry_producers(
             [topic], txn=txn, schema=schema, after=() if after is None else (after.id,)

@@ -1,4 +1,4 @@
-"""Readers that wait for the next roll call of their process, open at the broker."""
+"""Idle readers, kept open at the broker for the next roll call of their process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.transport.scripted import wait_until
 
 @pytest.fixture
 def topic(through, name) -> str:
-    """One that is there and keeps what it gets, by its full name."""
+    """The full name of an existing topic that retains its messages."""
     full = f"persistent://public/default/{name}"
     through.create_unpartitioned(full)
     through.subscribe_durably(full, "keeps-it")
@@ -24,14 +24,14 @@ def topic(through, name) -> str:
 
 
 def subscriptions(broker, topic: str) -> dict[str, dict[str, object]]:
-    """What the broker says of the readers' subscriptions on ``topic``."""
+    """Return the broker's statistics of the readers' subscriptions on ``topic``."""
     path = topic.replace("://", "/")
     stats = admin.call(broker.admin_url, "GET", f"/v2/{path}/stats")["subscriptions"]
     return {name: one for name, one in stats.items() if name.startswith("eos-reader")}
 
 
 def read_one(client: PulsarClient, topic: str, value: bytes) -> EntryReader:
-    """A reader that has read what was sent just now."""
+    """Send ``value``; return a reader that has read it."""
     sent = client.entry_producer(topic).send(value).result(timeout=10)
     reader = client.entry_reader(topic, sent)
     entry = next(reader.read_to(sent, time.monotonic() + 10))
@@ -47,7 +47,7 @@ def test_one_that_is_parked_goes_on_without_another_subscription(through, proxy,
     assert reader is not None
     (entry,) = [next(reader.read_to(sent, time.monotonic() + 10))]
     assert (entry.messages()[0].value, proxy.seen[commands.Subscribe]) == (b"2", asked)
-    assert through.acquire_reader(topic) is None  # it is handed out once
+    assert through.acquire_reader(topic) is None  # it can be acquired only once
 
 
 def test_to_an_operator_it_does_not_look_stuck(through, topic, pulsar_standalone):
@@ -99,8 +99,10 @@ def test_a_client_that_is_closed_leaves_none(topic, pulsar_standalone):
 
 @pytest.fixture(params=["maxConsumers", "maxSubscriptionsPerTopic"])
 def crowded(request, topic, name, pulsar_standalone) -> str:
-    """A topic that admits one reader: the subscription that keeps it counts, its consumer is not
-    there."""
+    """A topic that admits one reader.
+
+    The subscription that retains the messages counts towards the limit, but has no consumer.
+    """
     limit = {"maxConsumers": 1, "maxSubscriptionsPerTopic": 2}[request.param]
     path = f"/v2/persistent/public/default/{name}/{request.param}"
     admin.call(pulsar_standalone.admin_url, "POST", path, limit)

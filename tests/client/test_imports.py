@@ -1,4 +1,4 @@
-"""The client and what it stands on import nothing that an executor lacks."""
+"""The client and the modules it depends on import nothing that an executor lacks."""
 
 from __future__ import annotations
 

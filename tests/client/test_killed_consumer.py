@@ -1,4 +1,4 @@
-"""Consume, transform, produce; the process is killed in the middle, pulsar-client is the judge."""
+"""Consume, transform, produce in a process that is killed; pulsar-client checks the result."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_nothing_is_lost_and_nothing_doubled_when_the_process_is_killed(
             assert process.stdout is not None
             for _ in range(chance.randint(1, 4)):
                 process.stdout.readline()
-            time.sleep(chance.uniform(0, 0.03))  # anywhere in the next transaction
+            time.sleep(chance.uniform(0, 0.03))  # at any point in the next transaction
             killed_at_work += process.poll() is None
     assert killed_at_work == KILLS
     with driver(*arguments) as process:

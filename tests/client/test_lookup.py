@@ -177,7 +177,7 @@ def test_through_a_proxy_every_connection_names_the_broker_behind_it(
 def answering(
     answer: Callable[[commands.Lookup], commands.LookupResponse],
 ) -> Callable[[Peer], None]:
-    """A script that answers every look-up by ``answer``."""
+    """A script that answers every look-up with ``answer``."""
 
     def script(peer: Peer) -> None:
         peer.welcome()
@@ -227,7 +227,7 @@ def test_a_circle_of_redirects_ends_and_uses_one_connection():
 
 
 def chain(stack: ExitStack, length: int, pause_s: float = 0.0) -> list[ScriptedBroker]:
-    """Brokers that redirect, each to the next one; the last to the first."""
+    """Return brokers that each redirect to the next one, and the last to the first."""
     brokers: list[ScriptedBroker] = []
 
     def redirect_from(number: int) -> Callable[[commands.Lookup], commands.LookupResponse]:
@@ -292,7 +292,7 @@ def test_a_connection_that_died_is_dropped_with_the_next_look_up():
 
 
 def test_look_ups_that_pass_through_one_broker_share_its_connection():
-    """And the first that is done does not close it under the others."""
+    """The first look-up to finish must not close it while the others use it."""
     arrived = threading.Barrier(4)
 
     def via(lookup: commands.Lookup) -> commands.LookupResponse:
@@ -303,7 +303,7 @@ def test_look_ups_that_pass_through_one_broker_share_its_connection():
     def script(peer: Peer) -> None:
         peer.welcome()
         asked = [peer.next(commands.Lookup)]
-        arrived.wait(10)  # all four are under way: three more come through this connection
+        arrived.wait(10)  # all four are under way; the other three use this connection too
         asked += [peer.next(commands.Lookup) for _ in range(3)]
         for lookup in asked:
             peer.send(
@@ -364,7 +364,7 @@ def test_an_answer_that_leads_nowhere_is_refused(change, error):
 
 
 def test_a_look_up_that_leaves_tls_is_not_followed():
-    """Our token would travel in the clear."""
+    """The token would be sent unencrypted."""
     asked = Address("broker", 6651, tls=True)
     answer = commands.LookupResponse(
         request_id=1, response=1, broker_url_tls="pulsar://broker:6650"
@@ -402,7 +402,7 @@ def test_many_threads_share_one_connection(pulsar_standalone):
 
 
 def in_background(call: Callable[[], object]) -> tuple[threading.Thread, list[EosError]]:
-    """Start ``call`` in a thread; the thread, and the list that its error comes into."""
+    """Start ``call`` in a thread; return the thread and a list that receives its error."""
     failed: list[EosError] = []
 
     def run() -> None:

@@ -1,4 +1,4 @@
-"""Futures that threads end, awaited in an event loop."""
+"""Futures completed by threads and awaited in an event loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""I5: what a commit says about its outcome is never wrong; what it can't know, it says so."""
+"""I5: a commit never reports a wrong outcome; if the outcome is unknown, it reports that."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_commit_whose_answer_was_lost_is_never_claimed_to_have_failed(
     ):
         written.commit()
     assert fault.count == 1
-    assert not isinstance(caught.value, Retriable)  # which would say: send it again
+    assert not isinstance(caught.value, Retriable)  # which would mean: send it again
     for again in (written.commit, written.abort):
         with pytest.raises(Indeterminate, match="may be committed or not"):
             again()
@@ -60,7 +60,7 @@ def test_a_commit_whose_request_was_lost_is_repeated(written, proxy, values):
 def test_a_commit_that_is_never_answered_is_indeterminate_whatever_the_last_error_was(
     written, through, proxy, monkeypatch, values
 ):
-    """A lost connection by itself would say: try again."""
+    """A lost connection alone would mean: try again."""
     monkeypatch.setattr(transaction_module, "END_DEADLINE_S", 3.0)
     through.coordinators.timeout_s = 2
     with (
@@ -164,7 +164,7 @@ def test_adding_a_partition_is_repeated_once_because_nothing_was_sent_yet(
 def test_a_transaction_that_somebody_else_ended_in_its_time_is_not_called_expired(
     client, pulsar_standalone, name, values
 ):
-    """Expired would say: nothing of it is readable, send it again."""
+    """Expired would mean: none of it is readable, send it again."""
     producer = client.entry_producer(name, create=True)
     txn = client.transaction(timeout_s=60)
     producer.send(b"x", txn=txn).result(timeout=10)
@@ -209,7 +209,7 @@ def test_two_threads_may_not_both_commit(client, name, values):
     refused: list[EosError] = []
     flush = producer.flush
 
-    def commit_again() -> None:  # as another thread would, just then
+    def commit_again() -> None:  # as another thread could at this moment
         for end in (txn.commit, txn.abort):
             with pytest.raises(Fatal, match="is being committed") as caught:
                 end()

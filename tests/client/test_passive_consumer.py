@@ -1,4 +1,4 @@
-"""Subscriptions that are only moved, and the broker's answers to that."""
+"""Consumers that only move a subscription's position, and the broker's answers."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def out_of_turn(acknowledgement: commands.SendReceipt) -> Replace:
 
 
 def answered_as_dropped(send: commands.Send) -> commands.SendReceipt:
-    """As a broker with deduplication does it: nothing is stored."""
+    """Answer as a broker with deduplication does: nothing is stored."""
     return commands.SendReceipt(
         producer_id=send.producer_id, sequence_id=send.sequence_id, message_id=NOWHERE
     )
@@ -87,7 +87,7 @@ def test_every_doubt_about_a_send_poisons_the_transaction(through, proxy, name, 
         ends.append(end.action)
         return FrameAction.PASS
 
-    through._timeout_s = 3  # of the producer that is made now
+    through._timeout_s = 3  # of the producer created next
     producer = through.entry_producer(name, create=True)
     txn = through.transaction(timeout_s=60)
     producer.send(b"before", txn=txn).result(timeout=10)
@@ -147,7 +147,7 @@ def test_an_abort_waits_for_what_silent_producers_have_under_way_for_all_at_once
 
         with (
             proxy.fault(commands.SendReceipt, FrameAction.DROP, times=count),
-            # So that whoever does not wait for the answers is ahead of them.
+            # So that an abort that does not wait for the answers overtakes them.
             proxy.fault(commands.CloseProducer, lambda _: Hold(0.1), times=count),
             proxy.fault(commands.EndTxn, note),
         ):
@@ -221,7 +221,7 @@ def test_a_doubt_that_the_block_swallows_still_aborts(through, proxy, name, valu
 def test_a_send_on_a_producer_that_failed_before_poisons_because_it_is_missing(
     through, proxy, name, values
 ):
-    """It may happen in a thread whose exception nobody sees."""
+    """The send may be in a thread whose exception is never seen."""
     failed, sound = through.entry_producer(name, create=True), through.entry_producer(name)
     with proxy.fault(commands.SendReceipt, rejected):
         failed.send(b"plain").exception(timeout=10)
@@ -237,7 +237,7 @@ def test_a_send_on_a_producer_that_failed_before_poisons_because_it_is_missing(
 def test_a_producer_that_is_closed_while_others_send_loses_nothing_in_silence(
     through, name, values
 ):
-    """A send behind CLOSE_PRODUCER is dropped by the broker without a word."""
+    """The broker silently drops a send after CLOSE_PRODUCER."""
     producer = through.entry_producer(name, create=True)
     txn = through.transaction()
     accepted: list[bytes] = []
@@ -258,7 +258,7 @@ def test_a_producer_that_is_closed_while_others_send_loses_nothing_in_silence(
     for thread in threads:
         thread.join(10)
         assert not thread.is_alive()
-    # Each thread was told, and the transaction lacks what it wanted to send.
+    # Each thread got an error, and the transaction lacks the message that it tried to send.
     with pytest.raises(TransactionPoisoned, match="is closed"):
         txn.commit()
     assert accepted
@@ -333,7 +333,7 @@ def test_a_callback_of_a_lost_send_may_use_the_producer_again(through, proxy, na
 
 
 def test_a_flush_ends_when_one_receipt_is_missing_although_younger_ones_come(through, proxy, name):
-    """Traffic that goes on must not keep flush() waiting for ever."""
+    """Continuous traffic must not keep flush() waiting forever."""
     producer = through.entry_producer(name, create=True)
     producer.send(b"warm up").result(timeout=10)
     producer._window._timeout_s = 2

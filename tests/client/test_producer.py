@@ -1,4 +1,4 @@
-"""The producer that gathers messages: order, transactions, futures, and how it ends."""
+"""The batching producer: order, transactions, futures and closing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.judge import drain
 from tests.transport.scripted import wait_until
 
 LONG_MS = 30_000
-"""Nothing goes out by itself while a test runs."""
+"""So long that no batch is sent automatically while a test runs."""
 
 
 def test_messages_go_out_together_and_each_future_names_its_place(through, proxy, name, values):
@@ -92,7 +92,7 @@ def test_several_transactions_and_none_stay_apart_and_in_order(client, name, val
     aborted.abort()
     producer.flush()
     seen = values()
-    # Between the two the order is the broker's: 4.0.7 has stored "6" before "4".
+    # The broker decides the order between the two: 4.0.7 has stored "6" before "4".
     for first in (0, 1):
         assert [value for value in seen if int(value) % 3 == first] == [
             b"%d" % n for n in range(first, 9, 3)
@@ -101,7 +101,7 @@ def test_several_transactions_and_none_stay_apart_and_in_order(client, name, val
 
 
 def test_nothing_is_lost_or_sent_late_when_threads_send_while_another_commits(client, name, values):
-    """I3: a message is in the transaction, or its sender has an error."""
+    """I3: a message is in the transaction, or its sender gets an error."""
     producer = client.producer(name, create=True, linger_ms=1)
     taken: list[bytes] = []
 

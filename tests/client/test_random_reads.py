@@ -1,8 +1,8 @@
 """Bounded reads anywhere in a topic of plain, committed, aborted and open transactions.
 
-A read from ``start`` to ``end`` gives what a plain ``pulsar-client`` sees between them: nothing
-lost, nothing twice, and it ends. The rule: ``end`` is at most what GetLastMessageId says, and
-reading stops at the first entry at or behind it.
+A read from ``start`` to ``end`` returns the values that a plain ``pulsar-client`` sees between
+them, without loss or duplicates, and it ends. The rule: ``end`` is at most the id that
+GetLastMessageId returns, and reading stops at the first entry at or after ``end``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.support.admin import call
 from tests.support.judge import drain
 
 READ_S = 20.0
-"""No read takes longer, or it counts as one that hangs."""
+"""A read that takes longer counts as hanging."""
 
 
 @dataclass(frozen=True)
@@ -32,21 +32,21 @@ class Read:
 
 
 class Writer:
-    """Writes at random, and knows which ids there are, markers left out."""
+    """Writes at random and records the ids of its entries, without markers."""
 
     def __init__(self, client: PulsarClient, topic: str, rng: random.Random) -> None:
         self._client = client
         self._topic = topic
         self._rng = rng
         self._producer = client.entry_producer(topic, create=True)
-        # An unload closes a ledger, and what nobody has subscribed to is deleted with it.
+        # An unload closes a ledger, and entries without a subscription are deleted with it.
         client.subscribe_durably(topic, "keeper")
         self._open: list[Transaction] = []
         self._count = 0
         self.places: list[EntryPlace] = []
 
     def write(self, steps: int, *, at_most_open: int) -> None:
-        """``steps`` entries and ends of transactions; some may be left open."""
+        """Make ``steps`` sends and transaction ends; some transactions may be left open."""
         for _ in range(steps):
             end_one = len(self._open) > at_most_open or self._rng.random() < 0.3
             if self._open and end_one:
@@ -73,7 +73,7 @@ class Writer:
         txn.commit() if self._rng.random() < 0.6 else txn.abort()
 
     def reopen(self) -> None:
-        """After an unload: another producer; what was open can only be aborted."""
+        """Open another producer after an unload; open transactions can only be aborted."""
         for txn in self._open:
             txn.abort()
         self._open.clear()
@@ -83,7 +83,7 @@ class Writer:
 def cut(
     rng: random.Random, places: list[EntryPlace], last: MessageId
 ) -> tuple[EntryPlace, EntryPlace]:
-    """A random start and end, at entries, markers or where nothing is; the end up to ``last``."""
+    """Return a random start and end: entries, markers or unused ids, the end up to ``last``."""
     first, second = sorted(rng.choice(places) for _ in range(2))
     start = (first[0], max(0, first[1] + rng.choice((-1, 0, 0, 1, 2))))
     end = (second[0], second[1] + rng.choice((-1, 0, 0, 1, 3)))
@@ -118,7 +118,7 @@ def read(
 def check(
     standalone: PulsarStandalone, client: PulsarClient, topic: str, *, reads: int, seed: int
 ) -> None:
-    """Write, read and unload by turns; then compare all reads with the judge."""
+    """Write, read and unload in turn; then compare all reads with a plain ``pulsar-client``."""
     rng = random.Random(seed)
     writer = Writer(client, topic, rng)
     made: list[Read] = []

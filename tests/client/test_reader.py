@@ -1,4 +1,4 @@
-"""The reader on a real broker: what it gives, where it begins and stops, how it goes on."""
+"""The reader on a real broker: its batches, where it begins and stops, how it continues."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def values(batches: Iterable[pa.RecordBatch]) -> list[bytes]:
 
 
 def rest(reader: Reader, idle_s: float = 0.5) -> list[bytes]:
-    """What comes until nothing comes for a while."""
+    """Return the values received until none arrives for ``idle_s``."""
     return values(reader.read(idle_s=idle_s))
 
 
 def send(client: PulsarClient, topic: str, *sent: bytes) -> list[MessageId]:
-    """One entry for each of ``sent``."""
+    """Send one entry for each of ``sent``."""
     producer = client.entry_producer(topic, create=True)
     ids = [receipt.result(timeout=20) for receipt in [producer.send(value) for value in sent]]
     producer.close()
@@ -43,7 +43,7 @@ def numbered(count: int) -> list[bytes]:
     return [b"%d" % n for n in range(count)]
 
 
-# --- what it gives ------------------------------------------------------------------------------
+# --- its batches --------------------------------------------------------------------------------
 
 
 def test_batches_hold_the_columns_that_are_asked_for(client, name):
@@ -116,7 +116,7 @@ def test_reading_stops_behind_the_end_and_goes_on_there(client, name):
 def test_a_caller_who_stops_in_between_loses_nothing(client, name):
     ids = send(client, name, b"0")
     producer = client.entry_producer(name)
-    for compression in (Compression.LZ4, Compression.NONE) * 3:  # which are batches of their own
+    for compression in (Compression.LZ4, Compression.NONE) * 3:  # each becomes a separate batch
         messages = [Message(b"x" * 100)] * 5
         for batch in encode_batches(rows_from_messages(messages), compression=compression):
             producer.send_batch(batch).result(timeout=20)
@@ -170,7 +170,7 @@ def test_a_topic_that_is_not_there_is_an_error_and_is_not_made(client, name):
     assert not client.exists(name)
 
 
-# --- how it goes on, and ends -------------------------------------------------------------------
+# --- continuing and ending ----------------------------------------------------------------------
 
 
 def test_it_goes_on_after_an_unload(client, name, pulsar_standalone):
@@ -202,7 +202,7 @@ def test_an_end_that_was_deleted_is_lost_data(pulsar_standalone, name):
     with PulsarClient(pulsar_standalone.service_url, timeout_s=2) as client:
         ids = send(client, name, *numbered(3))
         admin = f"/v2/persistent/public/default/{name}"
-        call(pulsar_standalone.admin_url, "PUT", f"{admin}/unload")  # begins another ledger
+        call(pulsar_standalone.admin_url, "PUT", f"{admin}/unload")  # starts another ledger
         call(pulsar_standalone.admin_url, "DELETE", f"{admin}/truncate")
         reader = client.reader(name, start=ids[0])
         with reader, pytest.raises(DataLost, match="have been deleted"):
@@ -230,7 +230,7 @@ def test_a_closed_reader_says_so(client, name):
 
 
 def test_of_a_short_range_the_broker_sends_no_more_than_it_has(client, name, pulsar_standalone):
-    """All that it would read ahead costs as much as what is wanted: measured with 3,000 topics."""
+    """Reading ahead would cost as much as the range itself (measured with 3,000 topics)."""
     producer = client.entry_producer(name, create=True)
     receipts = [producer.send_many([Message(b"%d" % n)] * 5)[0] for n in range(30)]
     ids = [receipt.result(timeout=20) for receipt in receipts]
@@ -245,8 +245,8 @@ def test_of_a_short_range_the_broker_sends_no_more_than_it_has(client, name, pul
 def test_a_short_range_of_large_batches_aborted_entries_and_markers_is_read_whole(
     client, name, monkeypatch
 ):
-    """Batches take more permits than there are, others none; the end itself is not readable."""
-    monkeypatch.setattr(Reader, "_explain_silence", None)  # it would ask for the rest one by one
+    """Batches take more permits than there are, the others none; the end is not readable."""
+    monkeypatch.setattr(Reader, "_explain_silence", None)  # it would request the rest one by one
     producer = client.entry_producer(name, create=True)
     start = producer.send(b"first").result(timeout=20)
     aborted = client.transaction()
@@ -264,8 +264,10 @@ def test_a_short_range_of_large_batches_aborted_entries_and_markers_is_read_whol
 
 
 def send_kinds(client: PulsarClient, topic: str) -> list[MessageId]:
-    """Twelve entries, of one message and of three in turn: each is a record batch of its own, as
-    every second one is compressed."""
+    """Send twelve entries, alternately of one message and of three.
+
+    Each becomes a separate record batch, because every second one is compressed.
+    """
     producer = client.entry_producer(topic, create=True)
     for n in range(12):
         messages = rows_from_messages([Message(b"%d" % n)] * (1 if n % 2 == 0 else 3))
@@ -279,7 +281,7 @@ def send_kinds(client: PulsarClient, topic: str) -> list[MessageId]:
 
 
 def test_each_message_once_of_an_entry_that_is_given_in_pieces(client, name, monkeypatch):
-    """Also when the reader has to go back in the middle of it."""
+    """Also when the reader has to go back in the middle of the entry."""
     monkeypatch.setattr("eos.wire.decoding._pieces.PIECE_MESSAGES", 7)
     monkeypatch.setattr("eos.wire.decoding._entry_decoder._MAX_BULK_MESSAGES", 7)
     ids = send(client, name, b"first")
@@ -318,7 +320,7 @@ def test_what_has_come_is_given_before_any_silence_is_measured(client, name):
         given = []
         for batch in reader.read(idle_s=0.5):
             given += batch["value"].to_pylist()
-            time.sleep(0.06)  # eleven times: a caller's time is no silence
+            time.sleep(0.06)  # eleven times: the caller's time does not count as idle
         assert (len(given), given[-1]) == (24, b"more")
         assert reader.next_id == MessageId(ids[-1].ledger, ids[-1].entry + 1)
 

@@ -1,4 +1,4 @@
-"""The reader facing a scripted broker: cuts, repeats, damage, and what it does about each."""
+"""The reader on a scripted broker: lost connections, repeats, damage, and its reactions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LAST = 5
 
 
 class Broker(ScriptedBroker):
-    """Serves one topic; ``deliveries`` says what each of its readers gets, one after the other."""
+    """Serves one topic; ``deliveries`` has one script for each of its readers, in order."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ def reading(broker: Broker, start: MessageId | None = None) -> Iterator[Reader]:
 
 
 def read(reader: Reader) -> list[int]:
-    """All up to the last entry."""
+    """Return all values up to the last entry."""
     batches = reader.read_to(reader.last_id)
     return [int(value) for batch in batches for value in batch["value"].to_pylist()]
 
@@ -136,7 +136,7 @@ def test_what_comes_again_is_dropped() -> None:
 
 
 def test_the_whole_topic_instead_of_its_end_is_dropped() -> None:
-    """With a start behind the end a broker delivers all of it (measured)."""
+    """If the start is after the end, a broker delivers the whole topic (measured)."""
     with reading(Broker(sending(*ALL, 6)), MessageId(7, 6)) as reader:
         assert [batch["value"].to_pylist() for batch in itertools.islice(reader.read(), 1)] == [
             [b"6"]
@@ -197,7 +197,7 @@ def test_a_broker_that_is_not_ready_is_asked_again() -> None:
 
 
 def test_a_topic_that_moves_while_a_reader_is_opened_costs_no_timeout() -> None:
-    """What is asked on the way to the consumer's end gets no answer (measured, at unloads)."""
+    """A request under way while the consumer is closed gets no answer (measured at unloads)."""
     began = time.monotonic()
     with reading(Broker(sending(*ALL), refusals=(6,), moves_when_asked=2)) as reader:
         assert read(reader) == ALL

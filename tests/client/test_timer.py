@@ -1,4 +1,4 @@
-"""The thread that sends what has lingered, and the futures that messages of a batch share."""
+"""The thread that sends lingering batches, and the futures that messages of a batch share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The end of a topic, asked again and again on a connection that others use."""
+"""Repeated requests for the end of a topic, on a shared connection."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_an_entry_behind_all_that_was_written_is_not_reached(client, name, pulsa
 
 
 def test_a_question_that_an_unload_leaves_unanswered_is_asked_again_at_once(client, name):
-    """The broker closes the consumer, and gives no answer to what was on its way."""
+    """The broker closes the consumer and does not answer requests that were under way."""
     sent = send(client, name, b"0")
     tail = client.topic_bounds(name)
     tail.bounds()

@@ -82,7 +82,7 @@ def test_negative_acknowledgements_and_dead_letters_of_pulsar_client_work(
             is_bad = seen[-1] == b"commit b"
             (consumer.negative_acknowledge if is_bad else consumer.acknowledge)(message)
     assert sorted(seen) == [b"commit a", b"commit b", b"commit b", b"commit c"]
-    # The whole entry goes there, as of pulsar-client's own batches.
+    # The whole entry goes to the dead-letter topic, as with pulsar-client's own batches.
     assert [dead.receive(20_000).data() for _ in "abc"] == [b"commit a", b"commit b", b"commit c"]
     plain.close()
 
@@ -146,8 +146,10 @@ def test_sending_in_an_expired_transaction_on_a_new_partition_says_so(client, na
 def test_after_a_commit_nothing_more_can_be_sent_in_it_and_it_is_not_said_to_have_failed(
     client, name, values
 ):
-    """The late-send hazard can't be had from one process. And whoever commits twice must not be
-    told to send everything again: it is committed."""
+    """A single process can't cause the late-send hazard.
+
+    A second commit must not raise an error that means "send everything again": all is committed.
+    """
     producer = client.entry_producer(name, create=True)
     with client.transaction(timeout_s=60) as txn:
         producer.send(b"a", txn=txn)
@@ -187,9 +189,9 @@ def test_a_late_comer_from_another_process_can_not_register(client, pulsar_stand
 
 @pytest.mark.broker
 def test_the_late_send_hazard_is_real_when_the_rules_are_broken(name):
-    """A raw SEND into a committed transaction hides committed rows (measured): why I3 is there.
+    """A raw SEND into a committed transaction hides committed rows (measured): the reason for I3.
 
-    On a broker of its own: another test's open transaction would put the hiding off.
+    On a separate broker: another test's open transaction would delay the hiding.
     """
     topic = f"persistent://public/default/{name}"
     with PulsarStandalone() as broker, PulsarClient(broker.service_url) as client:
@@ -199,7 +201,7 @@ def test_the_late_send_hazard_is_real_when_the_rules_are_broken(name):
         assert [seen.value for seen in drain(broker.service_url, topic)] == [b"committed"]
         with PulsarClient(broker.service_url, timeout_s=10) as other:
             zombie = other.join(txn.id)
-            zombie._registered.add(producer.topic)  # the broken rule: it does not ask
+            zombie._registered.add(producer.topic)  # breaks the rule: no request to register
             producer.send(b"late", txn=zombie).result(timeout=10)
         with client.transaction(timeout_s=60) as later:
             producer.send(b"later", txn=later)
@@ -209,7 +211,7 @@ def test_the_late_send_hazard_is_real_when_the_rules_are_broken(name):
 def test_what_threads_send_while_another_commits_is_either_committed_or_refused(
     through, proxy, name, values
 ):
-    """No send gets out once END_TXN has: the proxy sees the order of what leaves us."""
+    """No send leaves after END_TXN: the proxy sees the order of the client's commands."""
     producer = through.entry_producer(name, create=True)
     txn = through.transaction(timeout_s=60)
     accepted: list[bytes] = []
@@ -266,10 +268,10 @@ def test_several_topics_and_partitions_become_readable_together(client, pulsar_s
 
 
 def test_plain_sends_and_two_transactions_share_a_producer(client, name, values):
-    """Readers stop at the first open transaction; what is decided is seen in order.
+    """Readers stop at the first open transaction; messages with a known outcome appear in order.
 
-    Each is stored before the next is sent: while a topic takes its first snapshot, the broker lets
-    plain messages pass those of a transaction (measured).
+    Each message is stored before the next is sent: while a topic takes its first snapshot, the
+    broker lets plain messages overtake those of a transaction (measured).
     """
     producer = client.entry_producer(name, create=True)
     one, two = client.transaction(), client.transaction()
@@ -304,7 +306,7 @@ def test_all_who_join_a_transaction_in_one_client_share_its_fate(client, name):
     txn.abort()
     del txn
     gc.collect()
-    assert txn_id not in client._transactions  # nothing is kept of those that nobody holds
+    assert txn_id not in client._transactions  # unreferenced transactions are dropped
 
 
 @pytest.mark.parametrize("timeout_s", [0.05, 0, -1, 25 * 3600])

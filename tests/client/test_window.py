@@ -1,4 +1,4 @@
-"""The bounded window of entries in flight, with a broker that acknowledges when it likes."""
+"""The bounded window of entries in flight, with a broker that acknowledges at any time."""
 
 from __future__ import annotations
 
@@ -88,12 +88,12 @@ def test_all_producers_of_a_client_share_the_room():
     admit(first)
     thread = threading.Timer(0.1, lambda: first.acknowledge(sequence_id, ID))
     thread.start()
-    admit(second)  # it has nothing in flight: the other one's acknowledgement is what it waits for
+    admit(second)  # it has nothing in flight, so it waits for the other's acknowledgement
     thread.join()
 
 
 def test_the_producer_whose_receipts_stop_is_the_one_that_fails():
-    """Nobody may look at it any more; those who wait for its room are not to blame."""
+    """It may no longer be checked; the producers that wait for its room are not at fault."""
     budget = Budget(2 * (100 + ENTRY_OVERHEAD_BYTES))
     silent, other = make(budget=budget, timeout_s=0.2), make(budget=budget, timeout_s=0.2)
     admit(silent)
@@ -122,7 +122,7 @@ def test_a_large_entry_has_its_turn_among_small_ones():
 
     threads: list[threading.Thread] = []
     threads.append(send(large, 10**6, "large"))
-    threads.append(send(small, 100, "small"))  # it would fit, and has to wait its turn
+    threads.append(send(small, 100, "small"))  # it would fit, but must wait its turn
     for sequence_id in known:
         assert sent == []
         small.acknowledge(sequence_id, ID)
@@ -158,7 +158,7 @@ def test_a_failure_settles_all_entries_once_and_is_fresh_for_everyone():
 
 
 def test_callbacks_run_without_the_lock():
-    """A callback that waits for another thread of ours must not wait for ever."""
+    """A callback that waits for another thread of the client must not wait forever."""
     window = make()
     _, acknowledgement = admit(window)
     entered = threading.Event()
@@ -210,7 +210,7 @@ def test_a_refused_admission_changes_nothing():
 
 
 def test_send_waits_while_too_many_bytes_are_in_flight_and_goes_on(proxy, name):
-    """The sender of 1 MB through a window of 64 KB, before a broker that holds its answers."""
+    """Send 1 MB through a window of 64 KB to a broker that delays its answers."""
     release = threading.Event()
     in_flight_max = []
 
@@ -256,7 +256,7 @@ def test_a_broker_that_stops_acknowledging_ends_the_waiting_send_in_time(through
 
 
 class Interrupted(Budget):
-    """A Ctrl-C arrives before the first call of a method that is named."""
+    """Simulates a Ctrl-C before the first call of the named method."""
 
     def __init__(self, before: str) -> None:
         super().__init__(10_000)
@@ -320,7 +320,7 @@ def test_an_interrupted_failure_has_poisoned_or_is_not_yet_one():
 def test_a_turn_that_an_interrupt_left_behind_blocks_nobody():
     budget = Budget(10_000)
     left = budget.turn()
-    left.__enter__()  # never exited, as when the interrupt comes in its last lines
+    left.__enter__()  # never exited, as after an interrupt in its last lines
     window = make(budget=budget, timeout_s=0.05)
     assert admit(window)[0] == 0
 

@@ -1,4 +1,4 @@
-"""Clients that outlive a task: whose connections the next one gets, and when they are closed."""
+"""Clients that outlive a task: which connections the next task gets, and when they are closed."""
 
 import pytest
 
@@ -40,7 +40,7 @@ def test_other_options_are_another_client():
 
 def test_a_client_with_a_token_function_is_closed_with_its_task():
     class Provider:
-        __hash__ = None  # as a dataclass has it
+        __hash__ = None  # as in a dataclass
 
         def __call__(self) -> str:
             return "token"
