@@ -1,6 +1,6 @@
-"""Fixtures of the whole suite: one broker, one Spark session, names of their own for each test.
+"""Fixtures of the whole suite: one broker, one Spark session, unique names for each test.
 
-The broker comes from the package's own plugin (``pulsar_standalone``), as users get it.
+The broker comes from the package's pytest plugin (``pulsar_standalone``), as for users.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from eos.chaos.cluster.spark_env import jvm_options
 from eos.client import PulsarClient
 from eos.standalone import PulsarStandalone
 
-# Before anything of Spark is imported: executors have to find the driver, and the right Python.
+# Before any import of Spark: executors must find the driver, and the right Python.
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 os.environ.setdefault("SPARK_LOCAL_HOSTNAME", "localhost")
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
 
-# A test of a property is no timed test: on a busy machine one example may take any time.
+# Property tests have no deadline: on a busy machine one example may take any time.
 settings.register_profile("eos", deadline=None)
 settings.load_profile("eos")
 
-# Who asks for one of these has a broker, or a Spark session, and is marked `broker`: make test-fast
-# leaves it out. Tests that start a broker by themselves carry the mark in their own file.
+# A test that uses one of these needs a broker or a Spark session. It is marked `broker`, and
+# make test-fast leaves it out. Tests that start their own broker have the mark in their file.
 _SLOW_FIXTURES = {"pulsar_standalone", "broker", "secured", "elsewhere", "spark"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs a broker or a JVM."""
+    """Mark tests that need a broker or a JVM."""
     for item in items:
         if _SLOW_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.broker)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Every JVM of Spark's that the tests start, drivers and executors, is told to start quickly.
+    """Set options for a quick start of all Spark JVMs in the tests, drivers and executors.
 
     Measured, for a few small jobs: a ``local[2]`` takes 23 s of processor time instead of 36, and a
     ``local-cluster`` of two executors 33 s instead of 90.
@@ -59,7 +59,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def no_broker_without_its_mark(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A test that starts a broker and has no mark would make the fast tests slow."""
+    """Fail a test that starts a broker without the mark: it would slow down the fast tests."""
     if request.node.get_closest_marker("broker") or request.node.get_closest_marker("chaos"):
         return
 
@@ -71,7 +71,7 @@ def no_broker_without_its_mark(
 
 @pytest.fixture
 def name() -> str:
-    """A name that no other test uses, for topics and sinks."""
+    """A name for topics and sinks that no other test uses."""
     return f"t-{uuid.uuid4().hex[:12]}"
 
 
@@ -84,7 +84,7 @@ def client(pulsar_standalone: PulsarStandalone) -> Iterator[PulsarClient]:
 
 @pytest.fixture(scope="session")
 def spark_session() -> Iterator[Any]:
-    """Behind ``spark``."""
+    """The session of the fixture ``spark``."""
     from pyspark.sql import SparkSession
 
     session = (
@@ -103,11 +103,11 @@ def spark_session() -> Iterator[Any]:
 
 @pytest.fixture
 def spark(spark_session: Any) -> Any:
-    """A local Spark session with two cores, for everything that kills nothing.
+    """A local Spark session with two cores, for all tests that kill no process.
 
-    A signal that hits Python while it gives a Java object back costs this thread its connection to
-    the JVM. The next one has no active session, and Spark finds no Python data source by it: what a
-    test that sends signals leaves behind must not reach the next one.
+    If a signal interrupts Python while it releases a Java object, this thread loses its connection
+    to the JVM. The next connection has no active session, and Spark finds no Python data source
+    through it. A test that sends signals must not affect the next test in this way.
     """
     in_java = spark_session._jvm.org.apache.spark.sql.classic.SparkSession
     in_java.setActiveSession(spark_session._jsparkSession)

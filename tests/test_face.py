@@ -1,4 +1,4 @@
-"""What users import from ``eos``, and what that imports."""
+"""The names that users import from ``eos``, and the packages that this imports."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 import eos
 
-# Packages that are not Python's own; each costs a notebook its start. pandas alone: 0.4 s.
+# Packages outside the standard library; each delays a notebook's start. pandas alone: 0.4 s.
 MAY_BE_IMPORTED = {
     *("annotated_types", "arro3", "deltalake", "eos", "google", "google_crc32c", "numpy", "py4j"),
     *("pyarrow", "pydantic", "pydantic_core", "pyspark", "tenacity", "typing_extensions"),
@@ -38,7 +38,7 @@ def test_a_sink_imports_no_more_packages_than_it_needs():
 
 
 def imported(code: str) -> set[str]:
-    """The packages besides Python's own that ``code`` imports."""
+    """The packages outside the standard library that ``code`` imports."""
     listing = (
         f"import sys\nbefore = set(sys.modules)\n{code}\n"
         "tops = {name.split('.')[0] for name in set(sys.modules) - before}\n"

@@ -48,7 +48,7 @@ def test_a_driver_killed_after_any_step_is_replaced_exactly_once(
     with driver("tests.support.plain_driver", *args, env={"EOS_FAILPOINTS": setting}) as killed:
         killed.communicate(timeout=60)
         assert killed.returncode == -signal.SIGKILL
-    for _ in range(2):  # the second restart finds nothing to do
+    for _ in range(2):  # the second restart has nothing to do
         with driver("tests.support.plain_driver", *args) as restarted:
             out, err = restarted.communicate(timeout=60)
             assert restarted.returncode == 0, err

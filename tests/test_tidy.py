@@ -1,4 +1,4 @@
-"""The house rules, as tests: direction of imports, size of rooms, docstrings, docs in step."""
+"""The house rules as tests: direction of imports, size of packages, docstrings, current docs."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from eos.protocol import diagram
 from eos.steps import Step, TaskStep
 from tests.support.checkout import LINKED, PRODUCT, ROOT, SHIPPED, files, module_name
 
-# Modules of users' own chaos runs, which nothing of ours imports.
+# Modules for users' chaos runs, which no module of eos imports.
 FOR_USERS = {"eos.chaos.job", "eos.chaos.planning", "eos.chaos.schedule"}
-# Imported by their names, as late as possible (`eos.cli._entry_point`).
+# Imported by name, as late as possible (`eos.cli._entry_point`).
 STARTED = {"eos.chaos.cli", "eos.recovery.cli", "eos.catalog.cli", "eos.standalone.cli"}
-# Tests of no single folder.
+# Tests that do not belong to a single folder.
 OF_THE_WHOLE = {"model", "scenarios"}
 # The size of the house: it may only get smaller.
 MAX_MODULES = 496
@@ -36,7 +36,7 @@ MAX_README_LINES = 150
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 60
 
-# Room -> the rooms of eos that it may import. What is not listed here fails.
+# Package -> the packages of eos that it may import. Packages that are not listed fail.
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "steps": set(),
@@ -86,12 +86,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "__main__": {"cli"},
     "cli": {"admin", "client", "errors", "transport"},
 }  # fmt: skip
-# The only importers of pyspark; and what may import the kill-and-check tools.
+# The only importers of pyspark, and those of the kill-and-check tools.
 MAY_IMPORT_PYSPARK = ("sinks", "sources", "catalog", "chaos", "examples", "bench", "tests")
 MAY_IMPORT_CHAOS = ("chaos", "examples", "tests")
 NO_IO = ("eos/wire", "eos/protocol")
 IO_MODULES = {"socket", "ssl", "threading", "time", "select", "asyncio", "subprocess", "requests"}
-# Longer than a screen for a reason; a name that no longer needs to be here fails the test.
+# Files with a reason to be longer; a name that no longer needs to be listed fails the test.
 LONG_FILES: set[str] = set()
 LONG_FUNCTIONS: set[str] = set()
 
@@ -101,7 +101,7 @@ def name_of(path: Path) -> str:
 
 
 def imports(path: Path) -> set[str]:
-    """Full names of the modules that ``path`` imports, wherever in the file it does."""
+    """Full names of the modules that ``path`` imports, anywhere in the file."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -159,10 +159,10 @@ def test_the_core_knows_no_system_that_looks_on():
 
 
 def test_no_module_imports_itself_by_way_of_others():
-    """Also not for types only, and not inside a function: a circle is one room in several files."""
+    """Imports for types and in functions count too: modules in a cycle are really one module."""
     modules = {module_name(path): path for path in files(*PRODUCT)}
     imported = {name: imports(path) & modules.keys() - {name} for name, path in modules.items()}
-    # A package that re-exports is imported with everything in it: count what lies below it.
+    # A package that re-exports is imported with all its modules: count those modules instead.
     sorter = graphlib.TopologicalSorter(
         {
             name: {other for other in others if modules[other].name != "__init__.py"}
@@ -173,7 +173,7 @@ def test_no_module_imports_itself_by_way_of_others():
 
 
 def importers() -> dict[Path, set[Path]]:
-    """The modules that are shipped, and which files outside the tests import each of them."""
+    """The shipped modules, each with the files outside the tests that import it."""
     modules = {module_name(path): path for path in files(*SHIPPED) if path.name != "__init__.py"}
     found: dict[Path, set[Path]] = {path: set() for path in modules.values()}
     for path in files(*PRODUCT):
@@ -272,7 +272,7 @@ def test_a_function_fits_a_screen():
 
 
 def undocumented(path: Path) -> list[str]:
-    """Public classes and functions without a docstring; message classes speak by their fields."""
+    """Public classes and functions without a docstring; fields suffice for message classes."""
     tree = ast.parse(path.read_text())
     missing = [] if ast.get_docstring(tree) else ["the module"]
     todo: list[ast.AST] = list(tree.body)
@@ -355,7 +355,7 @@ def test_every_mutant_still_applies_and_names_a_test_that_is_there(patch):
 
 def test_the_files_that_the_docs_name_are_there():
     for path in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")):
-        if path.name == "CHANGELOG.md":  # it tells of files that are gone
+        if path.name == "CHANGELOG.md":  # it mentions files that no longer exist
             continue
         named = re.findall(r"`([a-z_]+/[a-z_/]+\.(?:py|patch))`", path.read_text())
         assert [name for name in named if not (ROOT / name).exists()] == [], path

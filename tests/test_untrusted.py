@@ -1,7 +1,7 @@
 """Data from a topic, registry, table, checkpoint or file is never unpickled or evaluated.
 
 Spark pickles the data that it sends between its processes: functions, data sources, partitions and
-the messages of tasks. None of it comes from a place that others write to.
+the messages of tasks. None of it comes from a place that other applications can write to.
 """
 
 from __future__ import annotations

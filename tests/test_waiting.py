@@ -177,7 +177,7 @@ class Work:
 )
 def test_after_an_interrupt_at_any_step_no_call_runs_or_begins(run):
     interrupted = 0
-    for step in range(1, 150):  # more than it has; fewer if the other calls end before it waits
+    for step in range(1, 150):  # more than the wait has; it has fewer if other calls end first
         work, traced = Work(), Tracing(step)
         try:
             with traced:

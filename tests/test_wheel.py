@@ -1,4 +1,4 @@
-"""The wheel works outside of the checkout: build it, install it, run README's example with it."""
+"""The wheel works outside of the checkout: build and install it, run README's example with it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def nothing_of_this_checkout(monkeypatch):
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory) -> Path:
-    """The built wheel."""
+    """The path of the built wheel."""
     return build_wheel(tmp_path_factory.mktemp("wheel"))
 
 

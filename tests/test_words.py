@@ -1,7 +1,7 @@
-"""Plain English: how many words of a room are a private dialect that its readers must translate.
+"""Plain English: the share of odd words, a private dialect that readers must translate.
 
-Counted are docstrings, comments, error messages and pages. In a room at most ``LIMIT`` of 1,000
-words may be odd; h11 has 0.9, httpx 2.6, psycopg 3.4, aiokafka 4.6 by a list like this one.
+The tests count docstrings, comments, error messages and pages. In each folder at most ``LIMIT`` of
+1,000 words may be odd; by a similar list h11 has 0.9, httpx 2.6, psycopg 3.4, aiokafka 4.6.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ LIMIT: Final = 4.0
 """Odd words in 1,000."""
 
 ODD: Final = (
-    # "What is ..." for a noun: "what waits" is "pending items". A question keeps its word.
+    # A clause instead of a noun: write "pending items". A question keeps its word.
     r"what(?! to\b)",
     r"whatever|whoever|whichever|wherever",
-    # For a passive: "nobody comes for it" is "unused".
+    # A subject instead of a passive: write "unused".
     r"nobody|somebody|everybody|anybody",
-    # For after, and for next to.
+    # Instead of "after" and "next to".
     r"behind",
     r"besides?",
-    # Of its own: "a log of its own" is "its own log".
+    # After the noun: write "its own log".
     r"of (?:its|their|one's|his|your|our) own",
     r"by (?:itself|themselves)",
     r"anew|once more|for ever|all the same",
-    # Inversions and empty verbs: "is none" is "is missing" or "is invalid".
+    # Inversions and empty verbs: write "is missing" or "is invalid".
     r"(?:is|are|was|were|be) none",
     r"nor|neither",
     r"is to be|are to be",
@@ -91,7 +91,7 @@ def modules_of(room: str) -> list[Path]:
 
 
 def odd_in(texts: Iterator[str]) -> tuple[float, list[str]]:
-    """Odd words in 1,000, and which."""
+    """Return the odd words in 1,000, and a list of them."""
     plain = [_CODE.sub(" ", text) for text in texts]
     words = sum(len(_WORD.findall(text)) for text in plain)
     found = [odd for text in plain for odd in _ODD.findall(text)]

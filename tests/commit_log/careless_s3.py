@@ -1,7 +1,7 @@
 """Forwards S3 requests without ``If-None-Match``, like a store without conditional put.
 
-A process of its own, ``python -m tests.commit_log.careless_s3 PORT UPSTREAM``: the store's client
-holds Python's lock while it waits, so a server in the same process would never answer it.
+Run it as a separate process, ``python -m tests.commit_log.careless_s3 PORT UPSTREAM``: the store's
+client holds Python's lock while it waits, so a server in the same process would never answer it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ctrl-C in the middle of an append: the same object continues, at whichever line it happens."""
+"""Ctrl-C at any line of an append: the same object continues afterwards."""
 
 from __future__ import annotations
 

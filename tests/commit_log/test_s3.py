@@ -182,7 +182,7 @@ def test_a_missing_bucket_is_not_writable(where):
 
 @pytest.fixture
 def careless(server, where):
-    """The same store, behind a server that ignores conditional puts."""
+    """The same store, through a proxy that ignores conditional puts."""
     url, options = where
     with served("tests.commit_log.careless_s3", "{port}", server) as endpoint:
         yield url, {**options, "AWS_ENDPOINT_URL": endpoint}

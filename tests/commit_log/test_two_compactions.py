@@ -99,7 +99,7 @@ def test_of_two_compactions_of_different_versions_one_succeeds(root, log, older_
     assert left == sorted(set(left))
     assert raw_rows(root) == len(left)
     assert left[-1] == 8
-    house(root)  # the next one goes on
+    house(root)  # the next compaction works again
     assert seqs(root) == left
     log.append(step(log.history.last, State.PREPARED, log.history.last_claim))
 

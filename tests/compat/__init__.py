@@ -1,1 +1,1 @@
-"""Which releases of Pulsar eos works with: ``make compat``."""
+"""Compatibility of eos with releases of Pulsar: ``make compat``."""

@@ -1,8 +1,8 @@
 """``make compat``: the broker's tests, a short chaos run and the demo, on each release of Pulsar.
 
-Leaves a folder for each release in build/compat, and the table in docs/deployment.md. Exit code 1:
-something failed; the table says where. Give versions to try some only, or others: the rows of the
-releases that are not tried stay as they are.
+Writes a folder for each release in build/compat, and the table in docs/deployment.md. Exit code 1:
+a test or run failed; the table shows where. Pass versions to try only these, or other ones: the
+rows of releases that are not tried stay unchanged.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from eos.standalone.maven import DEFAULT_PULSAR_VERSION, PULSAR_VERSION_VARIABLE
 
 ROOT: Final = Path(__file__).parent.parent.parent
 RELEASES: Final = (DEFAULT_PULSAR_VERSION, "4.0.7", "5.0.0-M1")
-"""The default, the newest of the long-term line whose jars all resolve, the next one."""
+"""The default, the newest long-term release with all jars available, the next release."""
 WHICH: Final = "broker and not chaos"
-"""Takes the place of the suite's own ``-m``, and so has to leave the long ones out again."""
+"""Replaces the suite's ``-m``, so it must also exclude the long tests."""
 BUILD: Final = ROOT / "build/compat"
 DOCS: Final = ROOT / "docs/deployment.md"
 HEAD: Final = (
@@ -39,7 +39,7 @@ HEAD: Final = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one release."""
+    """Results of one release."""
 
     version: str
     passed: int
@@ -52,12 +52,12 @@ class Outcome:
 
     @property
     def is_good(self) -> bool:
-        """Nothing failed, and something was run."""
+        """Whether tests ran and none failed."""
         chaos_is_good = 0 < self.schedules == self.good
         return self.passed > 0 and not self.failed and chaos_is_good and not self.demo_code
 
     def row(self) -> str:
-        """For the table."""
+        """The release's row of the table."""
         tests = f"{self.passed:,} passed, {self.skipped} skipped"
         tests += f", **{self.failed} failed**" if self.failed else ""
         demo = "as promised" if self.demo_code == 0 else f"**ended with {self.demo_code}**"
@@ -68,7 +68,7 @@ class Outcome:
 def try_release(version: str, console: Console) -> Outcome:
     """Run everything on one release; takes half an hour."""
     folder = BUILD / version
-    shutil.rmtree(folder, ignore_errors=True)  # What an earlier run left is not this one's.
+    shutil.rmtree(folder, ignore_errors=True)  # Results of an earlier run must not be mixed in.
     folder.mkdir(parents=True)
     env = {**os.environ, PULSAR_VERSION_VARIABLE: version}
     began = time.monotonic()
@@ -107,7 +107,7 @@ _COUNTS: Final = (("failures", "errors"), ("skipped", ""))
 
 
 def main(versions: list[str]) -> int:
-    """Try the releases; the exit code."""
+    """Try the releases; return the exit code."""
     console = Console(highlight=False, soft_wrap=True)
     outcomes = []
     for version in versions or RELEASES:
@@ -119,7 +119,7 @@ def main(versions: list[str]) -> int:
 
 
 def table(before: str, outcome: Outcome) -> str:
-    """The table ``before``, with a new row for the release of ``outcome``."""
+    """The table ``before`` with a new row for the release of ``outcome``."""
     rows = {line.split(" | ")[0].strip("| "): line for line in before.splitlines()[2:]}
     rows[outcome.version] = outcome.row()
     return "\n".join([*HEAD, *rows.values()]) + "\n"

@@ -1,4 +1,4 @@
-"""docs/errors.md has each error that a user may get."""
+"""docs/errors.md has every error that users can get."""
 
 from __future__ import annotations
 

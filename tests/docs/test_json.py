@@ -32,7 +32,7 @@ def keys_of(kind: type[Facts]) -> frozenset[str]:
     return frozenset({*kind.model_fields, *computed})
 
 
-# What another one is made of, and is never printed by itself.
+# Parts of other models, never printed alone.
 PARTS = {"Survey"}
 KINDS = {kind for kind in kinds(Facts) if kind.__name__ not in PARTS}
 

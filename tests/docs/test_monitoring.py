@@ -1,4 +1,4 @@
-"""The dashboard, the alerts and the manual name only what real exporters show."""
+"""The dashboard, the alerts and the manual name only metrics that real exporters show."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WITH_TOOL = pytest.mark.skipif(
     not shutil.which("promtool"), reason="promtool, which comes with Prometheus, is not installed"
 )
 NOT_OURS = {"node_textfile_mtime_seconds"}
-# Only a broker has words for a transaction: tests/recovery/verbs/test_metrics_verb.py.
+# Only a real broker returns a transaction's status: tests/recovery/verbs/test_metrics_verb.py.
 ASKED_FOR = {"eos_broker_transactions": {"sink", "status"}}
 METRIC = re.compile(r"\b(?:eos|node)_\w+\b")
 SELECTOR = re.compile(r"(\w+)\{([^}]*)\}")
@@ -41,7 +41,7 @@ MATCHER = re.compile(r'(\w+)(=~|=)"([^"]*)"')
 
 @pytest.fixture
 def registry(tmp_path) -> CollectorRegistry:
-    """Of a driver that has seen everything: one epoch in doubt, others committed and aborted."""
+    """Metrics of a driver with all outcomes: one epoch in doubt, others committed and aborted."""
     registry = CollectorRegistry()
 
     def fail() -> None:
@@ -64,7 +64,7 @@ def registry(tmp_path) -> CollectorRegistry:
 
 @pytest.fixture
 def text(registry, recovery, tmp_path) -> str:  # noqa: F811
-    """What the driver and ``eos recovery metrics`` show, one after the other."""
+    """The output of the driver's exporter, then that of ``eos recovery metrics``."""
     return (
         generate_latest(registry).decode()
         + recovery("metrics", "--commit-log", tmp_path / "log").raw
@@ -73,7 +73,7 @@ def text(registry, recovery, tmp_path) -> str:  # noqa: F811
 
 @pytest.fixture
 def labels(text) -> dict[str, dict[str, set[str]]]:
-    """Of each sample's name: its labels, and the values that they have."""
+    """Name of a sample -> its labels -> their values."""
     found: dict[str, dict[str, set[str]]] = {
         name: {label: set() for label in labels} for name, labels in ASKED_FOR.items()
     }
@@ -318,7 +318,7 @@ def asked(url: str, expr: str) -> list[dict]:
     except OSError as error:
         if isinstance(error, urllib.error.HTTPError):
             raise
-        return []  # it has only just been started
+        return []  # the server is still starting
 
 
 def wait_until(holds) -> None:

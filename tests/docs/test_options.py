@@ -1,4 +1,4 @@
-"""docs/options.md has each option of each face, with its default."""
+"""docs/options.md has each option of each interface, with its default."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MODELS: dict[str, tuple[type[Any], set[str]]] = {
 
 
 def shown(default: Any) -> str:
-    """A default, as the page has it."""
+    """Format a default as on the page."""
     match default:
         case None | ():
             return ""
@@ -66,12 +66,12 @@ def of_class(cls: type[Any]) -> dict[str, str]:
     return {
         one.name: REQUIRED if one.default is one.empty else shown(one.default)
         for one in given
-        if one.name != "spark"  # the session, and no option
+        if one.name != "spark"  # the session is not an option
     }
 
 
 def of_command_lines() -> dict[str, str]:
-    """Options of all verbs; those that other faces have as well have the others' defaults."""
+    """Options of all verbs; an option that other interfaces have too has their default."""
     found: dict[str, str] = {}
     for app in (recovery, catalog):
         for command in typer.main.get_command(app).commands.values():  # type: ignore[attr-defined]
@@ -93,7 +93,7 @@ def faces() -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def expected() -> dict[str, dict[str, str]]:
-    """Option -> default -> letters of the faces that have it with this default."""
+    """Option -> default -> letters of the interfaces that have the option with this default."""
     found: dict[str, dict[str, str]] = defaultdict(lambda: defaultdict(str))
     for letter, options in faces():
         for name, default in options.items():

@@ -1,4 +1,4 @@
-"""The examples of the first pages run, and print what the pages show."""
+"""The examples of the first pages run, and print the output that the pages show."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def here(pulsar_standalone, tmp_path, name):
 
 
 def blocks(page: str) -> list[tuple[str, str]]:
-    """The examples of a page that are run here, and what they print."""
+    """The examples of a page that are run here, each with its output."""
     found = BLOCK.findall((ROOT / "docs" / page).read_text())
     assert found, page
     return found

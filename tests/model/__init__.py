@@ -1,1 +1,1 @@
-"""The protocol, searched state by state: production decisions, a broker as it was measured."""
+"""State-space search of the protocol: production's decisions, a broker model as measured."""

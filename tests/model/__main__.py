@@ -1,4 +1,4 @@
-"""``make model``: search the protocol, break each of its rules, keep the counterexamples."""
+"""``make model``: search the protocol, break each rule in turn, save the counterexamples."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ COMPLETE = {
 
 
 def main() -> None:
-    """Search, print, write the transcripts; exit with 1 when anything is not as it should be."""
+    """Search, print, write the transcripts; exit with 1 if any result is not as expected."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--states", type=int, default=1_000_000, help="of the search with all faults together"

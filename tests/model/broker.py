@@ -1,8 +1,9 @@
-"""The broker, as far as transactions go, and as it was measured: a value and functions on it.
+"""Model of the broker's transactions, as measured: a value and functions on it.
 
-A transaction is open, committed, aborted (expired counts as that), or half committed: decided, with
-the markers of some partitions missing until somebody repeats END_TXN or the coordinator loads anew.
-After its end the coordinator has forgotten it: END_TXN answers the same, however it ended.
+A transaction is open, committed, aborted (or expired), or half committed. Half committed means
+decided, but the markers of some partitions are missing until END_TXN is repeated or the
+coordinator reloads. The coordinator forgets an ended transaction: the answer to END_TXN does not
+depend on how it ended.
 """
 
 from __future__ import annotations
@@ -12,26 +13,26 @@ from typing import NamedTuple
 
 
 class Status(IntEnum):
-    """Of one transaction."""
+    """Status of one transaction."""
 
     OPEN = 0
     COMMITTED = 1
     ABORTED = 2
     HALF = 3
-    """Committed; the data's markers are written, the receipt's is not."""
+    """Committed; the data's markers are written, the receipt's marker is not."""
 
 
 class Receipt(IntEnum):
-    """Where the receipt was sent, if it was."""
+    """Whether and how the receipt was sent."""
 
     NONE = 0
     INSIDE = 1
     OUTSIDE = 2
-    """As a plain message: readable whatever becomes of the transaction. For a mutant."""
+    """As a plain message: readable however the transaction ends. Only a mutant does this."""
 
 
 class Row(NamedTuple):
-    """One row: epoch and task; ``copy`` tells a second sending from the first."""
+    """One row: epoch and task; ``copy`` distinguishes a second send from the first."""
 
     epoch: int
     task: int
@@ -39,7 +40,7 @@ class Row(NamedTuple):
 
 
 class Txn(NamedTuple):
-    """``is_ours`` is False for a stranger's, that came to our number on a wiped cluster."""
+    """A transaction. ``is_ours`` is False if another application got our id on a wiped cluster."""
 
     status: Status = Status.OPEN
     rows: tuple[Row, ...] = ()
@@ -49,8 +50,11 @@ class Txn(NamedTuple):
 
 
 class Broker(NamedTuple):
-    """``is_trimmed``: the receipt topic has lost its history. ``is_wiped``: this is another cluster
-    at the old address. ``hazard``: what must never be."""
+    """State of the broker.
+
+    ``is_trimmed``: the receipt topic has lost its history. ``is_wiped``: this is another cluster
+    at the old address. ``hazard``: a violation that must never happen.
+    """
 
     txns: tuple[Txn, ...] = ()
     is_trimmed: bool = False
@@ -60,13 +64,13 @@ class Broker(NamedTuple):
 
 
 def begin(broker: Broker) -> tuple[Broker, int]:
-    """Mark and NEW_TXN: the broker afterwards, and the transaction's number."""
+    """Write a mark and send NEW_TXN; return the broker afterwards and the transaction's id."""
     txn = Txn(mark=broker.marks)
     return broker._replace(txns=(*broker.txns, txn), marks=broker.marks + 1), len(broker.txns)
 
 
 def put(broker: Broker, number: int, txn: Txn) -> Broker:
-    """The broker with another state of one transaction."""
+    """Return the broker with one transaction replaced."""
     txns = (*broker.txns[:number], txn, *broker.txns[number + 1 :])
     return broker._replace(txns=txns)
 
@@ -77,8 +81,11 @@ def is_same(broker: Broker, number: int, mark: int) -> bool:
 
 
 def land(broker: Broker, number: int, mark: int, row: Row) -> Broker:
-    """A SEND arrives. Late ones into an aborted transaction are filtered; into a committed one they
-    take effect later: everything that it had committed becomes unreadable."""
+    """Deliver a SEND.
+
+    A late one into an aborted transaction is filtered. A late one into a committed transaction
+    takes effect later: all that the transaction had committed becomes unreadable.
+    """
     if not is_same(broker, number, mark):
         return broker
     txn = broker.txns[number]
@@ -91,12 +98,12 @@ def land(broker: Broker, number: int, mark: int, row: Row) -> Broker:
 
 
 def finds_mark(broker: Broker, number: int, mark: int) -> bool:
-    """Whether the mark of a transaction is where the log says."""
+    """Whether the mark of a transaction is at the position that the log has."""
     return not broker.is_trimmed and is_same(broker, number, mark)
 
 
 def sees_sentinel(broker: Broker) -> bool:
-    """Whether a reader of the receipt topic gets to its end: no transaction open in it."""
+    """Whether a reader of the receipt topic reaches its end: no transaction is open in it."""
     return not any(
         txn.receipt is Receipt.INSIDE and txn.status in (Status.OPEN, Status.HALF)
         for txn in broker.txns
@@ -113,19 +120,19 @@ def reads_receipt(broker: Broker, number: int) -> bool:
 
 
 def reads_data(broker: Broker, number: int, mark: int) -> bool:
-    """Whether what a transaction wrote is readable, as its own."""
+    """Whether the rows of this very transaction are readable."""
     if not is_same(broker, number, mark):
         return False
     return broker.txns[number].status in (Status.COMMITTED, Status.HALF)
 
 
 def wipe(broker: Broker) -> Broker:
-    """Another cluster at the old address: numbers start again, the first ones are strangers'."""
+    """Replace the cluster at this address: ids restart, other applications have the first ones."""
     strangers = (Txn(is_ours=False), Txn(is_ours=False))
     return Broker(txns=strangers, is_wiped=True, hazard=broker.hazard, marks=broker.marks)
 
 
 def readable(broker: Broker) -> list[Row]:
-    """Every row that a fresh reader gets, once coordinators have finished what was decided."""
+    """Every row that a new reader gets after coordinators have finished decided transactions."""
     ended = (Status.COMMITTED, Status.HALF)
     return sorted(row for txn in broker.txns if txn.status in ended for row in txn.rows)

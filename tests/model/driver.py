@@ -1,4 +1,4 @@
-"""One driver, step by step, in the committer's order. Each step is one place to die behind."""
+"""One driver, step by step, in the committer's order. A driver may die after each step."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ MAX_TRIES = 2
 
 
 class Pc(IntEnum):
-    """Where a driver stands: what it does next."""
+    """A driver's program counter: its next step."""
 
     OFF = 0
     CLAIM = 1
@@ -78,8 +78,11 @@ SILENT = unknown("no answer")
 
 
 class Driver(NamedTuple):
-    """One life. ``seen``: length of the log as its handle knows it. ``entry``: the transaction
-    under way. ``is_recovering``: it belongs to a life before."""
+    """One run of a driver.
+
+    ``seen``: length of the log as its handle knows it. ``entry``: the transaction under way.
+    ``is_recovering``: that transaction belongs to an earlier run.
+    """
 
     pc: Pc = Pc.OFF
     run: int = -1
@@ -101,12 +104,12 @@ def _answers(known: Heard) -> Known:
 
 
 def steps(world: World, driver: Driver, rules: Rules) -> Iterator[Step]:
-    """Everything that this driver may do next, with what it is called."""
+    """All steps that this driver may do next, each with its name."""
     return _STEPS[driver.pc](world, driver, rules)
 
 
 def _append(world: World, driver: Driver, entry: Entry, rules: Rules, *, pc: Pc) -> Step:
-    """Append, or learn that somebody else has."""
+    """Append, or find that another driver has appended."""
     if rules.fence and driver.seen != len(world.log):
         return f"is fenced at {entry.state.value}", world, Driver(pc=Pc.FENCED, run=driver.run)
     log = (*world.log, entry)
@@ -123,7 +126,7 @@ def _append(world: World, driver: Driver, entry: Entry, rules: Rules, *, pc: Pc)
 
 def _claim(world: World, driver: Driver, rules: Rules) -> Iterator[Step]:
     if not rules.claims and world.log:
-        # It opens the log, and goes on as if it were the run that is there already.
+        # It opens the log and continues as if it were the run that the log already has.
         run = world.log[-1].run
         yield "takes no claim", world, driver._replace(run=run, pc=Pc.FINISH)
         return
@@ -307,7 +310,7 @@ def _knows(
 
 
 def _silence(world: World, doing: str, driver: Driver) -> Iterator[Step]:
-    """No answer: asked again, or the deadline passes."""
+    """No answer: the driver asks again, or the deadline passes."""
     if world.faults.replies:
         poorer = world.spend("replies")
         yield f"{doing}: no answer", poorer, driver
@@ -340,7 +343,7 @@ def _end(world: World, driver: Driver, *, commit: bool) -> Iterator[Step]:
 
 
 def _end_table(world: World, driver: Driver, entry: Entry, *, commit: bool) -> Iterator[Step]:
-    """The second output's part, which can't expire."""
+    """End the second output's part, which can't expire."""
     doing = f"{'commits' if commit else 'deletes'} the files of attempt {entry.attempt}"
     world = world.checked_table(entry, commit=commit)
     stored = world.stored(entry)

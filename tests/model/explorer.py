@@ -1,4 +1,4 @@
-"""Breadth-first search: every state once, the shortest way to each."""
+"""Breadth-first search: visits every state once, by its shortest path."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.model.world import Faults
 
 @dataclass
 class Search:
-    """What a search found. ``trace``: the steps to the first violation, with what is wrong last."""
+    """Result of a search. ``trace``: steps to the first violation; the violation is the last."""
 
     states: int = 0
     depth: int = 0
@@ -22,7 +22,7 @@ class Search:
     wrong: str = ""
     trace: list[str] = field(default_factory=list)
     reached: dict[str, int] = field(default_factory=dict)
-    """For each "sometimes" property the number of the first state that has it."""
+    """For each "sometimes" property, the number of the first state that has it."""
 
 
 def search(
@@ -32,11 +32,11 @@ def search(
     max_states: int | None = None,
     sometimes: dict[str, Callable[[System], bool]] | None = None,
 ) -> Search:
-    """Look at every state that can be reached with these faults; stop at the first violation.
+    """Visit every state that is reachable with these faults; stop at the first violation.
 
     Args:
-        max_states: give up after so many; all of them when None.
-        sometimes: interesting states that a search of any worth must reach.
+        max_states: stop after this many states; None visits all.
+        sometimes: interesting states that a useful search must reach.
     """
     rules, wanted, found = rules or Rules(), dict(sometimes or {}), Search()
     started = time.monotonic()

@@ -1,4 +1,4 @@
-"""The protocol with one rule broken at a time: each must be caught, and shows what it is for."""
+"""The protocol with one rule broken at a time: the search must catch each, which shows its use."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _REAL = Rules()
 
 @dataclass(frozen=True)
 class Mutant:
-    """``breaks``: the rule that is gone. ``faults``: what it takes to notice."""
+    """A broken rule. ``breaks``: the missing rule. ``faults``: the faults that reveal it."""
 
     name: str
     breaks: str
@@ -132,7 +132,7 @@ def _unfinished_is_skipped(log: Log, epoch: int) -> int | None:
 
 
 def _as_counted(copies: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    """The answers that belong to the summaries."""
+    """The roll call's answers that match the task summaries."""
     return tuple((copy,) if copy >= 0 else () for copy in copies)
 
 

@@ -1,7 +1,7 @@
-"""Short names for log records, and the production records behind them.
+"""Short forms of log records, and the production records that they represent.
 
-A state of the model holds a log as a tuple of ``Entry``; what the log means is production's own
-``History`` of the records that the entries stand for, made once for each log that is met.
+A state of the model holds a log as a tuple of ``Entry``. Production's ``History`` of the
+corresponding records interprets it; it is built once for each distinct log.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _CLAIMED = PulsarPart(
 class Entry(NamedTuple):
     """One record: its state, the run that wrote it, and the epoch's attempt and transaction.
 
-    ``mark`` tells transactions of equal number apart: numbers start again on a wiped cluster.
+    ``mark`` distinguishes transactions with the same id: ids restart on a wiped cluster.
     """
 
     state: State
@@ -46,9 +46,9 @@ class Entry(NamedTuple):
     mark: int = -1
     is_expired: bool = False
     tasks: tuple[int, ...] = tuple(range(TASKS))
-    """Those whose rows PREPARED counts."""
+    """Tasks whose rows PREPARED counts."""
     has_table: bool = False
-    """A second output, which can't expire, has a part in it."""
+    """Whether a second output, which can't expire, has a part in it."""
 
 
 Log = tuple[Entry, ...]
@@ -56,7 +56,7 @@ Log = tuple[Entry, ...]
 
 @cache
 def record_of(entry: Entry) -> LogRecord:
-    """The production record that an entry stands for; without its place in a log."""
+    """The production record of an entry, without its position in a log."""
     table = [TablePart()] if entry.has_table else []
     claim = LogRecord.claimed(
         sink_id="s", run_id=f"run-{entry.run}", participants=[_CLAIMED, *table]
@@ -96,7 +96,7 @@ def record_of(entry: Entry) -> LogRecord:
 
 @cache
 def history_of(log: Log) -> History | None:
-    """Production's reading of a log; None when it refuses it."""
+    """Production's history of a log; None if production rejects the log."""
     if not log:
         return History("s")
     before = history_of(log[:-1])
@@ -115,7 +115,7 @@ def _placed(seq: int, entry: Entry) -> LogRecord:
 
 @cache
 def unfinished(log: Log) -> tuple[Entry, ...]:
-    """Newest entries of the epochs that recovery has to end, as production says."""
+    """Newest entries of the epochs that recovery must end, as production decides."""
     history = history_of(log)
     assert history is not None
     return tuple(log[record.seq - 1] for record in history.unfinished)

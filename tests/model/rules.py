@@ -1,4 +1,4 @@
-"""The decisions that a driver makes: production's own, each replaceable, for mutants."""
+"""A driver's decisions: production's, each replaceable by a mutant."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.model.records import QUERY, Entry, Log, history_of, record_of
 
 @dataclass(frozen=True)
 class Known(Answers):
-    """What is known of the topic's transaction; and of the table's part, where there is a table."""
+    """Answers about the topic's transaction, and about the table's part if there is a table."""
 
     table: Fate | None = None
 
@@ -27,7 +27,7 @@ Next = Action | EndAction
 
 @lru_cache(None)
 def _next_action(entry: Entry, known: Known) -> Next:
-    """What the committer does next, and what the Pulsar participant asks for its part of it."""
+    """The committer's next action, and the Pulsar participant's question for its part."""
     fates: list[Fate] = []
     while True:
         action = next_action(record_of(entry), fates)
@@ -46,10 +46,10 @@ def _next_action(entry: Entry, known: Known) -> Next:
 
 @lru_cache(None)
 def _attempt_to_run(log: Log, epoch: int) -> int | None:
-    """The attempt to open, or None to skip.
+    """Return the attempt to open, or None to skip the epoch.
 
     Raises:
-        UnfinishedEpoch: the epoch must not follow the one before it.
+        UnfinishedEpoch: the epoch must not follow the previous one.
     """
     history = history_of(log)
     assert history is not None
@@ -80,7 +80,7 @@ def _is_poisoned(
 
 
 def _witness(*, mark: bool, sentinel: bool, receipt: bool) -> WitnessAnswer:
-    """What is proved by what a reader of the receipt topic saw before the deadline."""
+    """The conclusion from a read of the receipt topic up to the deadline."""
     if not mark:
         return WitnessAnswer.HISTORY_GONE
     if receipt:
@@ -90,10 +90,10 @@ def _witness(*, mark: bool, sentinel: bool, receipt: bool) -> WitnessAnswer:
 
 @dataclass(frozen=True)
 class Rules:
-    """What a driver goes by.
+    """The rules that a driver follows.
 
-    The first four are production's decisions; the rest is the order of things, as the committer
-    and the tasks keep it.
+    The first four are production's decisions. The others are the order of steps that the
+    committer and the tasks keep.
     """
 
     next_action: Callable[[Entry, Known], Next] = _next_action
@@ -103,19 +103,19 @@ class Rules:
     ] = _is_poisoned
     witness: Callable[..., WitnessAnswer] = _witness
     fence: bool = True
-    """An append needs that nobody else has appended since."""
+    """An append fails if another driver has appended since the last read."""
     claims: bool = True
-    """A new driver appends CLAIMED before anything else."""
+    """A new driver appends CLAIMED first."""
     finishes_first: bool = True
-    """After the claim everything unfinished is ended."""
+    """After the claim, all unfinished epochs are ended."""
     answers: bool = True
     """A run answers the roll call before it sends."""
     obeys_roll_call: bool = True
-    """A run that finds the roll call closed, or another run of its task in it, sends nothing."""
+    """A run sends nothing if the roll call is closed or has another run of its task."""
     closes_roll_call: bool = True
     """The driver closes the roll call before it counts the answers."""
     waits_for_receipts: bool = True
-    """A task reports only what the broker has acknowledged."""
+    """A task reports only acknowledged rows."""
     resends: bool = False
     """A send whose receipt is missing is sent again."""
     receipt_inside: bool = True

@@ -1,4 +1,4 @@
-"""States that a search of any worth has to come by."""
+"""States that a useful search must reach."""
 
 from __future__ import annotations
 
@@ -96,4 +96,4 @@ SOMETIMES: Final[dict[str, Callable[[System], bool]]] = {
         one.has_table and _by_recovery(State.COMMITTED)(s) for one in s.world.log
     ),
 }
-"""Name -> whether a state is such a one."""
+"""Name -> whether a state has the property."""

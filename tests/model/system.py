@@ -1,4 +1,4 @@
-"""The whole: two driver slots and the world; what may happen next, and what must always hold."""
+"""The whole system: two driver slots and the world; its possible steps and its invariants."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ SLOTS = 2
 
 
 class System(NamedTuple):
-    """One state of the search. The slots are alike: they stand in the order of their runs."""
+    """One state of the search. The slots are interchangeable: they are sorted by run."""
 
     world: World
     drivers: tuple[Driver, ...] = (Driver(),) * SLOTS
 
 
 def initial(faults: Faults) -> System:
-    """Nothing has happened yet."""
+    """The state before the first step."""
     return System(World(faults=faults))
 
 
 def successors(system: System, rules: Rules) -> Iterator[tuple[str, System]]:
-    """Everything that may happen next, with what it is called."""
+    """All possible next steps, each with its name."""
     world, drivers = system
     for slot, driver in enumerate(drivers):
         for name, after, changed in steps(world, driver, rules):
@@ -58,7 +58,7 @@ def _starts(system: System) -> Iterator[tuple[str, System]]:
             run = world.faults.lives
             fresh = Driver(pc=Pc.CLAIM, run=run, seen=len(world.log))
             yield f"run {run} starts", _with(world.spend("lives"), drivers, slot, fresh)
-            return  # the other slot would only be this one by another name
+            return  # the slots are interchangeable: the other one adds no new state
 
 
 def _events(system: System) -> Iterator[tuple[str, System]]:
@@ -79,7 +79,7 @@ def _events(system: System) -> Iterator[tuple[str, System]]:
     if faults.trims and not broker.is_trimmed:
         after = world.spend("trims")._replace(broker=broker._replace(is_trimmed=True))
         yield "the receipt topic is trimmed", System(after, drivers)
-    # Between finding the mark and END_TXN there is no time to build a cluster in.
+    # Between finding the mark and END_TXN there is no time to set up another cluster.
     if faults.wipes and all(driver.pc in STOPPED for driver in drivers):
         after = world.spend("wipes")._replace(broker=pulsar.wipe(broker))
         after = after._replace(frames=(), zombies=(), calls=())
@@ -96,7 +96,7 @@ def _deliver(system: System, frame: Frame) -> System:
 
 
 def _tell(driver: Driver, frame: Frame) -> Driver:
-    """The broker acknowledges a row also in a transaction that has ended (measured)."""
+    """Acknowledge a row. The broker does so also in an ended transaction (measured)."""
     entry, row = driver.entry, frame.row
     if driver.pc is not Pc.WRITE or entry is None or (entry.txn, entry.mark) != frame[:2]:
         return driver
@@ -108,12 +108,12 @@ def _tell(driver: Driver, frame: Frame) -> Driver:
 
 
 def violation(system: System) -> str:
-    """What is wrong with a state; empty when nothing is."""
+    """The violated invariant; empty if the state is correct."""
     world, drivers = system
     if world.broker.hazard:
         return world.broker.hazard
     if world.broker.is_wiped:
-        return ""  # what was there is gone with its cluster; hazards are all that is left to see
+        return ""  # the data is gone with its cluster; only hazards can still be checked
     wrong = _wrong_transaction(world) or _wrong_log(world) or _wrong_table(world)
     if not wrong and any(driver.pc is Pc.DONE for driver in drivers):
         wanted = sorted(
@@ -142,7 +142,7 @@ def _wrong_transaction(world: World) -> str:
 
 
 def _wrong_table(world: World) -> str:
-    """Topic and table hold the same attempts, as far as the log says that it is done with them."""
+    """Check that topic and table hold the same attempts, for those that the log has finished."""
     topic = {
         txn.mark
         for txn in world.broker.txns
@@ -151,7 +151,7 @@ def _wrong_table(world: World) -> str:
     for files in world.files:
         if files.stored is Stored.COMMITTED and files.mark not in topic:
             return f"the table has epoch {files.epoch}, and the topic does not"
-    # What a run stages that was fenced before is nobody's, and a vacuum takes it.
+    # Files that a run stages after it was fenced belong to no attempt; a vacuum removes them.
     prepared = {one.mark for one in world.log if one.state is State.PREPARED}
     for entry in world.log if world.faults.tables else ():
         stored = world.stored(entry)
@@ -169,7 +169,7 @@ def _wrong_log(world: World) -> str:
             continue
         status = world.broker.txns[entry.txn].status
         is_committed = status in (Status.COMMITTED, Status.HALF)
-        # Without its mark it is not ended by number; nobody can commit it, and it expires.
+        # Without its mark, recovery does not end it by id. It can't be committed, and expires.
         may_be_open = world.broker.is_trimmed and entry.state is State.ABORTED
         is_open = status is Status.OPEN and not may_be_open
         if (entry.state is State.COMMITTED) != is_committed or is_open:

@@ -1,9 +1,9 @@
-"""The runs of an epoch's tasks: those whose results Spark takes, and those that it has forgotten.
+"""Runs of an epoch's tasks: those whose results Spark uses, and those that it has forgotten.
 
-A run answers the roll call, sends its row, and waits for the receipt. Whatever makes Spark run a
-task again (an executor is lost, a fetch fails, a worker stands still), the run before it may go on
-at any later moment, or never: it is a zombie. What a run reads between the mark and its own answer
-is settled when the answer is stored, so answering and reading are one step here.
+A run answers the roll call, sends its row, and waits for the receipt. Spark runs a task again when
+an executor is lost, a fetch fails, or a worker hangs. The previous run is then a zombie: it may
+continue at any later moment, or never. The records between the mark and a run's own answer are
+fixed when the answer is stored, so answering and reading are one step here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.model.world import Frame, World, Zombie
 
 
 class Phase(IntEnum):
-    """Of one run."""
+    """Phase of one run."""
 
     IDLE = 0
     CLEARED = 1
@@ -34,7 +34,7 @@ ENDED = (Phase.ACKED, Phase.FAILED, Phase.EMPTY)
 
 
 class Task(NamedTuple):
-    """The run whose result Spark will take; ``copy`` tells it from the task's other runs."""
+    """The run whose result Spark will use; ``copy`` distinguishes it from the task's other runs."""
 
     phase: Phase = Phase.IDLE
     copy: int = 0
@@ -44,7 +44,7 @@ TaskStep = tuple[str, World, Task]
 
 
 def steps(world: World, entry: Entry, number: int, task: Task, rules: Rules) -> Iterator[TaskStep]:
-    """What the run of one task may do next."""
+    """The possible next steps of one task's run."""
     match task.phase:
         case Phase.IDLE if not rules.answers:
             yield "does not answer", world, task._replace(phase=Phase.CLEARED)
@@ -110,7 +110,7 @@ def takes_rows(world: World, number: int) -> bool:
 
 
 def haunting(world: World, zombie: Zombie, rules: Rules) -> Iterator[tuple[str, World]]:
-    """What a run may do that Spark has forgotten."""
+    """The possible next steps of a run that Spark has forgotten."""
     name = f"a forgotten run of task {zombie.task}, epoch {zombie.epoch}"
     gone = world.exorcise(zombie)
     if zombie.phase == Phase.IDLE and rules.answers:

@@ -1,7 +1,7 @@
-"""The model's driver is the committer: what the real one does, the model's can do as well.
+"""The model's driver conforms to the committer: it can do all that the real one does.
 
-The real ``Committer`` runs over a log in memory and a cluster of a script, which write down every
-call with its answer; the model has to have a way through exactly these calls.
+The real ``Committer`` runs on a log in memory and a scripted cluster, which record every call with
+its answer. The model must have a path with exactly these calls.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _EVENTS = (
 
 
 def event_of(step: str) -> str | None:
-    """The call that a step of the model stands for; None for what a committer does not see."""
+    """The call that a step of the model represents; None if a committer does not see the step."""
     for pattern, event in _EVENTS:
         if re.fullmatch(pattern, step):
             return re.sub(pattern, event, step)
@@ -57,7 +57,7 @@ def event_of(step: str) -> str | None:
 
 
 def accepts(events: list[str], faults: Faults) -> int:
-    """How many of the events, from the first on, the model can do in this order."""
+    """The number of leading events that the model can do in this order."""
     rules = Rules()
     states = silent(rules, {initial(faults)})
     for done, event in enumerate(events):
@@ -74,7 +74,7 @@ def accepts(events: list[str], faults: Faults) -> int:
 
 
 def silent(rules: Rules, states: set[System]) -> set[System]:
-    """The states, and all that are reached from them without a call."""
+    """The states, and all states reachable from them without a call."""
     todo, seen = list(states), set(states)
     while todo:
         for step, after in successors(todo.pop(), rules):
@@ -85,7 +85,7 @@ def silent(rules: Rules, states: set[System]) -> set[System]:
 
 
 class MemoryLog:
-    """A commit log in a list that several handles share; the fence as the table has it."""
+    """A commit log in a list that several handles share; fenced like the table."""
 
     uri = "memory"
     sink_id = "s"
@@ -99,10 +99,10 @@ class MemoryLog:
     is_fenced = False
 
     def refresh(self) -> None:
-        """It is never behind."""
+        """Do nothing: the list is always current."""
 
     def resync(self) -> None:
-        """Nothing is ever half done here."""
+        """Do nothing: appends are never half done."""
 
     def append(self, draft: LogRecord) -> LogRecord:
         if len(self._records) != self.history.last_seq:
@@ -122,7 +122,7 @@ class Died(BaseException):
 
 @dataclass
 class Script:
-    """What is answered, ``fine`` otherwise; ``dies_before`` names a call to die in."""
+    """The cluster's answers, by default ``fine``; ``dies_before`` names a call to die in."""
 
     events: list[str]
     ends: list[EndAnswer] = field(default_factory=list)
@@ -134,7 +134,7 @@ class Script:
 
 
 class ScriptedWitness:
-    """A receipt topic that answers as it is told."""
+    """A receipt topic with scripted answers."""
 
     def __init__(self, script: Script) -> None:
         self._script = script
@@ -159,11 +159,11 @@ class ScriptedWitness:
 
 
 def _nothing(*_: object, **__: object) -> None:
-    """What makes no difference here."""
+    """Do nothing: the call makes no difference here."""
 
 
 class ScriptedPulsar(PulsarParticipant):
-    """The real participant, with everything that it asks a cluster for answered by a script."""
+    """The real participant; a script answers all its requests to the cluster."""
 
     def __init__(self, script: Script) -> None:
         self._script = script
@@ -215,7 +215,7 @@ class ScriptedPulsar(PulsarParticipant):
 
 
 class World:
-    """Drivers over one log, and what they did."""
+    """Drivers on one log, and their calls."""
 
     def __init__(self) -> None:
         self.records: list[LogRecord] = []
@@ -232,7 +232,7 @@ class World:
 
 
 def written(*, poisoned: bool = False) -> Reports:
-    """What two tasks report."""
+    """The reports of two tasks."""
     summaries = [
         TaskSummary(
             task,
@@ -292,7 +292,7 @@ def a_silent_witness(world: World) -> None:
 
 
 def die_before_end(world: World) -> None:
-    """The first driver has appended PREPARED, and gets no further."""
+    """Stop the first driver right after it has appended PREPARED."""
     first = world.driver()
     world.script.dies_before = "end"
     with pytest.raises(Died):
@@ -367,7 +367,7 @@ def test_what_the_committer_does_the_model_can_do(scenario):
     scenario(world)
     faults = FAULTS.get(scenario, Faults(lives=2, crashes=1))
     done = accepts(world.events, faults)
-    assert world.events[:done] == world.events  # the rest is what the model can't do
+    assert world.events[:done] == world.events  # the model can't do the others
 
 
 def test_the_model_refuses_what_the_committer_would_not_do():

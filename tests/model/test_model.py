@@ -1,4 +1,4 @@
-"""The protocol searched, in the size of a test; ``make model`` searches further."""
+"""Search of the protocol, small enough for a test; ``make model`` searches further."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A counterexample as a text for people: which rule was broken, what happened, what was lost."""
+"""A counterexample as readable text: the broken rule, the steps, and the loss."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ SCENARIOS: Final = Path(__file__).parent.parent / "scenarios"
 
 
 def transcript(mutant: Mutant, found: Search) -> str:
-    """The shortest way from a broken rule to what must never be."""
+    """The shortest path from a broken rule to a violation."""
     lines = [f"Without the rule that {mutant.breaks}:", ""]
     lines += [f"{number:3}. {name}" for number, name in enumerate(found.trace, 1)]
     return "\n".join([*lines, "", f"Wrong: {found.wrong}.", ""])
 
 
 def path_of(mutant: Mutant) -> Path:
-    """Where the transcript of a mutant is kept."""
+    """The file of a mutant's transcript."""
     return SCENARIOS / f"{mutant.name}.txt"

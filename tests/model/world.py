@@ -1,4 +1,4 @@
-"""What two drivers share: the log, the broker, frames under way, and the faults that are left."""
+"""State that two drivers share: the log, the broker, frames under way, remaining faults."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Frame(NamedTuple):
 
 
 class Zombie(NamedTuple):
-    """A run of a task that Spark has forgotten, and that may go on at any later moment."""
+    """A run of a task that Spark has forgotten; it may continue at any later moment."""
 
     txn: int
     mark: int
@@ -30,7 +30,7 @@ class Zombie(NamedTuple):
 
 
 class Call(NamedTuple):
-    """The roll call behind one mark: who has answered, in order, before it was closed."""
+    """The roll call after one mark: the runs that answered before it was closed, in order."""
 
     mark: int
     is_closed: bool = False
@@ -38,7 +38,7 @@ class Call(NamedTuple):
 
 
 class Faults(NamedTuple):
-    """How many of each kind may still happen."""
+    """How many faults of each kind may still happen."""
 
     lives: int = 2
     crashes: int = 0
@@ -55,7 +55,7 @@ class Faults(NamedTuple):
 
 
 class Stored(IntEnum):
-    """What became of an attempt's files in the table's folder."""
+    """State of an attempt's files in the table's folder."""
 
     NEVER = 0
     STAGED = 1
@@ -72,7 +72,7 @@ class Files(NamedTuple):
 
 
 class World(NamedTuple):
-    """Everything but the drivers."""
+    """The whole state except the drivers."""
 
     log: Log = ()
     broker: Broker = Broker()
@@ -83,61 +83,61 @@ class World(NamedTuple):
     faults: Faults = Faults()
 
     def spend(self, fault: str) -> Self:
-        """The world with one fault of a kind less to come."""
+        """Use up one fault of a kind."""
         left = getattr(self.faults, fault) - 1
         return self._replace(faults=self.faults._replace(**{fault: left}))
 
     def send(self, frame: Frame) -> Self:
-        """A frame is under way."""
+        """Put a frame under way."""
         return self._replace(frames=tuple(sorted((*self.frames, frame))))
 
     def haunt(self, zombie: Zombie) -> Self:
-        """A run is forgotten."""
+        """Add a forgotten run."""
         return self._replace(zombies=tuple(sorted((*self.zombies, zombie))))
 
     def exorcise(self, zombie: Zombie) -> Self:
-        """A forgotten run has moved on, or ended."""
+        """Remove a forgotten run that has moved on or ended."""
         left = list(self.zombies)
         left.remove(zombie)
         return self._replace(zombies=tuple(left))
 
     def call(self, mark: int) -> Call:
-        """The roll call behind a mark."""
+        """The roll call after a mark."""
         return next((call for call in self.calls if call.mark == mark), Call(mark))
 
     def answer(self, mark: int, task: int, copy: int) -> tuple[Self, bool]:
-        """The topic takes an answer; whether its sender may send, by what stands before it."""
+        """Store an answer; also return whether earlier answers allow its sender to send."""
         call = self.call(mark)
         if call.is_closed:
-            return self, False  # nobody counts it any more
+            return self, False  # it is no longer counted
         before = call.answers[task]
         answers = (*call.answers[:task], (*before, copy), *call.answers[task + 1 :])
         return self._put(call._replace(answers=answers)), not before
 
     def close(self, mark: int) -> tuple[Self, Call]:
-        """The driver closes the roll call, and reads who has answered."""
+        """Close the roll call, and read the answers."""
         call = self.call(mark)
         if any(zombie.mark == mark for zombie in self.zombies):
-            return self._put(Call(mark, is_closed=True)), call  # nobody counts any more
+            return self._put(Call(mark, is_closed=True)), call  # answers no longer count
         others = tuple(one for one in self.calls if one.mark != mark)
-        return self._replace(calls=others), call  # and nobody is left to answer
+        return self._replace(calls=others), call  # no run is left to answer
 
     def _put(self, call: Call) -> Self:
         others = [one for one in self.calls if one.mark != call.mark]
         return self._replace(calls=tuple(sorted((*others, call))))
 
     def stored(self, entry: Entry) -> Stored:
-        """What became of the files of an attempt."""
+        """State of an attempt's files."""
         found = (one.stored for one in self.files if one.mark == entry.mark)
         return next(found, Stored.NEVER)
 
     def store(self, entry: Entry, stored: Stored) -> Self:
-        """The files of an attempt, staged, committed or deleted."""
+        """Stage, commit or delete the files of an attempt."""
         others = [one for one in self.files if one.mark != entry.mark]
         return self._replace(files=tuple(sorted((*others, Files(entry.mark, entry.epoch, stored)))))
 
     def checked_table(self, entry: Entry, *, commit: bool) -> Self:
-        """The table's part is ended: does the log hold it (I1)?"""
+        """Check, when the table's part is ended, that the log has it (I1)."""
         decision = State.PREPARED if commit else State.ABORTING
         if any((one.mark, one.state) == (entry.mark, decision) for one in self.log):
             return self
@@ -145,7 +145,7 @@ class World(NamedTuple):
         return self._replace(broker=self.broker._replace(hazard=hazard))
 
     def checked_end(self, entry: Entry, *, commit: bool) -> Self:
-        """END_TXN leaves a driver: does the log hold it (I1, I6), and is it ours to end (I8)?"""
+        """Check, when END_TXN is sent, that the log has it (I1, I6) and that we may end it (I8)."""
         decision = State.PREPARED if commit else State.ABORTING
         ours = [one for one in self.log if (one.txn, one.mark) == (entry.txn, entry.mark)]
         hazard = ""

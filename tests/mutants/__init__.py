@@ -1,1 +1,1 @@
-"""Small patches, each of which breaks one guarantee, and what shows that a test notices."""
+"""Small patches that each break one guarantee, and a check that a test detects each."""

@@ -1,9 +1,9 @@
-"""``make mutants``: apply each patch to a copy of the tree; the test that it names must turn red.
+"""``make mutants``: apply each patch to a copy of the tree; the test that it names must fail.
 
-A patch begins with two lines, ``Breaks:`` (an invariant I1-I9, or step 1-10, and in words what is
-taken away) and ``Killed-by:`` (the pytest id of the test that must notice). First all those tests
-have to pass on the tree as it is. Exit code 0: every mutant was killed; 1: one survived, a patch
-does not apply, or a named test does not even run; the table says which. 2: an unknown name.
+A patch begins with two lines, ``Breaks:`` (an invariant I1-I9, or step 1-10, and a description of
+the missing rule) and ``Killed-by:`` (the pytest id of the test that must fail). First, all these
+tests must pass on the unchanged tree. Exit code 0: every mutant was killed. 1: a mutant survived, a
+patch does not apply, or a named test does not even run; the table says which. 2: an unknown name.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from tests.support.checkout import ROOT, SHIPPED, copy_checkout
 HERE = Path(__file__).parent
 COPIED = (*SHIPPED, "examples", "tests", "pyproject.toml")
 TEST_TIMEOUT_S = 240
-TESTS_FAILED = 1  # pytest's exit code for "ran, and failed"; 2 to 5 mean that it could not run
+TESTS_FAILED = 1  # pytest's exit code for "ran, and failed"; 2 to 5 mean that no test could run
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """One patch: what it breaks, and the test that must notice."""
+    """One patch: the guarantee that it breaks, and the test that must fail."""
 
     path: Path
     breaks: str
@@ -44,7 +44,7 @@ class Mutant:
 
 
 def read_mutants() -> list[Mutant]:
-    """All patches beside this file.
+    """Read all patches in this folder.
 
     Raises:
         ValueError: a header is missing, or an invariant or a step has no mutant.
@@ -65,7 +65,7 @@ def read_mutants() -> list[Mutant]:
 
 
 def run_tests(tree: Path, tests: list[str]) -> subprocess.CompletedProcess[str]:
-    """Run ``tests`` in ``tree``; its own modules come before any installed ones."""
+    """Run ``tests`` in ``tree``; its modules take precedence over installed ones."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
     environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.run(
@@ -80,7 +80,7 @@ def run_tests(tree: Path, tests: list[str]) -> subprocess.CompletedProcess[str]:
 
 
 def try_mutant(mutant: Mutant) -> str:
-    """``killed``, or what went wrong."""
+    """Return ``killed``, or the problem."""
     with tempfile.TemporaryDirectory(prefix="eos-mutant-") as folder:
         tree = Path(folder)
         copy_checkout(tree, COPIED)

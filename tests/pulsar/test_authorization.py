@@ -1,4 +1,4 @@
-"""Permissions: what a role needs, and how an epoch ends when they are withdrawn."""
+"""Permissions: those that a role needs, and how an epoch ends when they are withdrawn."""
 
 from __future__ import annotations
 

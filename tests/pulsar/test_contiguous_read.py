@@ -204,7 +204,7 @@ def test_a_send_in_doubt_closes_the_idle_reader():
 
 
 class Writer:
-    """Sends plain messages to the topic, and reads what was sent since the last one."""
+    """Sends plain messages to the topic, and reads those sent since the last one."""
 
     def __init__(self, client: PulsarClient, topic: str) -> None:
         self.client = client

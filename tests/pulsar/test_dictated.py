@@ -159,7 +159,7 @@ def test_another_prefix_loses_nothing_and_the_old_subscription_is_named(
             receipt_namespace=NAMESPACE, deadline_s=20,
         )  # fmt: skip
 
-    # Whoever administers is not bound by the policy, and may have begun by any name.
+    # The policy does not bind an administrator, who may have begun with any prefix.
     with closing(driver("old", ADMIN)) as first:
         first.run("0")
     with closing(driver("writer", ADMIN)) as second:

@@ -1,4 +1,4 @@
-"""The witness on a real topic: what it can prove, and what not."""
+"""The witness on a real topic: which outcomes it can prove, and which it can't."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def test_every_verb_is_in_the_help_and_in_the_manual(recovery):
 @pytest.mark.parametrize("verb", VERBS)
 def test_missing_commit_log_option_is_explained(recovery, verb):
     ended = recovery(*verb.split(), *VERBS[verb], "--service-url", "pulsar://127.0.0.1:1")
-    if verb == "doctor":  # checks what it can
+    if verb == "doctor":  # it checks as much as possible without the log
         assert ended.code == 2
         assert "Pass --commit-log" in ended.out
         return

@@ -1,4 +1,4 @@
-"""``decide``: shows all evidence, and refuses what it contradicts."""
+"""``decide``: shows all evidence, and rejects decisions that contradict it."""
 
 from __future__ import annotations
 

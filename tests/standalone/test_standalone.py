@@ -295,7 +295,7 @@ def test_only_the_user_can_read_files_with_secrets(tmp_path: Path):
 
 
 def test_a_container_listens_on_the_loopback_only(monkeypatch: pytest.MonkeyPatch):
-    """Check the request to an engine; there may be none on this machine."""
+    """Check the request to a container engine; this machine may have no engine."""
     pytest.importorskip("testcontainers")
     from docker.types import HostConfig
     from testcontainers.core import container as testcontainers

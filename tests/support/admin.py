@@ -1,4 +1,4 @@
-"""The admin calls that tests make: plain HTTP, no code of ours."""
+"""The tests' admin calls: plain HTTP, without our own code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 def call(
     admin_url: str, method: str, path: str, body: object = None, *, token: str | None = None
 ) -> Any:
-    """One call of ``/admin/v2`` or ``/admin/v3``; the parsed answer, None for an empty one."""
+    """Call ``/admin/v2`` or ``/admin/v3``; return the parsed answer, None if it is empty."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(f"{admin_url}/admin{path}", data=data, method=method)
     request.add_header("Content-Type", "application/json")
@@ -33,6 +33,6 @@ def delete_topic(admin_url: str, topic: str) -> None:
 
 
 def messages_out(admin_url: str, topic: str) -> int:
-    """How many messages the broker has sent to those who read ``public/default/topic`` now."""
+    """Number of messages sent to the current consumers of ``public/default/topic``."""
     stats = call(admin_url, "GET", f"/v2/persistent/public/default/{topic}/stats")
     return sum(int(one["msgOutCounter"]) for one in stats["subscriptions"].values())

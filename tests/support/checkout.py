@@ -1,4 +1,4 @@
-"""The checkout: which folders it has, and copies of it that a test may break."""
+"""The checkout: its folders, and copies of it that a test may break."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ ROOT: Final = Path(__file__).parent.parent.parent
 LINKED: Final = ("sinks", "sources", "catalog", "recovery", "chaos")
 """Top-level folders that are imported as parts of ``eos``, by a link in its folder."""
 SHIPPED: Final = ("eos", *LINKED, "pyspark_pulsar")
-"""What the wheel is made of."""
+"""Contents of the wheel."""
 PRODUCT: Final = (*SHIPPED, "examples", "bench")
 
 
 def files(*tops: str) -> list[Path]:
-    """The modules below these top-level folders, each once: links are not followed."""
+    """The modules in these top-level folders, each once: links are not followed."""
     return [path for top in tops for path in sorted((ROOT / top).rglob("*.py"))]
 
 

@@ -1,4 +1,4 @@
-"""A command line as a user has it, in this process."""
+"""A program's command line, run in this process as a user would run it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _VARIABLES = (
 
 @dataclass(frozen=True)
 class Ended:
-    """One command's ending. ``out`` and ``err``: what it printed, on one line."""
+    """Result of one command. ``out`` and ``err``: its output, each joined into one line."""
 
     code: int
     out: str
@@ -28,13 +28,13 @@ class Ended:
 
     @property
     def json(self) -> Any:
-        """The JSON that it printed, and nothing besides."""
+        """The printed JSON; any other output is an error."""
         assert self.raw, self.err
         return json.loads(self.raw)
 
     @property
     def json_lines(self) -> list[Any]:
-        """The same of a program that prints one object in each line."""
+        """The same for a program that prints one object in each line."""
         return [json.loads(line) for line in self.raw.splitlines()]
 
 
@@ -44,7 +44,7 @@ def command_line(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> Callable[..., Ended]:
-    """Runs ``main`` as ``program``; nothing of the environment gets in."""
+    """Return a function that runs ``main`` as ``program``, isolated from the environment."""
     for name in _VARIABLES:
         monkeypatch.delenv(f"EOS_{name}", raising=False)
     monkeypatch.setenv("COLUMNS", "200")
@@ -56,7 +56,7 @@ def command_line(
             with pytest.raises(SystemExit) as caught:
                 main()
         finally:
-            logging.disable(logging.NOTSET)  # the program's own process ends with it; ours goes on
+            logging.disable(logging.NOTSET)  # a real program would exit here; this process does not
         printed = capsys.readouterr()
         code = caught.value.code
         assert code is None or isinstance(code, int)

@@ -1,4 +1,4 @@
-"""Jobs that are clients of Spark Connect: a real server, and a client without Spark's JVM."""
+"""Jobs that use Spark Connect: a real server, and a client without Spark's JVM."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _ROOT = Path(__file__).parents[2]
 
 
 def run_connect_job(module: str, *args: str) -> str:
-    """Run ``python -m module args``, which starts the server; what it prints."""
+    """Run ``python -m module args``, which starts the server; return its output."""
     env = {
         **os.environ,
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
-        # A free port instead of 15002, which another test's server or broker may have.
+        # A free port instead of 15002, which another test's server or broker may use.
         "SPARK_TESTING": "1",
     }
     ended = subprocess.run(

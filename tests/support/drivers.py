@@ -15,7 +15,7 @@ MakeDriver = Callable[..., PlainDriver]
 
 @pytest.fixture
 def topic(client: PulsarClient, name: str) -> str:
-    """An unpartitioned topic of this test's own; its full name."""
+    """Create an unpartitioned topic for this test; return its full name."""
     full = f"persistent://public/default/{name}"
     client.entry_producer(full, create=True).close()
     return full
@@ -25,7 +25,7 @@ def topic(client: PulsarClient, name: str) -> str:
 def make_driver(
     pulsar_standalone: PulsarStandalone, tmp_path, name: str, topic: str
 ) -> Iterator[MakeDriver]:
-    """Drivers of one sink, each a life of its own; options as ``PlainDriver`` takes them."""
+    """Return a function that makes independent drivers of one sink; options as ``PlainDriver``."""
     drivers: list[PlainDriver] = []
 
     def make(**options) -> PlainDriver:

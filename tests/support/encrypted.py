@@ -1,4 +1,4 @@
-"""A message that nobody can read who has no key."""
+"""A message that is unreadable without its key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waiting until a transaction has outlived its time to live."""
+"""Waiting until a transaction's time to live has passed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from eos.ids import TxnId
 
 
 def await_expiry(client: PulsarClient, txn: TxnId) -> None:
-    """Until the broker has forgotten ``txn``; there is no way to ask that does not touch it."""
+    """Wait until the broker has forgotten ``txn``; no query leaves the transaction untouched."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         try:

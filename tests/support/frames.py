@@ -1,6 +1,6 @@
-"""DataFrames of any schema and any rows, as hypothesis draws them, and what they are compared by.
+"""DataFrames with any schema and rows, drawn by hypothesis, and their comparison.
 
-Rows are built in Arrow, where a moment or a day is a number: Python's own have no year 10,000.
+Rows are built in Arrow, where a timestamp or a date is a number: Python's types end at year 9999.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ _YEAR_10000: Final = 2_932_897
 
 @dataclass(frozen=True)
 class Frame:
-    """A schema of Spark's, and rows of it; none where Arrow may lack one of its types."""
+    """A Spark schema and its rows; without rows if Arrow may lack one of its types."""
 
     schema: StructType
     rows: tuple[tuple[Any, ...], ...] = ()
 
     def save(self, folder: Path) -> None:
-        """Put it into a new folder, for ``frame_of``."""
+        """Save the frame in a new folder, for ``frame_of``."""
         folder.mkdir()
         (folder / "schema.json").write_text(self.schema.json())
         if not self.rows:
@@ -64,7 +64,7 @@ class Frame:
             file.write_table(rows)
 
     def to_arrow(self) -> pa.Table:
-        """The rows, nulls and all; moments as microseconds, days as days since 1970."""
+        """The rows with nulls; timestamps as microseconds, dates as days since 1970."""
         columns = to_arrow_schema(self.schema, timezone="UTC")
         arrays = [
             pa.array([row[at] for row in self.rows], field.type) for at, field in enumerate(columns)
@@ -73,9 +73,9 @@ class Frame:
 
 
 def frame_of(spark: SparkSession, folder: Path) -> DataFrame:
-    """The frame that was saved in ``folder``, with its own NOT NULL, in two partitions.
+    """Load the frame from ``folder`` in two partitions; NOT NULL as in its schema.
 
-    By ``mapInArrow``, because ``createDataFrame`` fails on a list of moments that has no rows.
+    It uses ``mapInArrow``, because ``createDataFrame`` fails on a list of timestamps without rows.
     Without ``rows.arrow`` it has no rows: Arrow lacks some of Spark's types.
     """
     schema = StructType.fromJson(json.loads((folder / "schema.json").read_text()))
@@ -93,8 +93,10 @@ def frame_of(spark: SparkSession, folder: Path) -> DataFrame:
 
 
 def examples(strategy: st.SearchStrategy[_T], count: int) -> list[_T]:
-    """So many examples at once, or fewer where there are no more different ones: a topic or a table
-    of them costs one Spark job."""
+    """Draw ``count`` examples at once, or fewer if there are fewer different ones.
+
+    One topic or table with all of them costs only one Spark job.
+    """
     found: list[_T] = []
 
     @settings(
@@ -112,7 +114,7 @@ def examples(strategy: st.SearchStrategy[_T], count: int) -> list[_T]:
 
 
 def frames(schemas: st.SearchStrategy[StructType], count: int, rows: int) -> Iterator[Frame]:
-    """Frames of ``count`` schemas, each of up to ``rows`` rows."""
+    """Frames with ``count`` schemas, each with up to ``rows`` rows."""
     for schema in examples(schemas, count):
         yield Frame(schema, tuple(examples(_row(schema), rows)))
 
@@ -179,7 +181,7 @@ _OF_TYPE: Final[dict[type[DataType], Callable[[Any], st.SearchStrategy[Any]]]] =
 
 
 def values(kind: DataType) -> st.SearchStrategy[Any]:
-    """Values of a type, as ``pyarrow`` takes them; null inside of it where the type says so."""
+    """Values of a type, as ``pyarrow`` accepts them; with nulls inside if the type allows them."""
     match kind:
         case StructType():
             names = kind.names
@@ -190,7 +192,7 @@ def values(kind: DataType) -> st.SearchStrategy[Any]:
         case MapType():
             items = values(kind.valueType)
             items = st.none() | items if kind.valueContainsNull else items
-            # Spark has each key once, and takes NaN for equal to itself, -0.0 for 0.0.
+            # Spark has each key once. To it, NaN equals itself, and -0.0 equals 0.0.
             pairs = st.lists(st.tuples(values(kind.keyType), items), max_size=3)
             return pairs.map(lambda found: _first_of_each_key(found))
     return _OF_TYPE[type(kind)](kind)
@@ -213,13 +215,13 @@ def types(
     """Types, nested up to a few levels.
 
     Args:
-        keys: of maps; any type where it is None.
-        not_in_maps: a type that no map has, at any level inside of it.
+        keys: types of map keys; None allows any type.
+        not_in_maps: a type that maps must not contain, at any level.
     """
 
     def nested(inner: st.SearchStrategy[DataType]) -> st.SearchStrategy[DataType]:
         of_maps = inner.filter(lambda kind: not not_in_maps or not has_type(kind, not_in_maps))
-        # Spark allows no map in a map's keys.
+        # Spark allows no map in the keys of a map.
         plain = of_maps.filter(lambda kind: not has_type(kind, MapType))
         key = plain if keys is None else keys
         return st.one_of(
@@ -232,7 +234,7 @@ def types(
 
 
 def has_type(kind: DataType, wanted: type[DataType]) -> bool:
-    """Whether it is of the type ``wanted``, or has such inside of it."""
+    """Whether ``kind`` is of the type ``wanted`` or contains it."""
     match kind:
         case StructType():
             inner = [field.dataType for field in kind.fields]
@@ -246,13 +248,13 @@ def has_type(kind: DataType, wanted: type[DataType]) -> bool:
 
 
 _METADATA: Final = st.sampled_from([None, None, {"comment": "é"}, {"n": 1, "l": [1.5, 2.5]}])
-"""Of columns; most have none."""
+"""Metadata of columns; most have none."""
 
 
 def structs(
     kinds: st.SearchStrategy[DataType], names: st.SearchStrategy[str], *, most: int
 ) -> st.SearchStrategy[StructType]:
-    """Structs of 1 to ``most`` fields, whose names Spark can tell apart."""
+    """Structs of 1 to ``most`` fields with names that differ for Spark."""
     fields = st.builds(StructField, names, kinds, st.booleans(), _METADATA)
     unique = st.lists(fields, min_size=1, max_size=most, unique_by=lambda one: one.name.lower())
     return unique.map(StructType)
@@ -264,17 +266,17 @@ _DECIMALS: Final = st.integers(1, 38).flatmap(
 ATOMS: Final[st.SearchStrategy[DataType]] = st.sampled_from(list(_OF_TYPE)).flatmap(
     lambda kind: _DECIMALS if kind is DecimalType else st.just(kind())
 )
-"""Every type of Spark's that holds one value, and that a Delta table or a schema can have."""
+"""Every Spark type with a single value that a Delta table or a schema can have."""
 
 
 def contents(rows: pa.Table) -> Counter[str]:
-    """How often each row is there, to the bit: -0.0 is not 0.0, and moments are numbers."""
+    """Count each row, bit by bit: -0.0 differs from 0.0, and timestamps are numbers."""
     columns = [column.to_pylist() for column in numbers(rows).columns]
     return Counter(map(repr, zip(*columns, strict=True)))
 
 
 def numbers(rows: pa.Table) -> pa.Table:
-    """``rows`` with moments and days as the numbers that they are, at every level."""
+    """``rows`` with timestamps and dates as numbers, at every level."""
     columns = [column.cast(_as_numbers(column.type)) for column in rows.columns]
     return pa.Table.from_arrays(columns, names=rows.schema.names)
 

@@ -1,5 +1,7 @@
-"""A port that one process may use and nobody else: how a broker's internal address looks to who is
-outside of its network."""
+"""A port that only one process may use.
+
+To all others it looks like a broker's internal address, seen from outside of its network.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ HOST = "127.0.0.1"
 
 @contextlib.contextmanager
 def gate(target_port: int, pid: Callable[[], int | None]) -> Iterator[int]:
-    """A port that leads to ``target_port`` for the process ``pid()``; others are hung up on."""
+    """Forward a port to ``target_port`` for the process ``pid()``; disconnect all others."""
     with socket.create_server((HOST, 0)) as server:
         threading.Thread(target=_serve, args=(server, target_port, pid), daemon=True).start()
         yield server.getsockname()[1]
@@ -43,7 +45,7 @@ def _copy(source: socket.socket, sink: socket.socket) -> None:
 
 
 def _belongs(port: int, pid: int | None) -> bool:
-    """Whether the connection that comes from ``port`` here is one of the process ``pid``."""
+    """Whether the connection from local port ``port`` belongs to the process ``pid``."""
     if pid is None:
         return False
     inodes = {

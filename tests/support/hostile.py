@@ -1,4 +1,4 @@
-"""What anybody may store who may write to a topic."""
+"""Hostile entries that any client with write access to a topic can store."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from eos.transport import connection
 from eos.wire.batch import Compression, Message, encode_batches, rows_from_messages
 
 ODD_COUNTS: Final = (0, -1, -1000, -(2**31), 2**31 - 1)
-"""Of messages, in an entry's metadata."""
+"""Message counts for an entry's metadata."""
 
 
 def send_claiming(client: PulsarClient, topic: str, count: int) -> MessageId:
-    """Store an entry of one message whose metadata say that it has ``count``."""
+    """Store an entry of one message whose metadata claim ``count`` messages."""
     (batch,) = encode_batches(rows_from_messages([Message(b"x")]))
     producer = client.entry_producer(topic, create=True)
     sent = producer.send_batch(replace(batch, num_messages=count)).result(timeout=20)
@@ -26,7 +26,7 @@ def send_claiming(client: PulsarClient, topic: str, count: int) -> MessageId:
 
 
 def send_inflating(client: PulsarClient, topic: str, values: Iterable[bytes]) -> list[MessageId]:
-    """Store an entry for each value, of as few bytes as ZSTD makes of it: a few KB for zeros."""
+    """Store an entry for each value, compressed with ZSTD: a few KB if the value is zeros."""
     producer, sent = client.entry_producer(topic, create=True), []
     for value in values:
         rows = rows_from_messages([Message(value)])
@@ -37,7 +37,7 @@ def send_inflating(client: PulsarClient, topic: str, values: Iterable[bytes]) ->
 
 
 def send_without_checksum(client: PulsarClient, topic: str, value: bytes) -> MessageId:
-    """Store ``value`` as some clients do: brokers and other readers take it."""
+    """Store ``value`` without a checksum, as some clients do; brokers and readers accept it."""
     encode_send = connection.encode_send
 
     def encode(send, metadata, payload):

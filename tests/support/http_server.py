@@ -1,4 +1,4 @@
-"""An HTTP server that answers as a test tells it: what no real admin API can be made to do."""
+"""An HTTP server with scripted answers that no real admin API can be made to give."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ Answer = tuple[int, dict[str, str], bytes]
 
 
 class ScriptedServer(ThreadingHTTPServer):
-    """Gives every request ``answer(path)``; notes path and Authorization in ``asked``.
+    """Answers every request with ``answer(path)``; records path and Authorization in ``asked``.
 
-    ``raw``, when it is set, writes the whole answer itself.
+    ``raw``, if set, writes the whole answer.
     """
 
     daemon_threads = True
@@ -27,12 +27,12 @@ class ScriptedServer(ThreadingHTTPServer):
         self.give(200, b"{}")
 
     def give(self, status: int, body: bytes = b"", **headers: str) -> None:
-        """Answer all with this."""
+        """Answer all requests with this."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         self.answer = lambda _: (status, named, body)
 
     def handle_error(self, *_: object) -> None:
-        """Clients that leave are what many a test is about."""
+        """Ignore errors: many tests are about clients that disconnect."""
 
     def url(self, host: str = "127.0.0.1") -> str:
         return f"http://{host}:{self.server_port}"
@@ -62,7 +62,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def scripted_server() -> Iterator[ScriptedServer]:
-    """A running one."""
+    """A running ``ScriptedServer``."""
     running = ScriptedServer()
     with serving(running):
         yield running
@@ -70,7 +70,7 @@ def scripted_server() -> Iterator[ScriptedServer]:
 
 @contextmanager
 def serving(running: ThreadingHTTPServer) -> Iterator[None]:
-    """``running`` answers until the end of the block."""
+    """Let ``running`` answer until the end of the block."""
     thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:

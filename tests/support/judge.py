@@ -1,6 +1,6 @@
 """The judge: a plain ``pulsar-client`` reader that drains a topic to a sentinel.
 
-Never our own code: what it sees is what any consumer in any language sees.
+It uses none of the project's code: it reads the same messages as any consumer in any language.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pulsar
 
 @dataclass(frozen=True)
 class Seen:
-    """One message as the judge saw it."""
+    """One message, as the judge read it."""
 
     topic: str
     value: bytes
@@ -28,7 +28,7 @@ class Seen:
 
 
 def quiet_client(service_url: str, *, token: str | None = None) -> pulsar.Client:
-    """A client whose log lines go nowhere."""
+    """A client that discards its log lines."""
     logger = pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull)
     credentials = None if token is None else pulsar.AuthenticationToken(token)
     return pulsar.Client(
@@ -39,10 +39,10 @@ def quiet_client(service_url: str, *, token: str | None = None) -> pulsar.Client
 def drain(
     service_url: str, topic: str, *, timeout_s: float = 60.0, token: str | None = None
 ) -> list[Seen]:
-    """Everything that is readable in all partitions of ``topic``, in each one's order.
+    """Read all readable messages in all partitions of ``topic``, in the order of each partition.
 
-    A sentinel is sent behind it, and read: so nothing before it can have been overlooked, and
-    everything before it is visible or never will be.
+    A sentinel is sent after them and read. So no earlier message can have been missed: each is
+    visible, or never will be.
 
     Raises:
         TimeoutError: a sentinel was not readable in time: the topic is stuck.
@@ -58,7 +58,7 @@ def drain(
 def _ordering_key(message: pulsar.Message) -> str:
     try:
         return str(message.ordering_key())
-    except UnicodeDecodeError:  # it shows text only
+    except UnicodeDecodeError:  # the client returns text only
         return "bytes"
 
 

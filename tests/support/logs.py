@@ -1,4 +1,4 @@
-"""Commit logs without a broker: a small one, and one in which every record stands twice."""
+"""Commit logs without a broker: a small one, and one in which every record exists twice."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GIVEN_UP = Reason(ReasonKind.DECIDED, "Ada: test data")
 
 
 def small_log(root: Path, sink_id: str = "orders") -> CommitLog:
-    """A log of one sink: a claim and two committed epochs, seven records."""
+    """A log of one sink with seven records: a claim and two committed epochs."""
     log = CommitLog.open(root, sink_id)
     claimed = log.append(replace(claim(), sink_id=sink_id))
     for epoch in ("0", "1"):
@@ -38,7 +38,7 @@ def log_of(root: Path, *records: LogRecord) -> CommitLog:
 
 
 def failed_epoch(claimed: LogRecord, epoch: str, *, query_id: str = QUERY) -> LogRecord:
-    """The FAILED record of an epoch that got no transaction."""
+    """The FAILED record of an epoch that has no transaction."""
     return LogRecord.failed(claimed, query_id=query_id, epoch=epoch, reason=FAILED)
 
 
@@ -50,13 +50,13 @@ def aborted_epoch(claimed: LogRecord, epoch: str, *, query_id: str = QUERY) -> l
 
 
 def abandoned_epoch(claimed: LogRecord, epoch: str, *, query_id: str = QUERY) -> list[LogRecord]:
-    """One that failed, and was given up."""
+    """The records of an epoch that failed and was abandoned."""
     failed = failed_epoch(claimed, epoch, query_id=query_id)
     return [failed, step(failed, State.ABANDONED, claimed, GIVEN_UP)]
 
 
 def exported_rows(path: Path) -> list[dict[str, Any]]:
-    """What `log export` wrote, in any of its formats."""
+    """The rows that `log export` wrote, in any of its formats."""
     if path.suffix == ".parquet":
         rows: list[dict[str, Any]] = pyarrow.parquet.read_table(path).to_pylist()
         return rows
@@ -67,9 +67,9 @@ def exported_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def compact_twice(folder: Path, append: Callable[[], object]) -> None:
-    """Delta's own ``optimize`` from two versions, with an append between: both succeed.
+    """Run Delta's ``optimize`` from two versions, with an append between: both succeed.
 
-    Compaction was made of it once.
+    Compaction was based on it in the past.
     """
     older = DeltaTable(folder)
     append()

@@ -1,4 +1,4 @@
-"""JSON answers that a server never gives: one that it does give, with something else in it."""
+"""JSON answers that no server gives: a real answer with an unexpected value in it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NESTED = st.recursive(
 
 @st.composite
 def damaged(draw: st.DrawFn, good: Any) -> Any:
-    """``good`` with something else at one place, or all of it something else."""
+    """``good`` with one value, or all of it, replaced by an unexpected one."""
     if isinstance(good, dict) and good and draw(st.booleans()):
         key = draw(st.sampled_from(sorted(good)))
         if draw(st.booleans()):

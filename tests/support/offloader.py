@@ -1,7 +1,7 @@
 """A broker that moves ledgers to a folder (tiered storage).
 
-The newest offloader that Maven has is of Pulsar 4.0.8; the broker of 4.2.4 takes it (tested). What
-Maven calls its jar is the archive (nar) that the broker wants, with all that it needs.
+The newest offloader on Maven is that of Pulsar 4.0.8; the broker of 4.2.4 accepts it (tested).
+Maven's "jar" is in fact the archive (nar) that the broker needs, with all dependencies.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _HADOOP: Final = """\
 def offloading(folder: Path, *, entries_per_ledger: int) -> dict[str, str]:
     """Settings of a broker that can offload to ``folder``.
 
-    Skips the test where the offloader can't be had.
+    Skip the test if the offloader is unavailable.
     """
     for name in ("data", "extracted"):
         (folder / name).mkdir(parents=True)

@@ -1,6 +1,6 @@
-"""A driver without Spark: the production committer, and a writing half of a few lines.
+"""A driver without Spark: the production committer, and a few lines that write.
 
-It writes numbered rows straight through the client, one "task" for each topic partition, and so
+It writes numbered rows directly through the client, one "task" for each topic partition. So it
 reaches every commit step within milliseconds, in this process or, as a script, in one that dies::
 
     python -m tests.support.plain_driver SERVICE_URL COMMIT_LOG SINK TOPIC EPOCHS
@@ -43,7 +43,7 @@ def rows_of(epoch: str, count: int = ROWS) -> list[bytes]:
 
 @dataclass
 class PlainDriver:
-    """One life of a driver process for ``sink_id``."""
+    """One run of a driver process for ``sink_id``."""
 
     service_url: str
     commit_log: Path | str
@@ -62,10 +62,10 @@ class PlainDriver:
     rules: ClusterRules = field(default_factory=ClusterRules)
     during_write: Callable[[TxnId], None] = lambda _: None
     folder: Path | None = None
-    """A second output; the same rows go there, a file for each."""
+    """A second output, which gets the same rows, one file for each."""
     topic_count: int | None = None
     folder_count: int | None = None
-    """How many of the rows each output gets; all when None."""
+    """Number of rows that each output gets; None means all."""
 
     def __post_init__(self) -> None:
         self.log = CommitLog.open(self.commit_log, self.sink_id)
@@ -111,7 +111,7 @@ class PlainDriver:
         )
 
     def records(self) -> list[LogRecord]:
-        """The commit log as it is now, read afresh."""
+        """Read the current commit log."""
         return CommitLog.open_read_only(self.commit_log, self.sink_id).records()
 
     def states(self, epoch: str) -> list[str]:
@@ -119,7 +119,7 @@ class PlainDriver:
         return [record.state.value for record in self.records() if record.epoch == epoch]
 
     def close(self) -> None:
-        """Free connections."""
+        """Close the connections."""
         self.participant.close()
 
     def _write(self, parts: tuple[Part, ...], values: list[bytes]) -> Reports:
@@ -155,7 +155,7 @@ def _store(part: Part, values: list[bytes]) -> list[Path]:
 def send_rows(
     client: PulsarClient, part: PulsarPart, topic: str, values: list[bytes], index: int = 0
 ) -> TaskSummary:
-    """What the task of Spark partition ``index`` does: answer, send, report."""
+    """Run the task of Spark partition ``index``: answer, send, report."""
     figures: tuple[PartitionFigures, ...] = ()
     run_id = ""
     assert part.txn is not None

@@ -1,4 +1,4 @@
-"""Child processes that tests start, and their certain end, JVMs included."""
+"""Child processes of tests, which are always ended together with their JVMs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def driver(
     """``python -m module args`` from the checkout, with pipes; killed at the end, with its JVM.
 
     Args:
-        err: a file for what it says on stderr, where that is too much for a pipe.
+        err: a file for stderr, if the output is too long for a pipe.
     """
     with contextlib.ExitStack() as stack:
         stderr = subprocess.PIPE if err is None else stack.enter_context(err.open("w"))

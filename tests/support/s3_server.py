@@ -1,7 +1,7 @@
 """``python -m tests.support.s3_server PORT``: moto's S3 server, one request at a time.
 
-moto looks whether an object is there, and then puts it: of two conditional puts at the same moment
-both may succeed (seen on a busy machine), which S3 itself never lets happen.
+moto checks whether an object exists, and then puts it. So two concurrent conditional puts may both
+succeed (seen on a busy machine), which never happens in S3.
 """
 
 from __future__ import annotations

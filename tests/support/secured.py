@@ -1,4 +1,4 @@
-"""A broker that has everything on: TLS, authorization, and four ways to authenticate."""
+"""A broker with all security enabled: TLS, authorization, four authentication methods."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NAMESPACES: Final = ("public/default", "pulsar/system")
 
 @dataclass(frozen=True)
 class Secured:
-    """The broker, and the files of its authority and of a client whose role is ``writer``."""
+    """The broker, its authority's files, and the files of a client with the role ``writer``."""
 
     broker: PulsarStandalone
     trusted: str
@@ -33,8 +33,10 @@ class Secured:
     key: str
 
     def allow(self, where: str, *actions: str) -> None:
-        """Let the role ``writer`` do ``actions`` in a namespace, or on ``tenant/namespace/topic``;
-        none: nothing."""
+        """Allow the role ``writer`` only ``actions`` in a namespace or on a topic.
+
+        Without actions, it may do nothing there. A topic is ``tenant/namespace/topic``.
+        """
         kind = "namespaces" if where.count("/") == 1 else "persistent"
         path = f"/v2/{kind}/{where}/permissions/writer"
         method = "POST" if actions else "DELETE"
@@ -43,7 +45,7 @@ class Secured:
 
 @contextmanager
 def secured_broker(folder: Path) -> Iterator[Secured]:
-    """A running one. Every second it looks for connections whose token has expired."""
+    """A running secured broker. It checks every second for connections with an expired token."""
     authority = trustme.CA()
     providers = [
         f"org.apache.pulsar.broker.authentication.AuthenticationProvider{name}"

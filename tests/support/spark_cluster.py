@@ -1,4 +1,4 @@
-"""A real standalone cluster of Spark: a master and a worker as processes of their own."""
+"""A real standalone Spark cluster: a master and a worker as separate processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HOME = Path(pyspark.__file__).parent
 
 @contextmanager
 def standalone_cluster(folder: Path, *, cores: int, memory_mb: int) -> Iterator[str]:
-    """The master's URL. All ports are on loopback and picked by Spark."""
+    """The master's URL. All ports are on loopback and chosen by Spark."""
     with ExitStack() as stack:
         place = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
         log = stack.enter_context(_daemon("master.Master", folder / "master.log", *place))
@@ -35,7 +35,7 @@ def standalone_cluster(folder: Path, *, cores: int, memory_mb: int) -> Iterator[
 @contextmanager
 def _daemon(name: str, log: Path, *args: str) -> Iterator[Path]:
     command = [str(HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}"]
-    # What this checkout's tests are run with must not reach the executors.
+    # The tests' own path must not reach the executors.
     env = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     env |= {"SPARK_HOME": str(HOME), "SPARK_DAEMON_MEMORY": "512m"}
     with log.open("w") as out:

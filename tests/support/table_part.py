@@ -1,5 +1,4 @@
-"""The part of a second participant: a table that takes its files when they are committed, and that
-forgets nothing."""
+"""The part of a second participant: a table that adds files at the commit and forgets nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ KIND = "table"
 
 @dataclass(frozen=True)
 class TablePart(Part):
-    """``version`` names the attempt, ``files`` is what it has staged."""
+    """Part of the table. ``version``: the attempt. ``files``: the number of staged files."""
 
     table: str = "orders"
     version: int | None = None

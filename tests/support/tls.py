@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
 def issue(
     folder: Path, authority: trustme.CA, certificate: trustme.LeafCert, name: str
 ) -> tuple[str, str]:
-    """Write chain and key of ``certificate``; their paths. Pulsar reads only PKCS8 keys."""
+    """Write chain and key of ``certificate``; return their paths. Pulsar reads only PKCS8 keys."""
     authority.cert_pem.write_to_path(folder / "ca.pem")
     for pem in certificate.cert_chain_pems:
         pem.write_to_path(folder / f"{name}.pem", append=True)
@@ -27,7 +27,7 @@ def issue(
 
 
 def tls_config(folder: Path, authority: trustme.CA, provider: str) -> dict[str, str]:
-    """broker.conf of a broker with TLS that authenticates with ``provider``."""
+    """broker.conf settings for TLS and authentication by ``provider``."""
     chain, private = issue(folder, authority, authority.issue_cert("127.0.0.1"), "broker")
     return {
         "brokerServicePortTls": "0",

@@ -1,7 +1,7 @@
 """A small token server for tests: OAuth2 client credentials over TLS, JSON web tokens.
 
-It is strict where RFC 6749 (sections 4.4 and 5) and RFC 8414 are: one grant type, a form, the right
-client. What a sane server never says, a test puts into ``instead``.
+It is as strict as RFC 6749 (sections 4.4 and 5) and RFC 8414: one grant type, a form, the right
+client. For an answer that no correct server gives, a test sets ``instead``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CLIENT = "spark-jobs"
 
 
 class TokenServer(ThreadingHTTPServer):
-    """Gives tokens of ``role`` that live ``life_s``; notes each request's path and form."""
+    """Issues tokens for ``role``, valid for ``life_s``; records each request's path and form."""
 
     daemon_threads = True
 
@@ -55,12 +55,12 @@ class TokenServer(ThreadingHTTPServer):
         return f"https://127.0.0.1:{self.server_port}"
 
     def write_credentials(self, secret: str) -> None:
-        """The file of the client."""
+        """Write the client's credentials file."""
         client = {"type": "client_credentials", "client_id": CLIENT, "client_secret": secret}
         self.credentials_file.write_text(json.dumps(client))
 
     def options(self) -> dict[str, Any]:
-        """What ``Auth`` and sinks take to ask here."""
+        """Options for ``Auth`` and sinks to use this server."""
         return {
             "oauth2_issuer_url": f"{self.origin}/realm",
             "oauth2_credentials_file": str(self.credentials_file),
@@ -69,7 +69,7 @@ class TokenServer(ThreadingHTTPServer):
         }
 
     def answer(self, method: str, path: str, body: bytes) -> Answer:
-        """What to say to a request."""
+        """Answer a request."""
         self.before(path)
         if path in self.instead:
             return self.instead[path]
@@ -84,7 +84,7 @@ class TokenServer(ThreadingHTTPServer):
         if form.get("grant_type") != "client_credentials":
             return _json(400, error="unsupported_grant_type")
         if (form.get("client_id"), form.get("client_secret")) != (CLIENT, self.secret):
-            # As if it were careless: it repeats what it got.
+            # Like a careless server, it repeats the received body.
             return _json(401, error="invalid_client", error_description=body.decode())
         self.given.append(token(self.role, life_s=self.life_s))
         return _json(
@@ -92,7 +92,7 @@ class TokenServer(ThreadingHTTPServer):
         )
 
     def handle_error(self, *_: object) -> None:
-        """Clients that don't trust us leave."""
+        """Ignore errors: clients that do not trust this server disconnect."""
 
 
 def _json(status: int, **fields: object) -> Answer:
@@ -124,7 +124,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def token_server(folder: Path, secret: str) -> Iterator[TokenServer]:
-    """A running one; its files go to ``folder``."""
+    """A running ``TokenServer`` with its files in ``folder``."""
     running = TokenServer(folder, secret)
     with serving(running):
         yield running

@@ -1,4 +1,4 @@
-"""Tokens for brokers that ask for them: JSON web tokens, HS256, signed with ``KEY``."""
+"""Tokens for brokers that require them: JSON web tokens, HS256, signed with ``KEY``."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ CONFIG: Final = {
     "tokenSecretKey": f"data:;base64,{base64.b64encode(KEY).decode()}",
     "superUserRoles": "admin",
 }
-"""broker.conf of a broker that takes them; the role ``admin`` may do everything."""
+"""broker.conf settings to accept the tokens; the role ``admin`` may do everything."""
 
 
 def token(role: str, key: bytes = KEY, *, life_s: float | None = None) -> str:
-    """A token of ``role``; without ``life_s`` it never expires."""
+    """A token for ``role``; without ``life_s`` it never expires."""
 
     def part(data: bytes) -> str:
         return base64.urlsafe_b64encode(data).rstrip(b"=").decode()

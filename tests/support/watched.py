@@ -1,4 +1,4 @@
-"""A driver without broker and Spark, and a listener that notes what it is told."""
+"""A driver without broker and Spark, and a listener that records events."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ SINK = "orders"
 
 @pytest.fixture(autouse=True)
 def folder_kind(monkeypatch) -> None:
-    """The package that brings the folder is installed."""
+    """Simulate that the package with the folder participant is installed."""
     for where in ("eos.commit_log.schema", "eos.committer.participants"):
         monkeypatch.setattr(f"{where}.kind_of", {"folder": KIND}.get)
 
 
 class Doubtful(FolderParticipant):
-    """Its commits prove nothing."""
+    """A folder whose commits prove nothing."""
 
     def commit(self, part, *, deadline_s, is_own):
         return Fate(Known.UNKNOWN, "nobody answers")
 
 
 class Notes(EpochListener):
-    """Notes every event."""
+    """Records every event."""
 
     def __init__(self) -> None:
         self.events: list[EpochEvent] = []
@@ -49,7 +49,7 @@ class Notes(EpochListener):
 
     @property
     def steps(self) -> list[str]:
-        """With a ``!`` behind those that an error has ended."""
+        """Labels of the ended steps; a step that an error ended has a ``!`` appended."""
         ended = [one for one in self.events if isinstance(one, StepEnded)]
         return [one.step.label + "!" * (not one.is_complete) for one in ended]
 
@@ -59,7 +59,7 @@ class Notes(EpochListener):
 
 
 class FolderDriver:
-    """One life of a driver whose output is a folder; ``run`` does what a sink does."""
+    """One run of a driver whose output is a folder; ``run`` behaves like a sink."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class FolderDriver:
 
     @property
     def files(self) -> list[str]:
-        """What a reader finds."""
+        """The files that a reader finds."""
         found = self.root.joinpath(self.sink_id).glob("[!.]*/*")
         return sorted(path.read_text() for path in found)
 

@@ -130,7 +130,7 @@ def append(**values: object) -> Edit:
 
 
 def uncommitted(epoch: int) -> Edit:
-    """The job had to end before an epoch: it is neither in the log nor in the checkpoint."""
+    """The job had to end before an epoch: log and checkpoint do not have it."""
 
     def drop(draft: list[Decision]) -> None:
         draft[:] = [decision for decision in draft if decision.epoch != str(epoch)]
@@ -161,7 +161,7 @@ def with_(**values: object) -> Edit:
 
 
 def found_again(edit: SightsEdit) -> Edit:
-    """Change only what was read after the second recovery."""
+    """Change only the rows that were read after the second recovery."""
     return lambda history: replace(history, fresh_again=_edited(history.fresh, edit))
 
 

@@ -65,7 +65,7 @@ def test_properties_are_parsed_like_java(tmp_path: Path):
 
 
 def shown(text: str) -> str:
-    """What ``Read`` prints for it."""
+    """The output of ``Read`` for a text."""
     try:
         found = parse_properties(text)
     except ValueError:
