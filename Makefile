@@ -24,11 +24,11 @@ test: setup ## All tests, on real brokers and real Spark, two files at a time
 test-fast: $(STAMP) ## The tests that need neither broker nor JVM nor patience
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not broker and not chaos and not slow' --ignore tests/model
 
-check: $(STAMP) ## Formatting, lint, types, and the rules of the house
+check: $(STAMP) ## Formatting, lint, types, the rules of the house, plain words
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q tests/test_tidy.py
+	$(BIN)/python -m pytest -q tests/test_tidy.py tests/test_words.py
 	$(MAKE) --no-print-directory docs
 
 docs: $(STAMP) ## The docs as a site, in build/site
