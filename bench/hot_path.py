@@ -30,9 +30,9 @@ from eos.wire.batch import check_rows, encode_batches
 _WARM_UP: Final = 5
 _PHASE_RUNS: Final = 5
 PHASES: Final = {
-    "check the rows": ("_checks.py", "check_rows"),
+    "check the rows": ("_row_checks.py", "check_rows"),
     "message metadata": ("_metadata.py", "encode_rows"),
-    "join to payloads": ("columns.py", "joined"),
+    "join to payloads": ("binary_columns.py", "joined"),
     "checksum of the log": ("checksum.py", "entry_checksum"),
     "frame and its crc32c": ("frames.py", "encode_send"),
     "socket": ("_stream.py", "send"),

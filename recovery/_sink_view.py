@@ -202,7 +202,7 @@ def _owing(history: History, record: LogRecord) -> UnwrittenEpoch:
     if is_streaming(query_id):
         last = history.last_committed_epoch(query_id)
         is_passed = last is not None and last > epoch_number(query_id, epoch)
-        meaning = "None of its rows is readable, and later epochs are refused until it is written"
+        meaning = "Its rows are not readable, and later epochs are refused until it is written"
         way_out = (
             f"Restart the query: it writes the epoch. If Spark continues after it, set the "
             f"checkpoint back (docs/recovery.md). To continue without its rows: {give_up}"

@@ -246,7 +246,7 @@ def test_a_short_range_of_large_batches_aborted_entries_and_markers_is_read_whol
     client, name, monkeypatch
 ):
     """Batches take more permits than there are, the others none; the end is not readable."""
-    monkeypatch.setattr(Reader, "_explain_silence", None)  # it would request the rest one by one
+    monkeypatch.setattr(Reader, "_handle_silence", None)  # it would request the rest one by one
     producer = client.entry_producer(name, create=True)
     start = producer.send(b"first").result(timeout=20)
     aborted = client.transaction()

@@ -24,7 +24,7 @@ def test_calls_come_in_the_order_of_their_times_and_in_one_thread():
     clock.call_after(0.2, lambda: note(2))
     clock.call_after(0.05, lambda: note(1))
     wait_until(lambda: len(calls) == 2)
-    assert calls == [(1, "eos-timer"), (2, "eos-linger")]
+    assert calls == [(1, "eos-timer"), (2, "eos-timer")]
     clock.stop()
 
 

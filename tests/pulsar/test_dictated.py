@@ -145,7 +145,7 @@ def test_recovery_follows_the_rules(broker, topic, name, tmp_path, cli):
         )  # fmt: skip
         checks = {one["name"]: one for one in cli(recovery_main, "doctor", "--json").json["checks"]}
         (mine,) = (one for title, one in checks.items() if title.startswith("receipts "))
-        assert "writer-eos-receipts are there" in mine["found"]
+        assert "writer-eos-receipts exist" in mine["found"]
 
 
 def test_another_prefix_loses_nothing_and_the_old_subscription_is_named(

@@ -548,7 +548,7 @@ def test_a_file_as_table_and_a_partition_column_as_text_are_refused(
     (tmp_path / "table").write_text("x")
     with pytest.raises(ConfigurationError, match="it is a file"):
         make_sink().write(spark.range(1), epoch="a")
-    with pytest.raises(ConfigurationError, match=r"a list of names, \['id'\]"):
+    with pytest.raises(ConfigurationError, match=r"a list of names: \['id'\]"):
         make_sink(partition_by="id")
 
 

@@ -263,7 +263,7 @@ def test_a_query_keeps_its_history(run, send, archive, tmp_path):
     run(startingOffsets=None, history=past)
     other = tmp_path / "other"
     shutil.copytree(past, other)
-    with pytest.raises(Exception, match="has begun with the history at"):
+    with pytest.raises(Exception, match="was started with the history at"):
         run(startingOffsets=None, history=other)
     send(b"1")
     assert run(startingOffsets=None) == {1: [b"1"]}  # all of it is read, so it is no longer needed
@@ -272,7 +272,7 @@ def test_a_query_keeps_its_history(run, send, archive, tmp_path):
 def test_a_history_can_not_be_added_to_a_query(run, send, archive):
     send(b"0")
     run()
-    with pytest.raises(Exception, match="has begun without a history"):
+    with pytest.raises(Exception, match="was started without a history"):
         run(startingOffsets=None, history=archive())
 
 

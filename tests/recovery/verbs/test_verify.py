@@ -266,7 +266,7 @@ def test_unwritten_epoch_needs_action_and_abandoned_one_is_shown(
     assert given_up.code == 0
     ended = recovery("verify", *where)
     assert ended.code == 0
-    assert "epoch 1 ABANDONED, as a person decided" in ended.out
+    assert "epoch 1 ABANDONED, decided by a person" in ended.out
 
 
 def test_forged_receipt_is_ignored(recovery, make_driver, where, client):
