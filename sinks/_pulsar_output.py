@@ -117,7 +117,7 @@ class PulsarOutput(Output):
             topics,
             columns.layout,
             after=self.participant.committed,
-            parks=self.participant.reuses_handles,
+            reuse=self.participant.reuses_handles,
         )
         writing = columns.rows.mapInArrow(task, SUMMARY_SCHEMA)
 
@@ -137,14 +137,14 @@ class PulsarOutput(Output):
         layout: Layout,
         *,
         after: tuple[TxnId, ...] = (),
-        parks: bool = False,
+        reuse: bool = False,
     ) -> WriteTask:
         """Return the task that writes in the attempt of ``part``.
 
         Args:
             topics: the result of ``topics``.
             layout: of the DataFrame.
-            after, parks: see ``WriteTask``; not for ``format("pulsar")``, whose tasks don't know
+            after, reuse: see ``WriteTask``; not for ``format("pulsar")``, whose tasks don't know
                 which transactions are committed.
         """
         assert isinstance(part, PulsarPart)
@@ -155,7 +155,7 @@ class PulsarOutput(Output):
             txn=part.txn,
             call=part.call,
             after=after,
-            parks=parks,
+            reuse=reuse,
             topics=topics,
             creation=options.creation,
             spread=bool({"key", "message_key", "partition", "topic"} & layout.kinds.keys()),

@@ -171,7 +171,7 @@ class TaskSchemas:
     def _newest(self, base: str) -> tuple[SchemaInfo, bytes] | None:
         return self._client.lookup.schema(TopicName.parse(base))
 
-    def park(self, producers: Sequence[EntryProducer], txn: Transaction) -> None:
+    def release(self, producers: Sequence[EntryProducer], txn: Transaction) -> None:
         """Keep ``producers``, which were used in ``txn``, idle for the next epoch."""
         for producer in producers:
             self._client.release_producers([producer], txn, self._info(producer.topic))

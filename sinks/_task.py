@@ -67,7 +67,7 @@ class WriteTask:
     Attributes:
         after: idle producers that were last used in one of these transactions are reused; they are
             the newest committed ones.
-        parks: whether producers are kept idle for a later epoch.
+        reuse: whether producers are kept idle for a later epoch.
         topics: the exact names of all partitions, fixed by the driver for the whole epoch; empty if
             the rows name their topics.
         creation: creates missing topics that rows name.
@@ -80,7 +80,7 @@ class WriteTask:
     txn: TxnId
     call: RollCall
     after: tuple[TxnId, ...]
-    parks: bool
+    reuse: bool
     topics: tuple[str, ...]
     creation: TopicCreation | None
     spread: bool
@@ -172,7 +172,7 @@ class _Run:
     ) -> tuple[tuple[PartitionFigures, ...], tuple[str, ...], tuple[tuple[str, int], ...]]:
         task = self.task
         self.run_id = task.call.answer(
-            client, self.spark_partition, timeout_s=task.client.timeout_s, reuse=task.parks
+            client, self.spark_partition, timeout_s=task.client.timeout_s, reuse=task.reuse
         )
         failpoints.reached(TaskStep.ANSWER)
         txn = client.join(task.txn)
@@ -183,7 +183,7 @@ class _Run:
             self._send(batches, schemas, txn, topics, writers)
             # Closed before the summary is sent: none of this task's sends is in flight then (I3).
             ordered = [writers[name] for name in sorted(writers)]
-            figures = tuple(parallel_map(lambda writer: writer.close(parks=task.parks), ordered))
+            figures = tuple(parallel_map(lambda writer: writer.close(reuse=task.reuse), ordered))
             failpoints.reached(TaskStep.SETTLE)
             txn.check()
         except BaseException:
@@ -192,7 +192,7 @@ class _Run:
             for writer in writers.values():
                 writer.abandon()
             raise
-        schemas.park([one.successor for one in ordered if one.successor is not None], txn)
+        schemas.release([one.successor for one in ordered if one.successor is not None], txn)
         return figures, txn.registered, topics.counts
 
     def _send(
@@ -328,12 +328,12 @@ class _PartitionWriter:
         answer."""
         (self.successor or self.producer).abandon()
 
-    def close(self, *, parks: bool) -> PartitionFigures:
+    def close(self, *, reuse: bool) -> PartitionFigures:
         """Wait for every acknowledgement, close the producer, and return its figures.
 
-        ``parks``: keep the producer open at the broker, as ``successor``.
+        ``reuse``: keep the producer open at the broker, as ``successor``.
         """
-        if parks:
+        if reuse:
             self.successor = self.producer.transfer()
         else:
             self.producer.close()

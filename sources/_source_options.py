@@ -24,7 +24,7 @@ from eos.schemas import Schema
 from eos.sources._value_format import BYTES, Mode, own_schema
 from eos.spelling import plain, unknown_option
 from eos.transport.address import parse_service_url
-from eos.transport.auth import AUTH_OPTIONS, Auth, take_auth
+from eos.transport.auth import Auth, take_auth, with_auth_options
 from eos.transport.rules import ClusterRules
 from eos.transport.secret_text import check_no_secrets
 
@@ -32,7 +32,6 @@ _Text = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
 
 _Count = Annotated[int, Field(ge=1, lt=2**63)]
 
-_SECRETS: Final = {"token", "basic_password"}
 LIMITS: Final = ("max_entries_per_trigger", "max_bytes_per_trigger", "max_rows_per_trigger")
 
 
@@ -151,8 +150,7 @@ class SourceOptions(BaseModel):
             ConfigurationError: an option is wrong; names each of them and what is allowed, and
                 never shows a secret.
         """
-        own = [one.alias or name for name, one in cls.model_fields.items() if name != "auth"]
-        own += AUTH_OPTIONS
+        own = with_auth_options(one.alias or name for name, one in cls.model_fields.items())
         names = {plain(name): name for name in own}
         values: dict[str, Any] = {}
         for name, value in given.items():
@@ -161,8 +159,8 @@ class SourceOptions(BaseModel):
                 wrong, hint = unknown_option(name, map(_camel, own)), _hint(name)
                 raise ConfigurationError(wrong if wrong.endswith("?") else f"{wrong}.", hint=hint)
             values[known] = value.lower() if known == "mode" else value
-        check_no_secrets(values, _SECRETS)
         auth = take_auth(values)
+        check_no_secrets(values, ())
         try:
             options = cls(**values, auth=auth)
         except ValidationError as error:

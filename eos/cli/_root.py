@@ -37,8 +37,10 @@ def describe(
     """
 
 
-def _has_run() -> None:
-    raise AssertionError("a command runs without this module")
+def _not_first() -> None:
+    """Called as ``eos -- recovery``, for example; ``programs.main`` runs commands."""
+    typer.echo("eos: the command must be the first word: eos COMMAND ...", err=True)
+    raise typer.Exit(2)
 
 
 for _name, _program in PROGRAMS.items():
@@ -46,7 +48,7 @@ for _name, _program in PROGRAMS.items():
         _app = importlib.import_module(_program.module).app
         app.add_typer(_app, name=_name, help=_program.summary)
     else:
-        app.command(_name, help=_program.summary)(_has_run)
+        app.command(_name, help=_program.summary)(_not_first)
 
 
 def main() -> None:

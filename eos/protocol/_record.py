@@ -178,11 +178,6 @@ class LogRecord:
         """Return the part of one participant; None if the record has no such part."""
         return next((part for part in self.participants if part.key == key), None)
 
-    def with_part(self, part: Part) -> LogRecord:
-        """Return the record with ``part`` instead of the same participant's part."""
-        parts = tuple(part if part.key == other.key else other for other in self.participants)
-        return replace(self, participants=parts)
-
     def equals_except_time(self, other: LogRecord) -> bool:
         """Whether both records are equal except for ``written_at``."""
         return replace(self, written_at=None) == replace(other, written_at=None)

@@ -7,7 +7,7 @@ principal that began a transaction write in it and end it. A repr never shows se
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
@@ -134,6 +134,11 @@ class Auth:
 
 AUTH_OPTIONS: Final = tuple(one.name for one in fields(Auth))
 """The names of the fields of ``Auth``, which are also options of ``format("pulsar")``."""
+
+
+def with_auth_options(names: Iterable[str]) -> list[str]:
+    """Replace ``auth`` in the names of options by the names of all that it is made of."""
+    return [*(name for name in names if name != "auth"), *AUTH_OPTIONS]
 
 
 def take_auth(options: dict[str, Any]) -> Auth:

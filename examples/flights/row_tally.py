@@ -32,11 +32,6 @@ class Tally(Generic[RecordT]):
     incomplete: list[str]
     unknown: list[RecordT]
 
-    @property
-    def is_exactly_once(self) -> bool:
-        """Whether each written record was found once, and no other one."""
-        return not (self.duplicates or self.missing or self.incomplete or self.unknown)
-
 
 def tally(written: Mapping[str, Iterable[RecordT]], found: Iterable[RecordT]) -> Tally[RecordT]:
     """Compare ``found`` with ``written``, the records of each committed epoch."""

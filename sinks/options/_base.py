@@ -26,7 +26,7 @@ from eos.transport.secret_text import check_no_secrets
 
 Text = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
 T = TypeVar("T")
-SECRETS = {"token", "basic_password", "storage_options"}
+_SECRETS = {"token", "basic_password", "storage_options"}
 _LEFT_OUT = {
     "encrypt": "end-to-end encryption is not supported yet",
     "crypto": "end-to-end encryption is not supported yet",
@@ -103,7 +103,7 @@ class SinkOptions(BaseModel):
             ConfigurationError: an option is wrong; names each of them and what is allowed, and
                 never shows a secret.
         """
-        check_no_secrets(values, SECRETS)
+        check_no_secrets(values, _SECRETS)
         try:
             return cls(**values)
         except ValidationError as error:
@@ -146,7 +146,7 @@ def _explain(error: Any, known: Sequence[str]) -> str:
             return f"option {name!r}: {why}"
         case "extra_forbidden":
             return unknown_option(name, known)
-        case _ if name in SECRETS:
+        case _ if name in _SECRETS:
             return f"option {name!r} has the wrong type"
         case _:
             return f"option {name!r}: {message[:1].lower()}{message[1:].rstrip('.')}"

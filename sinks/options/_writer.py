@@ -10,11 +10,10 @@ from pydantic import StringConstraints, model_validator
 
 from eos.errors import ConfigurationError
 from eos.schemas import AvroSchema, JsonSchema
-from eos.sinks.options._base import SECRETS, Text, left_out
+from eos.sinks.options._base import Text, left_out
 from eos.sinks.options._pulsar import PulsarSinkOptions
 from eos.spelling import plain, unknown_option
-from eos.transport.auth import AUTH_OPTIONS, take_auth
-from eos.transport.secret_text import check_no_secrets
+from eos.transport.auth import take_auth, with_auth_options
 
 _STORAGE: Final = re.compile(r"storage_?options\.(.+)", re.IGNORECASE)
 _WITH_DEFINITION: Final = {"avro": AvroSchema, "json": JsonSchema}
@@ -120,8 +119,8 @@ class WriterOptions(PulsarSinkOptions):
     @classmethod
     def _of(cls, given: Mapping[str, str]) -> Self:
         fields = cls.model_fields.items()
-        own_names = [one.alias or name for name, one in fields if name != "auth"]
-        known = {plain(name): name for name in (*own_names, *AUTH_OPTIONS)}
+        names = with_auth_options(one.alias or name for name, one in fields)
+        known = {plain(name): name for name in names}
         values: dict[str, Any] = {}
         spelt: dict[str, str] = {}
         storage: dict[str, str] = {}
@@ -144,7 +143,6 @@ class WriterOptions(PulsarSinkOptions):
                 twice = f"{spelt[own]!r} and {name!r}"
                 raise ConfigurationError(f"option {own!r} is set twice, as {twice}.")
             values[own], spelt[own] = _value(own, text), name
-        check_no_secrets(values, SECRETS)
         values["auth"] = take_auth(values)
         return cls.parse(values | ({"storage_options": storage} if storage else {}))
 

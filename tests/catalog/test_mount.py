@@ -381,7 +381,7 @@ def test_a_taken_or_invalid_name_is_refused(
 ):
     spark.conf.set("spark.sql.catalog.other", "a.jars.Catalog")
     try:
-        with pytest.raises(ConfigurationError, match=r"Catalog|catalog"):
+        with pytest.raises(ConfigurationError, match=r"^(Catalog other already exists|catalog )"):
             catalog.mount(taken)
     finally:
         spark.conf.unset("spark.sql.catalog.other")

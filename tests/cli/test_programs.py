@@ -38,6 +38,12 @@ def test_a_misspelt_command_suggests_the_right_one():
     assert "Did you mean 'recovery'?" in ended.stderr
 
 
+def test_a_command_that_is_not_the_first_word_is_refused_in_one_line():
+    ended = eos("--", "recovery")
+    assert ended.returncode == 2
+    assert ended.stderr == "eos: the command must be the first word: eos COMMAND ...\n"
+
+
 @pytest.mark.parametrize(
     ("words", "found"),
     [("eos rec", "recovery"), ("eos recovery res", "resolve"), ("eos broker st", "start")],

@@ -67,6 +67,7 @@ def test_incomplete_credentials_are_reported(recovery, tmp_path, monkeypatch):
         (("--basic-user", "a", "--token-file", "b"), PASSWORD, "not token_file and basic_user"),
         ((), PASSWORD, "EOS_BASIC_PASSWORD is set without a user"),
         (("--token-file", "b"), "EOS_TOKEN", "EOS_TOKEN and --token-file"),
+        (("--token-file", ""), None, "token_file must be non-empty text"),
         (("--oauth2-issuer-url", "https://a"), None, "oauth2_credentials_file belong together"),
         (("--oauth2-issuer-url", "http://a", "--oauth2-credentials-file", "b"), None, "https://"),
     ):

@@ -43,7 +43,7 @@ def write_task(*, spread: bool = False, partitions: int = 1) -> WriteTask:
         txn=TxnId(0, 1),
         call=RollCall("persistent://public/default/receipts", MessageId(1, 0), "m"),
         after=(),
-        parks=False,
+        reuse=False,
         topics=("t",) * partitions,
         creation=None,
         spread=spread,
@@ -71,7 +71,7 @@ class Closing:
         self.seen, self.failure = seen, failure
         self.successor = None
 
-    def close(self, *, parks: bool) -> str:
+    def close(self, *, reuse: bool) -> str:
         if self.failure:
             raise self.failure
         time.sleep(0.05)
@@ -83,7 +83,7 @@ class Closing:
 
 
 def closing(
-    monkeypatch, *failures: Exception | None, parks: bool = False, poison: EosError | None = None
+    monkeypatch, *failures: Exception | None, reuse: bool = False, poison: EosError | None = None
 ) -> tuple[object, list[str]]:
     """Return the result or error of a task with such writers, and the order of events."""
     seen: list[str] = []
@@ -99,7 +99,7 @@ def closing(
     monkeypatch.setattr(RollCall, "answer", lambda *_args, **_named: "run")
     monkeypatch.setattr(_Run, "_send", lambda *args: args[5].update(writers))
     try:
-        task = replace(write_task(), parks=parks)
+        task = replace(write_task(), reuse=reuse)
         return _Run(task, 0)._write([]), seen
     except EosError as error:
         return error, seen
@@ -121,9 +121,9 @@ def test_a_failure_of_one_of_many_closes_is_reported(monkeypatch, place):
 
 
 def test_a_failed_task_keeps_no_producers(monkeypatch):
-    failed = closing(monkeypatch, None, ConnectionLost("x"), None, parks=True)[1]
+    failed = closing(monkeypatch, None, ConnectionLost("x"), None, reuse=True)[1]
     assert failed[-4:] == ["settled", *["abandoned"] * 3]
-    poisoned = closing(monkeypatch, None, parks=True, poison=ConnectionLost("x"))[1]
+    poisoned = closing(monkeypatch, None, reuse=True, poison=ConnectionLost("x"))[1]
     assert poisoned == ["closed", "settled", "abandoned"]
 
 
@@ -156,5 +156,5 @@ def test_close_waits_for_results_of_arrived_acknowledgements():
     producer = SimpleNamespace(topic="t", name="p", transfer=lambda: successor)
     writer = _PartitionWriter(producer, SimpleNamespace(), acknowledgements=[told])
     threading.Timer(0.1, told.set_result, [MessageId(1, 2)]).start()
-    assert writer.close(parks=True).last_id == MessageId(1, 2)
+    assert writer.close(reuse=True).last_id == MessageId(1, 2)
     assert writer.successor is successor
