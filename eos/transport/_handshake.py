@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from eos import __version__
-from eos.errors import ConnectionLost, EosError, ProtocolError, Unauthorized
+from eos.errors import ConnectionLost, EosError, ProtocolError, RequestTimeout, Unauthorized
 from eos.transport.address import Address
 from eos.transport.auth import Auth
 from eos.wire import commands
@@ -17,6 +19,9 @@ MAX_CHALLENGES: Final = 10
 CHALLENGES_S: Final = 5.0
 """A peer may send at most ``MAX_CHALLENGES`` challenges within ``CHALLENGES_S``, because each one
 calls the user's token function. Brokers challenge once a minute, or once a second at most."""
+
+MIN_MESSAGE_BYTES: Final = 4096
+"""The least maximum message size that is accepted: no real broker has a smaller limit."""
 
 RESPONSE_TIMEOUT_S: Final = 30.0
 """For getting fresh credentials: a broker that has no answer by its next challenge disconnects."""
@@ -49,7 +54,22 @@ class Authenticator:
             ),
         )
 
-    def refusal(self, error: EosError) -> EosError:
+    @contextmanager
+    def connecting(self) -> Iterator[None]:
+        """Around the request CONNECT: raise its errors as those of a connection attempt.
+
+        Raises:
+            ConnectionLost: no answer in time.
+            EosError: the peer refuses; its text is without the credentials.
+        """
+        try:
+            yield
+        except RequestTimeout as error:  # no request was sent yet, so no outcome is in doubt
+            raise ConnectionLost(error.message) from None
+        except EosError as error:
+            raise self._refusal(error) from None
+
+    def _refusal(self, error: EosError) -> EosError:
         """Return the error to raise for ``error``, the peer's answer to CONNECT.
 
         The credentials are removed from its text, and from the cache if they were rejected.
@@ -93,6 +113,20 @@ class Authenticator:
                 auth_method_name=self._login.method_name, auth_data=self._sent
             ),
         )
+
+
+def checked_message_limit(connected: commands.Connected, address: Address) -> int:
+    """Return the size limit of messages that the peer reports.
+
+    Raises:
+        ProtocolError: it is too small for a broker.
+    """
+    if connected.max_message_size < MIN_MESSAGE_BYTES:
+        raise ProtocolError(
+            f"{address} reports a maximum message size of {connected.max_message_size} "
+            "bytes, which is too small for a broker."
+        )
+    return connected.max_message_size
 
 
 def check_first_bytes(data: bytes, address: Address) -> None:

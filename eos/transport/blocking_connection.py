@@ -14,14 +14,14 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from eos.errors import ConnectionLost, EosError, ProtocolError, RequestTimeout, broker_error
+from eos.errors import ConnectionLost, ProtocolError, RequestTimeout, broker_error
 from eos.transport._frame_writer import SEND_STALL_S
-from eos.transport._handshake import Authenticator, check_first_bytes
+from eos.transport._handshake import Authenticator, check_first_bytes, checked_message_limit
 from eos.transport._pending import CONNECT
 from eos.transport._stream import Stream, open_stream
 from eos.transport.address import Address
 from eos.transport.auth import Auth
-from eos.transport.connection import KEEP_ALIVE_S, MIN_MESSAGE_BYTES, AnswerT
+from eos.transport.connection import KEEP_ALIVE_S, AnswerT
 from eos.wire import commands
 from eos.wire.decoding import DeliveredEntry
 from eos.wire.frames import encode_frame
@@ -66,7 +66,7 @@ class BlockingConnection:
     def _handshake(self, deadline: float, proxy_to: str | None) -> None:
         left_s = max(0.0, deadline - time.monotonic())
         connect = self._authenticator.connect(proxy_to, timeout_s=left_s)
-        try:
+        with self._authenticator.connecting():
             connected = self._ask(
                 connect,
                 commands.Connected,
@@ -74,16 +74,7 @@ class BlockingConnection:
                 deadline,
                 doing=f"Connecting to {self.address}",
             )
-        except RequestTimeout as error:  # no request was sent yet, so no outcome is in doubt
-            raise ConnectionLost(error.message) from None
-        except EosError as error:
-            raise self._authenticator.refusal(error) from None
-        if connected.max_message_size < MIN_MESSAGE_BYTES:
-            raise ProtocolError(
-                f"{self.address} reports a maximum message size of {connected.max_message_size} "
-                "bytes, which is too small for a broker."
-            )
-        self._receive_buffer.set_max_message_bytes(connected.max_message_size)
+        self._receive_buffer.set_max_message_bytes(checked_message_limit(connected, self.address))
 
     def request(
         self,

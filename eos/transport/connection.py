@@ -20,7 +20,7 @@ from typing import Final, TypeVar
 
 from eos.errors import ConnectionLost, EosError, ProtocolError, RequestTimeout, broker_error
 from eos.transport._frame_writer import WITHOUT_LIMIT, FrameWriter
-from eos.transport._handshake import Authenticator, check_first_bytes
+from eos.transport._handshake import Authenticator, check_first_bytes, checked_message_limit
 from eos.transport._listener import ConsumerListener, Listeners, ProducerListener
 from eos.transport._pending import CONNECT, PendingRequests
 from eos.transport._stream import Chunk, Stream, open_stream
@@ -40,8 +40,6 @@ The specification: "Both clients and brokers are sending Ping commands periodica
 close the socket if a Pong response is not received within a timeout (default used by broker is
 60s)." """
 
-MIN_MESSAGE_BYTES: Final = 4096
-"""The least maximum message size that is accepted: no real broker has a smaller limit."""
 
 AnswerT = TypeVar("AnswerT", bound=WireMessage)
 
@@ -101,7 +99,7 @@ class Connection:
             raise ConnectionLost(
                 f"Connecting to {self.address}: getting a token took all of {timeout_s:.1f} s."
             )
-        try:
+        with self._authenticator.connecting():
             connected = self._ask(
                 CONNECT,
                 connect,
@@ -109,18 +107,9 @@ class Connection:
                 timeout_s=max(0.0, deadline - time.monotonic()),
                 doing=f"Connecting to {self.address}",
             )
-        except RequestTimeout as error:  # no request was sent yet, so no outcome is in doubt
-            raise ConnectionLost(error.message) from None
-        except EosError as error:
-            raise self._authenticator.refusal(error) from None
-        if connected.max_message_size < MIN_MESSAGE_BYTES:
-            raise ProtocolError(
-                f"{self.address} reports a maximum message size of {connected.max_message_size} "
-                "bytes, which is too small for a broker."
-            )
         self.server_version = connected.server_version
-        self.max_message_bytes = connected.max_message_size
-        self._decoder.set_max_message_bytes(connected.max_message_size)
+        self.max_message_bytes = checked_message_limit(connected, self.address)
+        self._decoder.set_max_message_bytes(self.max_message_bytes)
 
     @property
     def is_alive(self) -> bool:
