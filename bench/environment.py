@@ -31,7 +31,7 @@ from pyspark.sql import SparkSession
 
 from eos.commit_log import CommitLog
 from eos.protocol import State
-from eos.standalone import PulsarStandalone, maven
+from eos.testing import PulsarStandalone, maven
 
 CORES: Final = 2
 WARM_UP: Final = 2

@@ -32,7 +32,7 @@ from eos.client import Consumer, PulsarClient, ReceivedMessage
 from eos.client.aio import AsyncPulsarClient
 from eos.errors import EosError, ProtocolError
 from eos.pulsar.roll_call import CALL, KIND, MARK, RollCall
-from eos.standalone import PulsarStandalone
+from eos.testing import PulsarStandalone
 from eos.wire.batch import Compression, EncodedBatch
 from eos.wire.commands import SchemaInfo, SchemaType
 from eos.wire.frames import encode_send

@@ -20,7 +20,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from bench.environment import HEAP
 from bench.row_sources import RowShape
 from eos.errors import ConfigurationError
-from eos.standalone import jvm, maven
+from eos.testing import jvm, maven
 
 _PROGRAM: Final = Path(__file__).parent / "java" / "TransactionClient.java"
 

@@ -13,7 +13,7 @@ from eos.chaos.faults.conditions import CONDITIONS
 from eos.chaos.planning import FEWEST_EPOCHS, clash, drawn
 from eos.chaos.workloads import OWN
 from eos.errors import ConfigurationError
-from eos.standalone.maven import DEFAULT_PULSAR_VERSION, PULSAR_VERSION_VARIABLE
+from eos.testing.maven import DEFAULT_PULSAR_VERSION, PULSAR_VERSION_VARIABLE
 
 Schedules = Annotated[int, typer.Option(min=1, help="Number of schedules, one for each seed.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the first schedule; the next ones follow.")]

@@ -17,7 +17,7 @@ from hypothesis import settings
 from eos.chaos.cluster import spark_rehearsal
 from eos.chaos.cluster.spark_env import jvm_options
 from eos.client import PulsarClient
-from eos.standalone import PulsarStandalone
+from eos.testing import PulsarStandalone
 
 # Before any import of Spark: executors must find the driver, and the right Python.
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

@@ -23,7 +23,7 @@ from tests.support.checkout import LINKED, PRODUCT, ROOT, SHIPPED, files, module
 # Modules for users' chaos runs, which no module of eos imports.
 FOR_USERS = {"eos.chaos.job", "eos.chaos.planning", "eos.chaos.schedule"}
 # Imported by name, as late as possible (`eos.cli._entry_point`).
-STARTED = {"eos.chaos.cli", "eos.recovery.cli", "eos.catalog.cli", "eos.standalone.cli"}
+STARTED = {"eos.chaos.cli", "eos.recovery.cli", "eos.catalog.cli", "eos.testing.cli"}
 # Tests that do not belong to a single folder.
 OF_THE_WHOLE = {"model", "scenarios"}
 # The size of the house: it may only get smaller.
@@ -81,8 +81,10 @@ MAY_IMPORT: dict[str, set[str]] = {
         "admin", "client", "errors", "failpoints", "ids", "participant", "protocol", "retry",
         "steps", "task_report", "transport", "_waiting", "wire",
     },
-    "testing": {"commit_log", "committer", "failpoints", "participant", "protocol", "steps"},
-    "standalone": {"admin", "cli", "errors", "transport"},
+    "testing": {
+        "admin", "cli", "commit_log", "committer", "errors", "failpoints", "participant",
+        "protocol", "steps", "transport",
+    },
     "__main__": {"cli"},
     "cli": {"admin", "client", "errors", "transport"},
 }  # fmt: skip

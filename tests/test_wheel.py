@@ -54,7 +54,7 @@ def test_the_wheel_holds_the_packages_their_types_and_their_entry_points(wheel):
     modules = {path.relative_to(ROOT).as_posix() for path in files(*SHIPPED)}
     linked = {f"eos/{one}" if one.split("/")[0] in LINKED else one for one in modules}
     assert linked == {name for name in names if name.endswith(".py")}
-    assert "eos = eos.standalone.pytest_plugin" in text
+    assert "eos = eos.testing.pytest_plugin" in text
     assert "chaos.pytest_plugin" not in text
 
 

@@ -13,7 +13,7 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from eos.standalone.maven import cache_dir
+from eos.testing.maven import cache_dir
 
 ARCHIVE: Final = "classes.jsa"
 

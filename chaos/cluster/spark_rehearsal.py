@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 
 from eos.chaos.cluster._spark_archive import ARCHIVE, folder_of_archive
 from eos.chaos.cluster.spark_env import local_cluster, spark_env
-from eos.standalone.maven import locked
-from eos.standalone.progress import Progress
+from eos.testing.maven import locked
+from eos.testing.progress import Progress
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -25,7 +25,7 @@ from eos.errors import EosError
 from eos.ids import TxnId
 from eos.protocol import LogRecord, State
 from eos.pulsar.part import pulsar_part
-from eos.standalone import BrokerNode, PulsarCluster, PulsarStandalone
+from eos.testing import BrokerNode, PulsarCluster, PulsarStandalone
 from eos.transport.auth import Auth
 
 _POLL_S: Final = 0.05

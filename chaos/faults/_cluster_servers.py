@@ -12,7 +12,7 @@ from eos.chaos.cluster.proxy import FrameAction
 from eos.chaos.cluster.target import FaultTarget, path_of
 from eos.chaos.faults._fault import Act, Fault, Proof
 from eos.ids import TopicName
-from eos.standalone import BrokerNode, ClusterNode
+from eos.testing import BrokerNode, ClusterNode
 from eos.wire import commands
 
 Choice = Callable[[FaultTarget], list[ClusterNode]]

@@ -24,8 +24,8 @@ from eos.chaos.faults._armed import Armed, error_of_driver
 from eos.chaos.faults._fault import Act, Fault, Proof
 from eos.chaos.observers.readers import open_client
 from eos.client import PulsarClient
-from eos.standalone import PulsarStandalone
 from eos.steps import Step
+from eos.testing import PulsarStandalone
 
 _TRIMMED_WITHIN_S: Final = 30.0
 _OTHER_TTL_S: Final = 300.0

@@ -35,7 +35,7 @@ class CommandLine:
 
 PROGRAMS: Final = {
     "broker": CommandLine(
-        "eos.standalone.cli", "Run a Pulsar broker on this machine, for first steps and tests.", 1
+        "eos.testing.cli", "Run a Pulsar broker on this machine, for first steps and tests.", 1
     ),
     "recovery": CommandLine("eos.recovery.cli", "Inspect and repair sinks after a failure."),
     "catalog": CommandLine("eos.catalog.cli", "List, describe, read, create and drop topics."),

@@ -1,1 +1,35 @@
-"""A pytest suite for custom sinks: ``sink_contract.SinkContract``. Needs pytest."""
+"""For tests: a real Pulsar broker or cluster on any machine, and the contract of sinks.
+
+The fixtures are in ``pytest_plugin``, which pytest loads.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from eos.testing._broker import PulsarStandalone
+    from eos.testing._cluster import PulsarCluster
+    from eos.testing._node import BrokerNode, ClusterNode
+    from eos.testing._sink_contract import OutputUnderTest, SinkContract
+
+__all__ = [
+    "BrokerNode", "ClusterNode", "OutputUnderTest", "PulsarCluster", "PulsarStandalone",
+    "SinkContract",
+]  # fmt: skip
+_MODULES = {
+    "BrokerNode": "_node",
+    "ClusterNode": "_node",
+    "OutputUnderTest": "_sink_contract",
+    "PulsarCluster": "_cluster",
+    "PulsarStandalone": "_broker",
+    "SinkContract": "_sink_contract",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Lazy: every pytest run imports the pytest plugin from here.
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Self
 
-from eos.standalone import PulsarCluster, PulsarStandalone
+from eos.testing import PulsarCluster, PulsarStandalone
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 import typer
 
-from eos.standalone import PulsarCluster
+from eos.testing import PulsarCluster
 from examples._demo.demo_command import prepare_output, publish, run_demo
 from examples._demo.demo_report import Conclusion
 from examples._demo.terminal import Terminal

@@ -14,7 +14,7 @@ from typing import Final
 from eos.chaos.observers.ticker import Ticker
 from eos.commit_log import CommitLog
 from eos.errors import EosError
-from eos.standalone import PulsarCluster
+from eos.testing import PulsarCluster
 from examples._demo.demo_command import DemoFailed, log_tail
 from examples._demo.demo_topic import Topic
 from examples._demo.subprocesses import Event, SparkDriver, Subprocess

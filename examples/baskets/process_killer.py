@@ -9,7 +9,7 @@ from typing import Final, Self
 
 from eos.errors import BrokerNotReady, EosError
 from eos.retry import attempts
-from eos.standalone import PulsarCluster
+from eos.testing import PulsarCluster
 from examples._demo.subprocesses import Event, SparkDriver
 from examples.baskets.baskets_run import BasketsRun, Victim, VictimKill
 

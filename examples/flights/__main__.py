@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal
 
 import typer
 
-from eos.standalone import PulsarStandalone
+from eos.testing import PulsarStandalone
 from examples._demo.demo_command import prepare_output, publish, run_demo
 from examples._demo.demo_report import Conclusion
 from examples._demo.terminal import Terminal

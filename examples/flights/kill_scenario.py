@@ -11,7 +11,7 @@ from typing import Final
 
 from eos.commit_log import CommitLog
 from eos.protocol import State
-from eos.standalone import PulsarStandalone
+from eos.testing import PulsarStandalone
 from examples._demo.demo_command import DemoFailed, log_tail
 from examples._demo.demo_topic import Topic
 from examples._demo.subprocesses import Event, SparkDriver

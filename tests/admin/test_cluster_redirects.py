@@ -11,7 +11,7 @@ from eos.admin import AdminClient, Transport
 from eos.client import PulsarClient
 from eos.errors import ProtocolError
 from eos.ids import TopicName
-from eos.standalone import PulsarCluster
+from eos.testing import PulsarCluster
 from eos.transport.auth import Auth
 from tests.support.tokens import CONFIG, token
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bench import peers
-from eos.standalone import maven
+from eos.testing import maven
 
 
 def test_a_failed_build_is_reported_and_leaves_it_out(tmp_path, monkeypatch):

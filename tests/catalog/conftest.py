@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from eos import PulsarCatalog
 from eos.catalog.cli import main
-from eos.standalone import PulsarStandalone
+from eos.testing import PulsarStandalone
 from tests.support.command_line import Ended, command_line
 
 

@@ -9,7 +9,7 @@ from contextlib import closing
 
 import pytest
 
-from eos.standalone import PulsarStandalone
+from eos.testing import PulsarStandalone
 from tests.support import admin
 from tests.support.tokens import CONFIG, token
 

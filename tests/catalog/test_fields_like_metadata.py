@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from eos import PulsarCatalog, PulsarSink
 from eos.errors import InputError
-from eos.standalone import PulsarStandalone
+from eos.testing import PulsarStandalone
 from tests.support.judge import quiet_client
 
 COLUMNS = "id BIGINT, __op STRING, __key STRING, key STRING, value STRUCT<a: BIGINT>"

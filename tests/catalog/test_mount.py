@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from eos import PulsarCatalog
 from eos.client import PulsarClient
 from eos.errors import ConfigurationError
-from eos.standalone import PulsarStandalone
+from eos.testing import PulsarStandalone
 from eos.transport.auth import Auth
 
 

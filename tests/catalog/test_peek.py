@@ -18,7 +18,7 @@ from eos.catalog._json_values import ValueDecoder
 from eos.catalog._peek_reader import RawMessage, _backwards
 from eos.client import Bounds, PulsarClient
 from eos.ids import MessageId, TopicName
-from eos.standalone import PulsarStandalone
+from eos.testing import PulsarStandalone
 from eos.transport.auth import Auth
 from eos.wire.commands import SchemaInfo, SchemaType
 from tests.support import admin

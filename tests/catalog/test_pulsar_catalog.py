@@ -14,7 +14,7 @@ from eos import PulsarCatalog
 from eos.client import PulsarClient
 from eos.errors import ConfigurationError, NotAllowed, TopicNotFound
 from eos.schemas import AvroSchema
-from eos.standalone import PulsarStandalone
+from eos.testing import PulsarStandalone
 from eos.transport.auth import Auth
 from tests.support.admin import call
 

@@ -13,7 +13,7 @@ from eos import PulsarCatalog
 from eos.catalog._bound_source import bound_source
 from eos.client import PulsarClient
 from eos.errors import ConfigurationError
-from eos.standalone import PulsarStandalone
+from eos.testing import PulsarStandalone
 from tests.support.judge import drain
 
 CHANGES = {

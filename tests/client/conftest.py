@@ -8,7 +8,7 @@ import pytest
 
 from eos.chaos.cluster.proxy import FaultProxy
 from eos.client import PulsarClient
-from eos.standalone import PulsarStandalone
+from eos.testing import PulsarStandalone
 from tests.support.judge import drain
 
 

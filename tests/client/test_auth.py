@@ -18,7 +18,7 @@ from eos.errors import (
     ProtocolError,
     Unauthorized,
 )
-from eos.standalone import PulsarStandalone
+from eos.testing import PulsarStandalone
 from eos.transport.auth import Auth
 from eos.wire.commands import TxnAction
 from tests.support.tls import issue, tls_config

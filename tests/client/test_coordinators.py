@@ -14,7 +14,7 @@ from eos.errors import (
     TransactionsDisabled,
 )
 from eos.ids import TxnId
-from eos.standalone import PulsarStandalone
+from eos.testing import PulsarStandalone
 from eos.wire import commands
 from tests.support.admin import call
 from tests.support.judge import drain

@@ -9,7 +9,7 @@ import pytest
 from eos.client import Entry, EntryReader, PulsarClient
 from eos.errors import ConnectionLost, Fatal, TopicNotFound
 from eos.ids import MessageId
-from eos.standalone import PulsarStandalone
+from eos.testing import PulsarStandalone
 from eos.wire.batch import Compression, Message, encode_batches, rows_from_messages
 from tests.support.admin import call, create_partitioned, messages_out
 from tests.support.hostile import ODD_COUNTS, send_claiming, send_without_checksum

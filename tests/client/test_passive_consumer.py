@@ -7,7 +7,7 @@ import pytest
 from eos.client import PulsarClient
 from eos.client._passive_consumer import check_moved
 from eos.errors import EosError, TopicNotFound
-from eos.standalone import PulsarStandalone
+from eos.testing import PulsarStandalone
 from eos.wire.commands import AckResponse
 from tests.support.admin import call
 

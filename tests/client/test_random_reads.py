@@ -15,7 +15,7 @@ import pytest
 
 from eos.client import PulsarClient, Transaction
 from eos.ids import EntryPlace, MessageId
-from eos.standalone import PulsarStandalone
+from eos.testing import PulsarStandalone
 from eos.wire.batch import Message
 from tests.support.admin import call
 from tests.support.judge import drain

@@ -12,7 +12,7 @@ import pytest
 from eos.client import PulsarClient, Reader
 from eos.errors import ConfigurationError, DataLost, Fatal, TopicNotFound
 from eos.ids import MessageId
-from eos.standalone import PulsarStandalone
+from eos.testing import PulsarStandalone
 from eos.wire.batch import Compression, Message, encode_batches, rows_from_messages
 from eos.wire.decoding import COLUMNS
 from tests.support.admin import call, create_partitioned, messages_out

@@ -8,7 +8,7 @@ import pytest
 
 from eos.client import PulsarClient
 from eos.errors import ConnectionLost, TopicNotFound
-from eos.standalone import PulsarStandalone
+from eos.testing import PulsarStandalone
 from tests.support.admin import call
 
 

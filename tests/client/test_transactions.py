@@ -19,7 +19,7 @@ from eos.errors import (
     TransactionExpired,
     TransactionPoisoned,
 )
-from eos.standalone import PulsarStandalone
+from eos.testing import PulsarStandalone
 from eos.wire import commands
 from eos.wire.batch import Message
 from tests.support.admin import create_partitioned

@@ -25,8 +25,8 @@ from eos.errors import Fenced, InvalidTransactionStatus, TransactionNotFound
 from eos.protocol import State
 from eos.pulsar.part import pulsar_part
 from eos.recovery.resolve import resolve
-from eos.standalone import PulsarStandalone
 from eos.steps import Step
+from eos.testing import PulsarStandalone
 from eos.wire.commands import TxnAction
 from tests.support.judge import drain
 from tests.support.plain_driver import PlainDriver, rows_of

@@ -22,7 +22,7 @@ from typing import Final
 from rich.console import Console
 
 from bench.publish import between, put_between
-from eos.standalone.maven import DEFAULT_PULSAR_VERSION, PULSAR_VERSION_VARIABLE
+from eos.testing.maven import DEFAULT_PULSAR_VERSION, PULSAR_VERSION_VARIABLE
 
 ROOT: Final = Path(__file__).parent.parent.parent
 RELEASES: Final = (DEFAULT_PULSAR_VERSION, "4.0.7", "5.0.0-M1")

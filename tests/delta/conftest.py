@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from eos.standalone.maven import delta_jars
+from eos.testing.maven import delta_jars
 from tests.commit_log.test_s3 import bucket, server, where
 from tests.recovery.conftest import recovery
 from tests.support.processes import driver

@@ -10,8 +10,8 @@ import pytest
 from eos import failpoints
 from eos.client import PulsarClient
 from eos.errors import Unauthorized
-from eos.standalone import PulsarStandalone
 from eos.steps import Step
+from eos.testing import PulsarStandalone
 from eos.transport.auth import Auth
 from tests.support import admin
 from tests.support.judge import drain

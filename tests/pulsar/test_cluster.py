@@ -18,8 +18,8 @@ from eos.errors import InDoubt, NewCluster, TopicNotFound
 from eos.ids import TxnId
 from eos.pulsar.end_queries import DataAnswer
 from eos.pulsar.part import pulsar_part
-from eos.standalone import PulsarStandalone
 from eos.steps import Step
+from eos.testing import PulsarStandalone
 from eos.wire import commands
 from tests.protocol.epochs import changed
 from tests.support import admin

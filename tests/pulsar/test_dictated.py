@@ -16,7 +16,7 @@ from eos.client.aio import AsyncPulsarClient
 from eos.errors import ConfigurationError, Unauthorized
 from eos.recovery.cli import main as recovery_main
 from eos.recovery.resolve import resolve
-from eos.standalone import PulsarStandalone
+from eos.testing import PulsarStandalone
 from eos.transport.auth import Auth
 from eos.transport.rules import ClusterRules
 from tests.support import admin

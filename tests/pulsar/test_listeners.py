@@ -15,7 +15,7 @@ from eos.client import PulsarClient
 from eos.client.aio import AsyncPulsarClient
 from eos.errors import ConnectionLost
 from eos.recovery.cli import main as recovery_main
-from eos.standalone import PulsarCluster
+from eos.testing import PulsarCluster
 from eos.transport.rules import ClusterRules
 from tests.support.command_line import command_line
 from tests.support.gate import gate

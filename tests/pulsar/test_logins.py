@@ -26,8 +26,8 @@ from eos.errors import (
     Retriable,
     Unauthorized,
 )
-from eos.standalone import maven
 from eos.steps import Step
+from eos.testing import maven
 from eos.transport._oauth2 import token_cache
 from eos.transport.auth import Auth
 from tests.support.judge import drain

@@ -13,8 +13,8 @@ from eos.errors import InDoubt
 from eos.pulsar.end_queries import WitnessAnswer
 from eos.pulsar.part import pulsar_part
 from eos.pulsar.witness import Witness
-from eos.standalone import PulsarStandalone
 from eos.steps import Step
+from eos.testing import PulsarStandalone
 from eos.wire import commands
 from tests.support import admin
 from tests.support.expiry import await_expiry

@@ -10,8 +10,8 @@ from eos.errors import ConfigurationError
 from eos.protocol import BATCH
 from eos.pulsar.part import pulsar_part
 from eos.recovery.decide import Refused, decide
-from eos.standalone import PulsarStandalone
 from eos.steps import Step
+from eos.testing import PulsarStandalone
 from tests.support import admin
 from tests.support.expiry import await_expiry
 from tests.support.judge import drain

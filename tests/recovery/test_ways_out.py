@@ -13,8 +13,8 @@ from eos.commit_log import CommitLog
 from eos.errors import NewCluster
 from eos.protocol import LogRecord, Reason, ReasonKind, State
 from eos.pulsar.part import pulsar_part
-from eos.standalone import PulsarStandalone
 from eos.steps import Step
+from eos.testing import PulsarStandalone
 from tests.support import admin
 from tests.support.expiry import await_expiry
 from tests.support.plain_driver import QUERY, PlainDriver

@@ -10,7 +10,7 @@ import pytest
 from eos import PulsarSink
 from eos.commit_log import CommitLog
 from eos.protocol import LogRecord
-from eos.standalone import PulsarStandalone
+from eos.testing import PulsarStandalone
 from tests.recovery.conftest import recovery  # noqa: F401 - a fixture
 from tests.sinks.source import Source
 

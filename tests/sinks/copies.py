@@ -12,8 +12,8 @@ from typing import Any, Final, Self
 
 from hypothesis import strategies as st
 
-from eos.standalone import maven
-from eos.standalone.jvm import find_java
+from eos.testing import maven
+from eos.testing.jvm import find_java
 
 _MESSAGES: Final = Path(__file__).parent / "java" / "Messages.java"
 

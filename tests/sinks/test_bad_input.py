@@ -14,7 +14,7 @@ from eos.errors import (
     TopicNotFound,
     TransactionsDisabled,
 )
-from eos.standalone import PulsarStandalone
+from eos.testing import PulsarStandalone
 from tests.support.judge import drain
 
 BAD = {

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from eos import AvroSchema, JsonSchema, KeyValueSchema, PulsarCatalog
-from eos.standalone import PulsarStandalone
-from eos.standalone.jvm import find_java
+from eos.testing import PulsarStandalone
+from eos.testing.jvm import find_java
 from tests.sinks.copies import (
     ADDED,
     Copy,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from eos.standalone.maven import delta_jars
+from eos.testing.maven import delta_jars
 from tests.support.plain_driver import PlainDriver
 from tests.support.processes import driver
 

@@ -52,7 +52,7 @@ from eos import PulsarCatalog
 from eos.errors import InputError
 from eos.schemas import schema_of
 from eos.sinks.dataframe_columns import layout_of
-from eos.standalone import PulsarStandalone
+from eos.testing import PulsarStandalone
 from tests.support.admin import call
 from tests.support.frames import (
     ATOMS,

@@ -22,8 +22,8 @@ from pulsar.schema import JsonSchema as PlainJson
 from eos import AvroSchema, JsonSchema, KeyValueSchema, ProtobufSchema
 from eos.errors import ConfigurationError, IncompatibleSchema, InputError
 from eos.protocol import State
-from eos.standalone import maven
-from eos.standalone.jvm import find_java
+from eos.testing import maven
+from eos.testing.jvm import find_java
 from tests.support.admin import call
 from tests.support.judge import quiet_client
 

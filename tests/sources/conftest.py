@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from eos.client import PulsarClient
 from eos.ids import MessageId
-from eos.standalone import PulsarStandalone
+from eos.testing import PulsarStandalone
 from tests.support.admin import call
 
 Load = Callable[..., DataFrame]

@@ -15,7 +15,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from eos.client import PulsarClient
-from eos.standalone import PulsarStandalone
+from eos.testing import PulsarStandalone
 from tests.support.admin import create_partitioned
 
 Archive = Callable[..., Path]

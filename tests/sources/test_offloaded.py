@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from eos.client import PulsarClient
-from eos.standalone import PulsarStandalone
+from eos.testing import PulsarStandalone
 from tests.support.admin import call
 from tests.support.judge import drain
 from tests.support.offloader import offloading

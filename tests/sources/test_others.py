@@ -33,8 +33,8 @@ from eos.sources._row_format import METADATA, row_format, schema_of_source
 from eos.sources._source_options import SourceOptions
 from eos.sources._value_format import MALFORMED_REASON, MALFORMED_VALUE
 from eos.sources.data_source import PulsarBatchReader
-from eos.standalone import PulsarStandalone, maven
-from eos.standalone.jvm import find_java
+from eos.testing import PulsarStandalone, maven
+from eos.testing.jvm import find_java
 from tests.support.admin import call
 from tests.support.judge import quiet_client
 

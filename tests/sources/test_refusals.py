@@ -16,7 +16,7 @@ from eos.sources._epoch_planner import EpochPlanner, values_of
 from eos.sources._range_reader import read_range
 from eos.sources._row_format import row_format, schema_of_source
 from eos.sources._source_options import SourceOptions
-from eos.standalone import PulsarStandalone
+from eos.testing import PulsarStandalone
 from eos.transport.auth import Auth
 from eos.wire import commands
 from tests.support import admin

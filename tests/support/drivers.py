@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from eos.client import PulsarClient
-from eos.standalone import PulsarStandalone
+from eos.testing import PulsarStandalone
 from tests.support.plain_driver import PlainDriver
 
 MakeDriver = Callable[..., PlainDriver]

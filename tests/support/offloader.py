@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 
-from eos.standalone.maven import cache_dir, locked
+from eos.testing.maven import cache_dir, locked
 
 _ARTIFACT: Final = "tiered-storage-file-system"
 _VERSION: Final = "4.0.8"

@@ -11,7 +11,7 @@ from typing import Final
 
 import trustme
 
-from eos.standalone import PulsarStandalone
+from eos.testing import PulsarStandalone
 from tests.support import admin
 from tests.support.tls import issue, tls_config
 from tests.support.tokens import CONFIG, token

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from eos.protocol import ABORTED, COMMITTED
-from eos.testing.sink_contract import SinkContract
+from eos.testing import SinkContract
 from examples.folder.participant import FolderKind, FolderPart, FolderParticipant
 from tests.testing.outputs import FolderOutput
 

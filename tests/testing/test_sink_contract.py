@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from eos.testing.sink_contract import SinkContract
+from eos.testing import SinkContract
 from tests.testing.outputs import FolderOutput, TableOutput, TopicOutput
 
 BROKEN = Path(__file__).with_name("broken.py")

@@ -11,7 +11,7 @@ from eos.chaos.checker.history import Decision, ReaderSightings, Record, RunHist
 from eos.chaos.observers.readers import Watcher, drain
 from eos.client import PulsarClient
 from eos.protocol import State
-from eos.standalone import PulsarStandalone
+from eos.testing import PulsarStandalone
 from tests.transport.scripted import wait_until
 
 

@@ -13,7 +13,7 @@ from eos.recovery.checks.check_result import CheckStatus
 from eos.recovery.checks.data_topics import judge
 from eos.recovery.checks.local import check_spark
 from eos.recovery.checks.namespace import check_policies, check_receipt_topics, check_retention
-from eos.standalone import PulsarStandalone
+from eos.testing import PulsarStandalone
 from eos.transport.auth import Auth
 from tests.support import admin
 from tests.transport.scripted import wait_until

@@ -8,8 +8,8 @@ import pytest
 
 from eos.client import PulsarClient
 from eos.pulsar.part import pulsar_part
-from eos.standalone import PulsarStandalone
 from eos.steps import Step
+from eos.testing import PulsarStandalone
 from tests.support import admin
 from tests.support.judge import drain
 from tests.support.plain_driver import PlainDriver

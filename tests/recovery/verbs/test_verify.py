@@ -16,8 +16,8 @@ from eos.protocol import BATCH
 from eos.pulsar.part import pulsar_part
 from eos.recovery.audit import sink_audit as audit_module
 from eos.recovery.audit.sink_audit import SinkAudit
-from eos.standalone import PulsarStandalone
 from eos.steps import Step
+from eos.testing import PulsarStandalone
 from tests.support import admin
 from tests.support.judge import drain
 from tests.support.plain_driver import PlainDriver, rows_of

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from eos.errors import BrokerNotReady, ConfigurationError
-from eos.standalone import _class_archive as class_archive
-from eos.standalone import _settings as settings
-from eos.standalone import _supervisor as supervisor
-from eos.standalone import maven
+from eos.testing import _class_archive as class_archive
+from eos.testing import _settings as settings
+from eos.testing import _supervisor as supervisor
+from eos.testing import maven
 
 _MIN_JAVA: Final = 17
 _SUPERVISOR_END_S: Final = 10.0

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from eos.errors import BrokerNotReady
-from eos.standalone._settings import HOST
-from eos.standalone.jvm import OPTIONS
+from eos.testing._settings import HOST
+from eos.testing.jvm import OPTIONS
 
 _IMAGE: Final = "apachepulsar/pulsar"
 _DATA: Final = "/pulsar/data"

@@ -26,11 +26,11 @@ import trustme
 from cryptography.hazmat.primitives import serialization
 
 from eos.errors import BrokerNotReady, ConfigurationError
-from eos.standalone import PulsarStandalone, maven
-from eos.standalone import _settings as settings
-from eos.standalone._readiness import Probe
-from tests.standalone.messages import read, write
+from eos.testing import PulsarStandalone, maven
+from eos.testing import _settings as settings
+from eos.testing._readiness import Probe
 from tests.support.tokens import CONFIG, KEY, token
+from tests.testing.messages import read, write
 
 pytestmark = pytest.mark.broker
 
@@ -105,7 +105,7 @@ def test_data_and_ports_survive_a_kill(topic: str):
 
 def test_broker_and_folder_go_when_the_owner_dies():
     script = (
-        "from eos.standalone import PulsarStandalone\n"
+        "from eos.testing import PulsarStandalone\n"
         "import os, time\n"
         "broker = PulsarStandalone().start()\n"
         "if os.fork() == 0:\n"  # Keeps the owner's end of the supervisor's pipe open.
@@ -265,13 +265,13 @@ def test_the_pytest_plugin_imports_nothing_heavy():
     script = (
         "import sys, pytest\n"
         "before = set(sys.modules)\n"
-        "import eos.standalone.pytest_plugin\n"
+        "import eos.testing.pytest_plugin\n"
         "print(*sorted(set(sys.modules) - before))\n"
     )
     added = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=30
     ).stdout.split()
-    assert added == ["eos", "eos.standalone", "eos.standalone.pytest_plugin"]
+    assert added == ["eos", "eos.testing", "eos.testing.pytest_plugin"]
 
 
 def test_only_the_user_can_read_files_with_secrets(tmp_path: Path):
@@ -300,7 +300,7 @@ def test_a_container_listens_on_the_loopback_only(monkeypatch: pytest.MonkeyPatc
     from docker.types import HostConfig
     from testcontainers.core import container as testcontainers
 
-    from eos.standalone._container import Container
+    from eos.testing._container import Container
 
     monkeypatch.setattr(testcontainers, "DockerClient", lambda **_: None)
     created = Container("4.2.4", None)._create({"bindAddress": "127.0.0.1"}, [6650, 8080])

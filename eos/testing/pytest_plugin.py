@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from eos.standalone._broker import PulsarStandalone
+    from eos.testing._broker import PulsarStandalone
 
 
 @pytest.fixture(scope="session")
@@ -27,7 +27,7 @@ def pulsar_standalone() -> Iterator[PulsarStandalone]:
     ``pulsar_standalone.service_url`` and ``.admin_url`` are its addresses. Tests share it: use
     unique topic names, and don't kill it unless you ``restart()`` it.
     """
-    from eos.standalone._broker import PulsarStandalone
+    from eos.testing._broker import PulsarStandalone
 
     with PulsarStandalone() as broker:
         yield broker

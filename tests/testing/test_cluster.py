@@ -12,9 +12,9 @@ import pytest
 from eos.admin import Transport
 from eos.client import PulsarClient
 from eos.errors import BrokerNotReady, ConfigurationError, ConnectionLost
-from eos.standalone import BrokerNode, PulsarCluster
+from eos.testing import BrokerNode, PulsarCluster
 from eos.transport.auth import Auth
-from tests.standalone.messages import read, write
+from tests.testing.messages import read, write
 
 pytestmark = pytest.mark.broker
 

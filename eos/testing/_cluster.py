@@ -13,9 +13,9 @@ from typing import Any, Final, Self
 
 from eos.admin import Transport
 from eos.errors import BrokerNotReady, ConfigurationError
-from eos.standalone import _settings as settings
-from eos.standalone import maven
-from eos.standalone._node import (
+from eos.testing import _settings as settings
+from eos.testing import maven
+from eos.testing._node import (
     BookieNode,
     BrokerNode,
     ClusterNode,
@@ -23,8 +23,8 @@ from eos.standalone._node import (
     bookie_node,
     metadata_store_node,
 )
-from eos.standalone._readiness import relevant_tail
-from eos.standalone.jvm import Jvm, need_java
+from eos.testing._readiness import relevant_tail
+from eos.testing.jvm import Jvm, need_java
 from eos.transport.auth import Auth
 
 COORDINATORS: Final = 4

@@ -11,8 +11,8 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from eos.standalone import maven
-from eos.standalone.progress import Progress
+from eos.testing import maven
+from eos.testing.progress import Progress
 
 
 def find(java: str, jars: list[Path], version: str) -> Path | None:

@@ -13,10 +13,10 @@ from typing import Annotated, Final, Literal, Never
 import typer
 
 from eos.errors import ConfigurationError, EosError
-from eos.standalone import PulsarCluster, PulsarStandalone, maven
-from eos.standalone import _class_archive as class_archive
-from eos.standalone._broker import runs_in_docker
-from eos.standalone._tokens import TokenFolder, allow_job
+from eos.testing import PulsarCluster, PulsarStandalone, maven
+from eos.testing import _class_archive as class_archive
+from eos.testing._broker import runs_in_docker
+from eos.testing._tokens import TokenFolder, allow_job
 
 _POLL_S: Final = 0.2
 _EXIT_FAILED: Final = 1
@@ -174,7 +174,7 @@ def fetch(pulsar_version: _PulsarVersion = None) -> None:
     Exit codes: 0 the jars are complete; 1 a first broker was not ready in time; 2 Maven or Java is
     missing, or Maven failed.
     """
-    from eos.standalone import jvm
+    from eos.testing import jvm
 
     def run_broker(data: Path, option: str) -> None:
         with PulsarStandalone(data, jvm_options=[option], pulsar_version=version):

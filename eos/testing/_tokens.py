@@ -11,7 +11,7 @@ import secrets
 from pathlib import Path
 from typing import Final
 
-from eos.standalone._broker import PulsarStandalone
+from eos.testing._broker import PulsarStandalone
 
 ADMIN: Final = "admin"
 JOB: Final = "job"

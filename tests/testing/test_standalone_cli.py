@@ -15,11 +15,11 @@ import pulsar
 import pytest
 from typer.testing import CliRunner
 
-from eos.standalone import PulsarStandalone, maven
-from eos.standalone import _class_archive as class_archive
-from eos.standalone._tokens import TokenFolder
-from eos.standalone.cli import app
-from tests.standalone.messages import read, write
+from eos.testing import PulsarStandalone, maven
+from eos.testing import _class_archive as class_archive
+from eos.testing._tokens import TokenFolder
+from eos.testing.cli import app
+from tests.testing.messages import read, write
 
 pytestmark = pytest.mark.broker
 

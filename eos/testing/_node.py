@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from eos.errors import BrokerNotReady, ConfigurationError
-from eos.standalone import _settings as settings
-from eos.standalone._readiness import PortProbe, Probe, await_ready, relevant_tail
-from eos.standalone.jvm import Jvm
+from eos.testing import _settings as settings
+from eos.testing._readiness import PortProbe, Probe, await_ready, relevant_tail
+from eos.testing.jvm import Jvm
 
 _STOP_GRACE_S: Final = 30.0
 _STARTED: Final = "ComponentStarter - Started component"

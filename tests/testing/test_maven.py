@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from eos.errors import ConfigurationError
-from eos.standalone import maven
+from eos.testing import maven
 
 FAKE_MAVEN = """\
 #!/bin/sh

@@ -11,9 +11,9 @@ from typing import Any, Final, Protocol, Self
 
 from eos.admin import Transport
 from eos.errors import BrokerNotReady, ConfigurationError
-from eos.standalone import _settings as settings
-from eos.standalone import maven
-from eos.standalone._readiness import Probe, relevant_tail
+from eos.testing import _settings as settings
+from eos.testing import maven
+from eos.testing._readiness import Probe, relevant_tail
 from eos.transport.auth import Auth
 
 _STOP_GRACE_S: Final = 30.0
@@ -234,7 +234,7 @@ def runs_in_docker() -> bool:
     Raises:
         ConfigurationError: ``EOS_BROKER`` is invalid, or asks for an engine that does not answer.
     """
-    from eos.standalone import _container as container
+    from eos.testing import _container as container
 
     wanted = os.environ.get("EOS_BROKER", "")
     if wanted not in ("", "docker", "maven"):
@@ -249,8 +249,8 @@ def runs_in_docker() -> bool:
 
 
 def _choose_engine(version: str, data_dir: Path | None, options: Sequence[str]) -> _Engine:
-    from eos.standalone import _container as container
-    from eos.standalone import jvm
+    from eos.testing import _container as container
+    from eos.testing import jvm
 
     if runs_in_docker():
         return container.Container(version, data_dir, options)

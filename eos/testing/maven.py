@@ -26,7 +26,7 @@ from typing import Final
 from xml.sax.saxutils import escape
 
 from eos.errors import ConfigurationError
-from eos.standalone.progress import Progress
+from eos.testing.progress import Progress
 
 DEFAULT_PULSAR_VERSION: Final = "4.2.4"
 PULSAR_VERSION_VARIABLE: Final = "EOS_PULSAR_VERSION"
