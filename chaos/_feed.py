@@ -24,6 +24,8 @@ _AHEAD: Final = 1
 """Number of inputs released before the one being written is done."""
 _TRICKLE_S: Final = 4.0
 """Interval between inputs while a fault is active; a second driver takes a while to start."""
+_STARVED_S: Final = 30.0
+"""Without progress for this long, the feed no longer waits for the next fault to begin."""
 
 
 class Inputs(Protocol):
@@ -108,7 +110,9 @@ class Feed:
                 end, ends_at = self.given, math.inf
                 nemesis.stop()
             is_paced = nemesis.is_busy and time.monotonic() - given_at < _TRICKLE_S
-            while self._may_give(done, end, nemesis) and not is_paced:
+            # The active fault may need more epochs before it ends, and the next fault can begin.
+            is_starved = time.monotonic() - noted_at > _STARVED_S
+            while not is_paced and self._may_give(done, end, nemesis, is_starved):
                 self._inputs.release(self.given, self._rows(self.given))
                 self.given, given_at = self.given + 1, time.monotonic()
                 is_paced = nemesis.is_busy
@@ -155,6 +159,6 @@ class Feed:
         again = self._records[number - 1] if is_again else []
         return [*again, *self._records[number]]
 
-    def _may_give(self, done: int, end: int, nemesis: Nemesis) -> bool:
+    def _may_give(self, done: int, end: int, nemesis: Nemesis, is_starved: bool) -> bool:
         has_room = self.given < min(end, done + 1 + _AHEAD)
-        return has_room and nemesis.may_begin(self.given)
+        return has_room and (is_starved or nemesis.may_begin(self.given))

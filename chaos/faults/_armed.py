@@ -52,7 +52,8 @@ class Armed:
         target.supervisor.arm(*envs)
         before = target.supervisor.kill().number
         if after_death_at is not None:
-            target.supervisor.await_driver(before + 1).await_end(_REACHED_WITHIN_S)
+            if not target.supervisor.await_driver(before + 1).await_end(_REACHED_WITHIN_S):
+                raise TimeoutError(f"no driver reached {after_death_at.label} twice")
             before += 1
         self.driver: DriverProcess = target.supervisor.await_driver(before + 1)
 

@@ -17,6 +17,7 @@ class Script:
     def __init__(self, *steps: Callable[[Script], object]) -> None:
         self.steps = list(steps)
         self.is_busy = False
+        self.next_fault_at = 1_000
 
     def check(self) -> None:
         if self.steps:
@@ -29,7 +30,7 @@ class Script:
         pass
 
     def may_begin(self, epoch: int) -> bool:
-        return True
+        return epoch <= self.next_fault_at
 
 
 def feed_in(folder: Path) -> Feed:
@@ -62,4 +63,21 @@ def test_feed_waits_for_an_epoch_that_a_fault_undoes(tmp_path):
     )
     feed.run(script, script, lambda: None)
     assert not script.steps
+    assert feed.given == 2
+
+
+def test_a_fault_that_needs_more_epochs_gets_them_before_the_next_fault(tmp_path, monkeypatch):
+    monkeypatch.setattr("eos.chaos._feed._STARVED_S", 0.2)
+    monkeypatch.setattr("eos.chaos._feed.EPOCH_TIMEOUT_S", 5.0)
+    feed = feed_in(tmp_path)
+
+    def end_when_both_are_given(script: Script) -> None:
+        if feed.given == 2:
+            noted(tmp_path, 0, 1)
+        else:
+            script.steps.append(end_when_both_are_given)
+
+    script = Script(end_when_both_are_given)
+    script.next_fault_at = 0
+    feed.run(script, script, lambda: None)
     assert feed.given == 2
