@@ -29,10 +29,10 @@ from eos.protocol import Part, Skip, State, is_streaming
 from eos.pulsar.part import PulsarPart, pulsar_part
 from eos.sinks._arrow_columns import message_columns
 from eos.sinks._open_log import log_is_there, open_log
-from eos.sinks._pulsar_output import PulsarOutput
 from eos.sinks._task import WriteTask, spark_partition
 from eos.sinks.dataframe_columns import Layout
 from eos.sinks.options import WriterOptions
+from eos.sinks.pulsar_sink import PulsarOutput
 from eos.spark_worker import disable_delayed_acks, freeze_imports
 from eos.steps import TaskStep
 from eos.task_report import TaskError, TaskSummary, raise_task_error

@@ -26,10 +26,8 @@ from eos.errors import EosError, TopicNotFound
 from eos.ids import MessageId, TxnId
 from eos.parallel import parallel_map
 from eos.pulsar.roll_call import AnsweredBefore, RollCall
-from eos.sinks._creation import TopicCreation
-from eos.sinks._message_rows import message_rows
-from eos.sinks._schemas import TaskSchemas
-from eos.sinks._topics import TaskTopics
+from eos.sinks._row_encoding import TaskSchemas, message_rows
+from eos.sinks._topics import TaskTopics, TopicCreation
 from eos.spark_worker import disable_delayed_acks, freeze_imports
 from eos.steps import TaskStep
 from eos.task_report import PartitionFigures, TaskError, TaskSummary

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from eos.committer import PartsBegun, Reports
 from eos.errors import ConfigurationError, Retriable
 from eos.sinks._arguments import check_dataframe
-from eos.sinks._jobs import tagged_jobs
+from eos.sinks._spark_jvm import tagged_jobs
 from eos.sinks.options import SinkOptions
 from eos.sinks.output import Output
 from eos.sinks.sink import Sink

@@ -1,20 +1,18 @@
-"""Writers of ``format("pulsar")`` for Spark's Data Source API, in batch and streaming.
-
-Epochs, commit log and guarantee are those of ``PulsarSink``. Spark calls from several processes
-(tasks on executors, and on the driver one for the plan and one for the commit), which share only
-the commit log. Spark runs an epoch once, so an epoch that can't be committed ends the query.
-"""
+"""Writers of ``format("pulsar")`` for Spark's Data Source API, in batch and streaming."""
 
 from __future__ import annotations
 
+import json
 import logging
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
+from pyarrow import fs
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
@@ -22,9 +20,8 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from eos.errors import EosError, Fatal, InDoubt
+from eos.errors import ConfigurationError, EosError, Fatal, InDoubt
 from eos.protocol import BATCH, Skip
-from eos.sinks._checkpoint_files import planned_at, query_id_of
 from eos.sinks._datasource_tasks import EpochName, TaskReport, Writing, running_epoch
 from eos.sinks._progress import log_job, warn_of_other_rows, warn_of_skipped_key
 from eos.sinks.dataframe_columns import layout_of
@@ -186,3 +183,57 @@ def _left_to_the_next_run() -> Iterator[None]:
         yield
     except Exception as error:
         logger.warning("The transaction is not aborted yet; the next run aborts it: %s", error)
+
+
+_TIME: Final = "batchTimestampMs"
+
+
+def planned_at(checkpoint: str, epoch: str) -> datetime:
+    """Return when Spark planned which rows are in ``epoch``.
+
+    Args:
+        checkpoint: the query's ``checkpointLocation``: a path, or a URL that Arrow can open.
+
+    Raises:
+        ConfigurationError: it can't be read here, or has no plan of the epoch.
+    """
+    try:
+        lines = _lines(checkpoint, f"offsets/{epoch}")
+        found = next(line for line in lines if _TIME in line)
+        return datetime.fromtimestamp(json.loads(found)[_TIME] / 1000, UTC)
+    except (OSError, ValueError, KeyError, StopIteration) as error:
+        raise ConfigurationError(
+            f"Epoch {epoch} is committed, and checkpoint {checkpoint} can't be read to see whether "
+            f"it was set back: {type(error).__name__}.",
+            hint="Let the driver's Python read it. If the source cuts the same epochs each time, "
+            "set on_rewind to 'skip' once.",
+        ) from error
+
+
+def query_id_of(checkpoint: str) -> str:
+    """Return the id of the checkpoint's query.
+
+    Raises:
+        ConfigurationError: it can't be read here.
+    """
+    try:
+        return str(json.loads("".join(_lines(checkpoint, "metadata")))["id"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigurationError(
+            f"The query id of checkpoint {checkpoint} can't be read: {type(error).__name__}."
+        ) from error
+
+
+def _lines(checkpoint: str, path: str) -> list[str]:
+    system, folder = _opened(checkpoint)
+    with system.open_input_stream(f"{folder.rstrip('/')}/{path}") as stream:
+        return bytes(stream.read()).decode().splitlines()
+
+
+def _opened(checkpoint: str) -> tuple[fs.FileSystem, str]:
+    parts = urlsplit(checkpoint)
+    if parts.scheme in ("", "file"):
+        return fs.LocalFileSystem(), unquote(parts.path) if parts.scheme else checkpoint
+    url = f"s3://{checkpoint.split('://', 1)[1]}" if parts.scheme == "s3a" else checkpoint
+    system, folder = fs.FileSystem.from_uri(url)
+    return system, folder

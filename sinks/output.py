@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark import SparkContext
 from pyspark.sql import DataFrame
 
+from eos.errors import InputError
 from eos.participant import Participant
 from eos.protocol import History, Part
+
+logger = logging.getLogger(__name__)
 
 Begun = Callable[[], Part]
 """Waits until an attempt has begun, and returns the output's part of it."""
@@ -64,3 +69,34 @@ class Output(ABC):
         Raises:
             InputError: the DataFrame can't be written there.
         """
+
+
+@dataclass(frozen=True)
+class ChangedColumns:
+    """The columns that only the rows have (``new``), and those that only the output has."""
+
+    new: Sequence[str]
+    missing: Sequence[str]
+
+    def report(self, output: str, sink_id: str, *, may_change: bool) -> None:
+        """Log the changes.
+
+        Raises:
+            InputError: there are changes, and ``may_change`` is False.
+        """
+        parts = [
+            f"{word}: {', '.join(names)}"
+            for word, names in (("new", self.new), ("missing", self.missing))
+            if names
+        ]
+        if not parts:
+            return
+        text = f"columns of the rows differ from those of {output}: {'; '.join(parts)}"
+        if not may_change:
+            raise InputError(
+                f"The {text}.",
+                hint="Rename them back, or set on_changed_columns='continue' to write them.",
+            )
+        # A renamed column is new and missing at once.
+        level = logging.WARNING if self.new and self.missing else logging.INFO
+        logger.log(level, "sink %s: %s", sink_id, text, extra={"sink": sink_id})

@@ -21,16 +21,16 @@ from eos.errors import DuplicateEpochCall, EosError
 from eos.forking import stay_in_process
 from eos.protocol import BATCH, FINAL, Part, State, unfinished_epoch_error
 from eos.sinks._arguments import BatchKey, NamedKey, batch_key, check_batch
-from eos.sinks._jobs import spark_context
 from eos.sinks._open_log import open_log
 from eos.sinks._progress import log_written, warn_of_skipped_key
-from eos.sinks._streaming import (
+from eos.sinks._spark_jvm import (
     is_in_query,
     is_stateful,
     may_rerun,
     planned_at,
     run_without_writing,
     running_query,
+    spark_context,
 )
 from eos.sinks.failures import shortened
 from eos.sinks.options import SinkOptions

@@ -1,8 +1,12 @@
 """The options of sinks: a model for each, and one clear error for each wrong value."""
 
 from eos.sinks.options._base import SinkArguments, SinkOptions
-from eos.sinks.options._delta import DeltaSinkArguments, DeltaSinkOptions
-from eos.sinks.options._pulsar import PulsarSinkArguments, PulsarSinkOptions
+from eos.sinks.options._sinks import (
+    DeltaSinkArguments,
+    DeltaSinkOptions,
+    PulsarSinkArguments,
+    PulsarSinkOptions,
+)
 from eos.sinks.options._writer import WriterOptions
 
 __all__ = [

@@ -11,7 +11,7 @@ from pydantic import StringConstraints, model_validator
 from eos.errors import ConfigurationError
 from eos.schemas import AvroSchema, JsonSchema
 from eos.sinks.options._base import Text, left_out
-from eos.sinks.options._pulsar import PulsarSinkOptions
+from eos.sinks.options._sinks import PulsarSinkOptions
 from eos.spelling import plain, unknown_option
 from eos.transport.auth import take_auth, with_auth_options
 

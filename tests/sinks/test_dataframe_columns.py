@@ -9,7 +9,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from eos.errors import InputError
 from eos.schemas import AvroSchema, KeyValueSchema, PrimitiveSchema
 from eos.sinks._message_names import NOT_KEPT, OF_SOURCE
-from eos.sinks._message_rows import message_rows, without_tombstones
+from eos.sinks._row_encoding import message_rows, without_tombstones
 from eos.sinks.dataframe_columns import COLUMNS, layout_of
 from eos.sources._row_format import METADATA, schema_of_source
 from eos.sources._value_format import Mode, ValueFormat

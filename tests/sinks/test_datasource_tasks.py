@@ -13,10 +13,9 @@ from pyspark.sql.types import StringType, StructField, StructType
 from eos.errors import ConfigurationError, TransactionPoisoned
 from eos.protocol import State
 from eos.pulsar.part import pulsar_part
-from eos.sinks._checkpoint_files import planned_at, query_id_of
 from eos.sinks._datasource_tasks import EpochName, Process, TaskReport, Writing
 from eos.sinks.dataframe_columns import layout_of
-from eos.sinks.datasource_writer import PulsarBatchWriter
+from eos.sinks.datasource_writer import PulsarBatchWriter, planned_at, query_id_of
 from eos.sinks.options import WriterOptions
 from eos.task_report import TaskSummary
 

@@ -9,7 +9,7 @@ import pytest
 
 BLOCK = "import sys\nfor name in {names!r}: sys.modules[name] = None\n"
 ON_EXECUTORS = """
-import eos.schemas, eos.sinks._creation, eos.sinks._delta_task, eos.sinks._task, eos.task_report
+import eos.schemas, eos.sinks._topics, eos.sinks._delta_task, eos.sinks._task, eos.task_report
 import pyarrow as pa
 from eos.wire.batch import Rows, encode_batches
 assert [b.num_messages for b in encode_batches(Rows(pa.array([b"x", b"y"])))] == [2]

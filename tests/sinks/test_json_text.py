@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eos.sinks._json_text import json_text
+from eos.sinks._arrow_columns import json_text
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=12)
 LEAVES: dict[pa.DataType, st.SearchStrategy[Any]] = {

@@ -17,7 +17,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as sf
 from pyspark.sql.streaming.state import GroupStateTimeout
 
-from eos.sinks._streaming import is_stateful, may_rerun, run_without_writing
+from eos.sinks._spark_jvm import is_stateful, may_rerun, run_without_writing
 from tests.sinks.conftest import STORES, store_settings
 from tests.sinks.source import Source
 

@@ -11,7 +11,7 @@ from pyspark.sql.streaming import StatefulProcessor
 from pyspark.sql.streaming.state import GroupStateTimeout
 
 from eos.errors import ConfigurationError
-from eos.sinks._streaming import RunningQuery, is_stateful, may_rerun, running_query
+from eos.sinks._spark_jvm import RunningQuery, is_stateful, may_rerun, running_query
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 

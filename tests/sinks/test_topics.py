@@ -14,7 +14,7 @@ from eos.ids import TopicName
 from eos.protocol import State
 from eos.pulsar.part import pulsar_part
 from eos.recovery.resolve import resolve
-from eos.sinks import _creation
+from eos.sinks import _topics
 from eos.steps import Step
 from eos.transport.auth import Auth
 from tests.support.admin import create_partitioned, delete_topic
@@ -181,10 +181,10 @@ def test_creating_partitions_needs_the_admin_api(make_sink):
 def test_a_created_topic_warns_about_retention(
     spark, make_sink, pulsar_standalone, name, caplog, monkeypatch
 ):
-    monkeypatch.setattr(_creation, "_made", itertools.count())  # this process may have created many
+    monkeypatch.setattr(_topics, "_made", itertools.count())  # this process may have created many
     df = spark.sql("SELECT 'x' AS value")
     make_sink().write(df, epoch="a")
-    (said,) = [one.message for one in caplog.records if one.name == "eos.sinks._creation"]
+    (said,) = [one.message for one in caplog.records if one.name == "eos.sinks._topics"]
     assert f"{name} was created (create_topics)" in said
     assert "set retention_minutes" in said
     caplog.clear()
@@ -194,7 +194,7 @@ def test_a_created_topic_warns_about_retention(
         make_sink(sink_id=topic, topic=topic, create_topics=how, **kept).write(df, epoch="a")
         admin = AdminClient(url, Auth(), timeout_s=20)
         wait_until(lambda admin=admin, topic=topic: kept_min(admin, topic) == 10_080)
-    assert [one for one in caplog.records if one.name == "eos.sinks._creation"] == []
+    assert [one for one in caplog.records if one.name == "eos.sinks._topics"] == []
 
 
 def kept_min(admin: AdminClient, topic: str) -> int:
