@@ -3,6 +3,6 @@
 A namespace is a database, a topic a table. ``eos.catalog.cli`` does the same without Spark.
 """
 
-from eos.catalog._topic_description import TopicDescription
+from eos.catalog._cluster_topics import TopicDescription
 
 __all__ = ["TopicDescription"]

@@ -1,11 +1,9 @@
-"""A data source with the options of one topic, because Spark keeps no options of a table.
-
-``CREATE TABLE ... USING pulsar OPTIONS (...)`` loses them (measured, PySpark 4.2). Spark passes
-only its own properties of a table, which are not options of the source.
-"""
+"""Data sources of single topics, and their names: Spark keeps no options of a table."""
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
@@ -13,8 +11,34 @@ from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
 from pyspark.sql.types import StructType
 
 from eos.errors import ConfigurationError
+from eos.ids import TopicName
 from eos.sources.data_source import PulsarDataSource
 from eos.spelling import plain
+
+_OTHER: Final = re.compile(r"[^a-z0-9_]")
+_DIGITS: Final = 8
+_MAX_CHARS: Final = 60
+
+
+def database_of(namespace: str) -> str:
+    """Return ``public_default`` for ``public/default``."""
+    return _plain(namespace)
+
+
+def table_of(topic: TopicName) -> str:
+    """Return ``orders_x`` for ``orders-x``. Two topics may have the same name."""
+    return _plain(topic.local)
+
+
+def source_of(topic: TopicName) -> str:
+    """Return the unique name of the topic's data source."""
+    digest = hashlib.sha256(str(topic).encode()).hexdigest()[:_DIGITS]
+    return f"pulsar_{_plain(topic.local)[:_MAX_CHARS]}_{digest}"
+
+
+def _plain(name: str) -> str:
+    return _OTHER.sub("_", name.lower())
+
 
 _OF_SPARK: Final = {
     "owner", "provider", "location", "external", "is_managed_location", "comment", "collation",

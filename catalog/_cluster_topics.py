@@ -1,15 +1,111 @@
-"""Lists, describes, creates and drops the topics of a cluster, without Spark."""
+"""The topics of a cluster, without Spark: lists, describes, creates and drops them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from eos.admin import AdminClient, TopicStats
-from eos.catalog._topic_description import TopicDescription, describe, users_of
+import pyarrow as pa
+
+from eos.admin import AdminClient, Retention, TopicStats
 from eos.client import PulsarClient
-from eos.errors import ConfigurationError, NotAllowed
+from eos.errors import ConfigurationError, NotAllowed, TopicNotFound
 from eos.ids import TopicName
-from eos.wire.commands import SchemaInfo
+from eos.schemas import (
+    AvroSchema,
+    JsonSchema,
+    PrimitiveSchema,
+    ProtobufSchema,
+    Schema,
+    definition_text,
+    schema_of,
+)
+from eos.wire.commands import SchemaInfo, SchemaType
+
+
+@dataclass(frozen=True)
+class PartitionSize:
+    """The size of one partition, or of an unpartitioned topic. ``entries``: batches of messages and
+    markers of transactions."""
+
+    topic: str
+    entries: int
+    storage_bytes: int
+
+
+@dataclass(frozen=True)
+class TopicDescription:
+    """A topic: its schema, partitions, sizes, backlog, retention and subscriptions.
+
+    Attributes:
+        partitions: 0 if it is not partitioned.
+        schema_type: ``avro``, ``json``, ``string`` and so on; ``bytes`` without a schema.
+        schema_version: of the newest schema, counted from 0; None without a schema.
+        schema_text: the registered definition; "" if the type alone defines it.
+        stats: its size and users, and its subscriptions with their backlog.
+        sizes: of each partition, in order.
+    """
+
+    topic: str
+    partitions: int
+    schema_type: str
+    schema_version: int | None
+    schema_text: str
+    stats: TopicStats
+    retention: Retention
+    sizes: tuple[PartitionSize, ...]
+
+
+def describe(client: PulsarClient, admin: AdminClient, topic: TopicName) -> TopicDescription:
+    """Describe ``topic``.
+
+    Raises:
+        TopicNotFound: it does not exist.
+        EosError: the broker refuses, or does not answer.
+    """
+    partitions = client.partition_count(str(topic))
+    found = client.lookup.schema(topic.base)
+    info = None if found is None else found[0]
+    return TopicDescription(
+        topic=str(topic),
+        partitions=partitions,
+        schema_type=type_name(info),
+        schema_version=None if found is None else int.from_bytes(found[1], "big"),
+        schema_text="" if info is None else definition_text(info),
+        stats=admin.topic_stats(topic, is_partitioned=partitions > 0),
+        retention=admin.retention(topic.base),
+        sizes=tuple(_size(admin, exact) for exact in topic.partitions(partitions)),
+    )
+
+
+def _size(admin: AdminClient, exact: TopicName) -> PartitionSize:
+    try:
+        ledgers = admin.ledgers(exact)
+    except TopicNotFound:  # a partition that was never used
+        ledgers = []
+    return PartitionSize(
+        str(exact), sum(one.entries for one in ledgers), sum(one.bytes for one in ledgers)
+    )
+
+
+def users_of(stats: TopicStats) -> list[str]:
+    """Return the current users of a topic, which can't be dropped while it has some, in words."""
+    found = [(stats.producers, "producer", ""), (stats.readers, "reader", "")]
+    found += [(one.consumers, "consumer", f" of {one.name}") for one in stats.subscriptions]
+    return [
+        f"{count} {kind}{'s' if count > 1 else ''}{whose}" for count, kind, whose in found if count
+    ]
+
+
+def type_name(info: SchemaInfo | None) -> str:
+    """Return the name of a schema's type in the options of source and sinks."""
+    if info is None or info.type == SchemaType.NONE:
+        return "bytes"
+    try:
+        name = SchemaType(info.type).name.lower()
+    except ValueError:  # of a later Pulsar
+        return f"type {info.type}"
+    return "protobuf" if name == "protobuf_native" else name
 
 
 class ClusterTopics:
@@ -98,3 +194,37 @@ def check_droppable(topic: TopicName, stats: TopicStats) -> None:
             f"{topic} is in use: {', '.join(users)}. Nothing was deleted.",
             hint="Stop these users, then drop it again.",
         )
+
+
+def new_schema(schema: Schema | str, row: pa.StructType | None) -> SchemaInfo | None:
+    """Return the schema to register; None: values are bytes.
+
+    Args:
+        schema: a name, or the user's own schema.
+        row: the columns of the rows, for names such as ``avro``.
+
+    Raises:
+        ConfigurationError, InputError: the schema is unknown, or the columns don't fit it.
+    """
+    wanted = schema_of(schema) if isinstance(schema, str) else schema
+    known = _known(wanted)
+    if wanted is None or known is not None:
+        if row is not None:
+            raise ConfigurationError(f"The schema {schema!r} takes no columns.")
+        return known
+    if row is None:
+        raise ConfigurationError(
+            f"The schema {schema!r} needs columns.",
+            hint="Set them: columns='id BIGINT, name STRING'.",
+        )
+    return wanted.writer(row).info
+
+
+def _known(schema: Schema | None) -> SchemaInfo | None:
+    """Return the schema if it is complete without columns."""
+    match schema:
+        case PrimitiveSchema() | ProtobufSchema():
+            return schema.info
+        case AvroSchema(definition=str(text)) | JsonSchema(definition=str(text)):
+            return SchemaInfo(data=text.encode(), type=schema.type)
+    return None

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from eos.catalog._cluster_topics import type_name
 from eos.catalog._peek_reader import RawMessage
-from eos.catalog._topic_description import type_name
 from eos.client import PulsarClient
 from eos.errors import IncompatibleSchema
 from eos.ids import TopicName

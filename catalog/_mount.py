@@ -1,24 +1,200 @@
-"""Mounts a catalog in a Spark session, and answers its questions.
-
-``spark.sql.catalog.x`` needs the name of a class in a jar. There is no jar, so the catalog is put
-into Spark's own map of catalogs, which is private.
-"""
+"""Mounts a catalog in a Spark session, by a Java class that asks Python."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from py4j.protocol import Py4JError
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from eos.catalog._java import CLASS_NAME, CatalogAnswers, new_catalog
 from eos.errors import ConfigurationError, EosError, TopicNotFound
 from eos.ids import TopicName
+
+CLASS_NAME: Final = "EosTopics"
+
+_JAVA_VERSION: Final = 8  # the first with static methods of interfaces, such as ``Identifier.of``
+
+_SOURCE: Final = r"""
+import java.util.Arrays;
+import java.util.Collections;
+import java.util.Map;
+import java.util.Set;
+import java.util.function.BiFunction;
+import org.apache.spark.QueryContext;
+import org.apache.spark.sql.AnalysisException;
+import org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException;
+import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
+import org.apache.spark.sql.catalyst.trees.CurrentOrigin;
+import org.apache.spark.sql.connector.catalog.Identifier;
+import org.apache.spark.sql.connector.catalog.NamespaceChange;
+import org.apache.spark.sql.connector.catalog.SupportsNamespaces;
+import org.apache.spark.sql.connector.catalog.Table;
+import org.apache.spark.sql.connector.catalog.TableCatalog;
+import org.apache.spark.sql.connector.catalog.TableChange;
+import org.apache.spark.sql.connector.catalog.TableInfo;
+import org.apache.spark.sql.connector.expressions.Transform;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import scala.Option;
+
+public final class EosTopics implements TableCatalog, SupportsNamespaces {
+  private static final String NAMESPACES =
+      "Namespaces can't be created, altered or dropped by SQL: use pulsar-admin namespaces.";
+  private final String name;
+  private final BiFunction python;
+
+  public EosTopics(String name, BiFunction python) {
+    this.name = name;
+    this.python = python;
+  }
+
+  public String name() { return name; }
+  public void initialize(String name, CaseInsensitiveStringMap options) {}
+
+  public String[][] listNamespaces() {
+    String[] found = lines(ask("namespaces", new String[0]));
+    String[][] namespaces = new String[found.length][];
+    for (int i = 0; i < found.length; i++) namespaces[i] = new String[] {found[i]};
+    return namespaces;
+  }
+
+  public String[][] listNamespaces(String[] parent) throws NoSuchNamespaceException {
+    if (parent.length == 0) return listNamespaces();
+    loadNamespaceMetadata(parent);
+    return new String[0][];
+  }
+
+  public Map loadNamespaceMetadata(String[] namespace) throws NoSuchNamespaceException {
+    if (ask("namespace", namespace) == null) throw new NoSuchNamespaceException(namespace);
+    return Collections.emptyMap();
+  }
+
+  public Identifier[] listTables(String[] namespace) throws NoSuchNamespaceException {
+    String answer = ask("tables", namespace);
+    if (answer == null) throw new NoSuchNamespaceException(namespace);
+    String[] found = lines(answer);
+    Identifier[] tables = new Identifier[found.length];
+    for (int i = 0; i < found.length; i++) tables[i] = Identifier.of(namespace, found[i]);
+    return tables;
+  }
+
+  public Table loadTable(Identifier table) throws NoSuchTableException {
+    return load("table", table);
+  }
+
+  public Table loadTable(Identifier table, Set privileges) throws NoSuchTableException {
+    return load("target", table);
+  }
+
+  private Table load(String question, Identifier table) throws NoSuchTableException {
+    int depth = table.namespace().length;
+    String[] names = (String[]) Arrays.copyOf(table.namespace(), depth + 2);
+    names[depth] = table.name();
+    // The statement: Spark loads a table once for all places that name it.
+    Option text = CurrentOrigin.get().sqlText();
+    names[depth + 1] = text.isEmpty() ? "" : (String) text.get();
+    String answer = ask(question, names);
+    if (answer == null) throw new NoSuchTableException(table);
+    int end = answer.indexOf('\n');
+    // A provider creates its Python source once, with the options of its first call: those of the
+    // statement. So it is not called here, and each table has its own provider.
+    PythonDataSourceV2 provider = new PythonDataSourceV2();
+    provider.setShortName(answer.substring(0, end));
+    StructType columns = (StructType) DataType.fromJson(answer.substring(end + 1));
+    return provider.getTable(columns, new Transform[0], Collections.emptyMap());
+  }
+
+  public Table loadTable(Identifier table, String version) { throw travel(); }
+  public Table loadTable(Identifier table, long timestamp) { throw travel(); }
+
+  public Table createTable(Identifier table, TableInfo info) {
+    throw refused("Topics can't be created by SQL: use PulsarCatalog.create.");
+  }
+
+  public Table alterTable(Identifier table, TableChange[] changes) {
+    throw refused("Topics can't be altered by SQL: the columns come from the registered schema. "
+        + "For the rest use pulsar-admin topics.");
+  }
+
+  public boolean dropTable(Identifier table) {
+    throw refused("Topics can't be dropped or replaced by SQL: use PulsarCatalog.drop, which asks "
+        + "for the full name.");
+  }
+
+  public void renameTable(Identifier from, Identifier to) {
+    throw refused("Topics can't be renamed.");
+  }
+
+  public void createNamespace(String[] namespace, Map metadata) { throw refused(NAMESPACES); }
+  public void alterNamespace(String[] namespace, NamespaceChange[] changes) {
+    throw refused(NAMESPACES);
+  }
+  public boolean dropNamespace(String[] namespace, boolean cascade) { throw refused(NAMESPACES); }
+
+  private String ask(String question, String[] names) {
+    String answer = (String) python.apply(question, names);
+    if (answer == null) return null;
+    if (answer.startsWith("!"))
+      EosTopics.<RuntimeException>raise(analysisError(answer.substring(1)));
+    return answer.substring(1);
+  }
+
+  private static String[] lines(String answer) {
+    return answer.isEmpty() ? new String[0] : answer.split("\n");
+  }
+
+  private static UnsupportedOperationException refused(String why) {
+    return new UnsupportedOperationException(why);
+  }
+
+  private static UnsupportedOperationException travel() {
+    return refused("A topic has no versions: read it WITH (startingTime='...').");
+  }
+
+  private static AnalysisException analysisError(String why) {
+    return new AnalysisException(why, Option.empty(), Option.empty(), Option.empty(),
+        Option.empty(), scala.collection.immutable.Map$.MODULE$.empty(), new QueryContext[0]);
+  }
+
+  // AnalysisException is checked, and Spark's interface does not declare it.
+  private static <T extends Throwable> void raise(Throwable it) throws T { throw (T) it; }
+}
+"""
+
+
+class CatalogAnswers(Protocol):
+    """Answers the catalog's questions; a proxy of ``java.util.function.BiFunction``."""
+
+    def apply(self, question: str, names: Any) -> str | None:
+        """Return ``=`` and the answer, ``!`` and an error, or None if the thing does not exist."""
+
+
+def new_catalog(jvm: Any, loader: Any, name: str, answers: CatalogAnswers) -> Any:
+    """Make a ``TableCatalog`` of Spark with the name ``name``.
+
+    Args:
+        loader: the class loader that has Spark's classes.
+
+    Raises:
+        Py4JJavaError: the interfaces of this Spark version differ.
+    """
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.setParentClassLoader(loader)
+    compiler.setTargetVersion(_JAVA_VERSION)
+    compiler.cook(_SOURCE)
+    (constructor,) = compiler.getClassLoader().loadClass(CLASS_NAME).getConstructors()
+    arguments = jvm.java.util.ArrayList()
+    arguments.add(name)
+    arguments.add(answers)
+    return constructor.newInstance(arguments.toArray())
+
 
 _NAME: Final = re.compile(r"[a-z_][a-z0-9_]*")
 _OF_SPARK: Final = {"spark_catalog", "system"}

@@ -16,8 +16,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from eos.catalog._bound_source import bound_source
-from eos.catalog._spark_names import source_of
+from eos.catalog._bound_source import bound_source, source_of
 from eos.errors import ConfigurationError
 from eos.ids import TopicName
 

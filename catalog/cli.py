@@ -7,11 +7,9 @@ from typing import Final
 
 import typer
 
-from eos.catalog.verbs.create import create
-from eos.catalog.verbs.describe import describe_verb
-from eos.catalog.verbs.drop import drop
-from eos.catalog.verbs.list import list_verb
+from eos.catalog.verbs.changes import create, drop
 from eos.catalog.verbs.peek import peek
+from eos.catalog.verbs.topics import describe_verb, list_verb
 from eos.cli.cluster import cluster_of
 from eos.cli.commands import reporting, run_program, with_options
 from eos.cli.reports import Report

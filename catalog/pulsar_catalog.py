@@ -14,13 +14,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from eos.admin import AdminClient
-from eos.catalog._bound_source import bound_source
-from eos.catalog._cluster_topics import ClusterTopics
+from eos.catalog._bound_source import bound_source, database_of, source_of, table_of
+from eos.catalog._cluster_topics import ClusterTopics, TopicDescription, new_schema, type_name
 from eos.catalog._mount import TopicAnswers, mount
 from eos.catalog._mounted_tables import MountedTables
-from eos.catalog._new_schema import new_schema
-from eos.catalog._spark_names import database_of, source_of, table_of
-from eos.catalog._topic_description import TopicDescription, type_name
 from eos.client import PulsarClient
 from eos.client.worker_cache import ClientOptions
 from eos.errors import ConfigurationError, TopicNotFound

@@ -1,20 +1,17 @@
-"""Detects deleted entries that a query has not read yet, by their ids alone; gaps are no loss.
-
-A topic numbers its entries in ledgers, whose numbers only grow in a cluster. Entries are deleted
-from the front, a ledger at a time, so no entry after a place is lost as long as the topic begins
-there or earlier.
-"""
+"""Places that a query can't continue from: of deleted entries, and in topics that it has left."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from eos.client import Bounds
-from eos.errors import DataLost
-from eos.ids import EntryPlace
-from eos.sources._offsets import place_after, place_text
+from eos.delta.folder import Folder
+from eos.errors import ConfigurationError, DataLost
+from eos.ids import EntryPlace, TopicName
+from eos.sources._offsets import Offset, place_after, place_text
+from eos.sources._source_options import SourceOptions
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +33,10 @@ class BoundsLookup(Protocol):
 
 class LossGuard:
     """Reports losses: raises an error, or warns and counts them if failOnDataLoss is false."""
+
+    # Ids alone show a loss. A topic numbers its entries in ledgers, whose numbers only grow in a
+    # cluster, and entries are deleted from the front, a ledger at a time. So no entry after a place
+    # is lost as long as the topic begins there or earlier; gaps are no loss.
 
     def __init__(self, *, fail: bool) -> None:
         self._fail = fail
@@ -132,3 +133,85 @@ def _is_moved(place: EntryPlace | None, first: EntryPlace) -> bool:
     """Whether a deletion has moved an open subscription: then only a new subscription sees where
     the remaining entries begin."""
     return not _is_first_of_ledger(first) and (place is None or first >= place)
+
+
+def known_places(
+    offset: Offset, there: Collection[str], options: SourceOptions, guard: LossGuard
+) -> tuple[dict[str, EntryPlace | None], dict[str, EntryPlace | None]]:
+    """Return up to where the query has read: in the partitions that it reads, including deleted
+    ones, and in those that it no longer reads.
+
+    Args:
+        there: the partitions that are read now.
+
+    Raises:
+        DataLost: a topic is no longer read, and droppedTopics does not name it; unless ``guard``
+            only warns.
+    """
+    gone = [name for name in sorted(offset.ends.keys() - set(there)) if not _reads(options, name)]
+    _report(gone, there, options, guard)
+    if back := sorted(offset.left.keys() & set(there)):
+        logger.info("%s: read again, from where the query stopped.", ", ".join(back))
+    known = {**offset.left, **offset.ends}
+    # A topic that was deleted while the query read it is not left: its loss is reported once, and a
+    # later topic of the same name is a new one.
+    left = {name: known[name] for name in {*offset.left, *gone} - set(there)}
+    return {name: place for name, place in known.items() if name not in left}, left
+
+
+def check_named(offset: Offset, options: SourceOptions) -> None:
+    """Check that the query's options name all topics and tables of an epoch. A checkpoint may be
+    writable by others, so it must not decide where the query's token is sent, and what is read.
+
+    Raises:
+        ConfigurationError: the options do not name one of them.
+    """
+    for name, span in offset.spans.items():
+        if not span.is_empty and not _is_named(options, name):
+            raise ConfigurationError(
+                f"The checkpoint has an epoch with entries of {name!r}, which the query's options "
+                "do not name.",
+                hint="If the query has read this topic before, name it in droppedTopics to finish "
+                "the epoch.",
+            )
+    past, wanted = offset.history, options.history
+    if past is None or past.is_empty or (wanted and Folder(wanted).uri == past.table):
+        return
+    raise ConfigurationError(
+        f"The checkpoint has an epoch with files of {past.table!r}, which the query's options do "
+        "not name.",
+        hint="Set the option history as before, until all of it is read.",
+    )
+
+
+def _is_named(options: SourceOptions, name: str) -> bool:
+    try:
+        topic = TopicName.parse(name)
+    except ConfigurationError:
+        return False
+    return options.reads(topic) or options.drops(topic)
+
+
+def _reads(options: SourceOptions, name: str) -> bool:
+    return options.reads(TopicName.parse(name))
+
+
+def _report(
+    gone: Collection[str], there: Collection[str], options: SourceOptions, guard: LossGuard
+) -> None:
+    """Log topics that are no longer read, and report those that droppedTopics does not name."""
+    dropped = [name for name in gone if options.drops(TopicName.parse(name))]
+    if dropped:
+        logger.info("%s: no longer read, because of droppedTopics.", ", ".join(dropped))
+    # A partition is reported by its own name if other partitions of its topic are still read.
+    stay = {TopicName.parse(name).base for name in there}
+    bases = {name: TopicName.parse(name).base for name in gone if name not in dropped}
+    names = sorted({name if base in stay else str(base) for name, base in bases.items()})
+    if names:
+        guard.report(
+            f"The query has read {', '.join(names)}, which its options no longer name.",
+            names[0],
+            hint=f"If this is intended, set droppedTopics={','.join(names)}. The query keeps its "
+            "places there, and continues from them if the topics are read again. With "
+            "failOnDataLoss=false this is a warning.",
+        )

@@ -1,19 +1,19 @@
-"""Splits spans by entries: limits those of an epoch, and divides them among tasks.
-
-Entries are counted by the list of a partition's ledgers. Entries of a ledger are numbered without a
-gap, including markers of transactions and aborted entries, so counts are never too small.
-"""
+"""Counts entries and their rows: limits the entries of an epoch, and divides them among tasks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from math import ceil
-from typing import Self
+from typing import Final, Self
 
 from eos.admin import Ledger
-from eos.ids import EntryPlace
+from eos.client import ONE_PERMIT, Entry, PulsarClient
+from eos.ids import EntryPlace, MessageId
+from eos.parallel import parallel_map
+from eos.retry import attempts
 from eos.sources._offsets import Span
 
 
@@ -40,6 +40,8 @@ class Contents:
         assert span.end is not None
         start = span.start or (0, 0)
         runs = []
+        # Entries of a ledger are numbered without a gap, including markers of transactions and
+        # aborted entries, so counts are never too small.
         for ledger in ledgers:
             first = start[1] if ledger.id == start[0] else 0
             end = span.end[1] if ledger.id == span.end[0] else ledger.entries
@@ -93,3 +95,59 @@ def shares(contents: Mapping[str, Contents], tasks: int) -> dict[str, int]:
         name: max(1, ceil(tasks * one.bytes / total)) if total else 1
         for name, one in contents.items()
     }
+
+
+MAX_RESAMPLED: Final = 64
+"""Known partitions that are sampled again in one planning. A broker sends whole entries: with 3,000
+topics, entries of 180 KiB and epochs of two each, one sample of each took a fifth of the time
+(measured)."""
+
+
+def next_entry(
+    client: PulsarClient, topic: str, start: MessageId | None, timeout_s: float
+) -> Entry | None:
+    """Return the first entry at ``start`` or after it; None if none is readable in ``timeout_s``.
+
+    Retries while the topic moves to another broker.
+
+    Raises:
+        ProtocolError: the entry is malformed.
+        EosError: the topic can't be read.
+    """
+    deadline = time.monotonic() + timeout_s
+
+    def read() -> Entry | None:
+        with client.entry_reader(topic, start, permits=ONE_PERMIT) as reader:
+            return next(reader.read(deadline), None)
+
+    return attempts(timeout_s)(read)
+
+
+class RowsPerEntry:
+    """The number of messages in an entry of each partition, by a recent sample.
+
+    Unknown partitions are sampled, and some of the others, in turn.
+
+    Args:
+        sample: returns the number of messages in the entry at a place, or in the next one.
+    """
+
+    def __init__(self, sample: Callable[[str, EntryPlace], int]) -> None:
+        self._sample = sample
+        self._known: dict[str, int] = {}  # the oldest sample first
+
+    def of(self, starts: Mapping[str, EntryPlace]) -> dict[str, int]:
+        """Return it for the partitions that are read from ``starts`` on.
+
+        Raises:
+            EosError: one can't be read.
+        """
+        unknown = [name for name in starts if name not in self._known]
+        in_turn = islice((name for name in self._known if name in starts), MAX_RESAMPLED)
+        names = [*unknown, *in_turn]
+        for name, rows in zip(
+            names, parallel_map(lambda name: self._sample(name, starts[name]), names), strict=True
+        ):
+            self._known.pop(name, None)
+            self._known[name] = rows
+        return {name: self._known[name] for name in starts}

@@ -11,12 +11,10 @@ from eos.client import Bounds
 from eos.delta.folder import Folder
 from eos.errors import ConfigurationError, DataLost
 from eos.ids import EntryPlace, TopicName
-from eos.sources._data_loss import LossGuard
+from eos.sources._data_loss import LossGuard, check_named, known_places
 from eos.sources._entry_ranges import Contents, limited, shares
-from eos.sources._former_topics import check_named, known_places
-from eos.sources._history_reading import HistoryRange
-from eos.sources._offset_options import LATEST
-from eos.sources._offsets import EARLIEST, HistorySpan, Offset, Span, place_after
+from eos.sources._history_files import HistoryRange
+from eos.sources._offsets import EARLIEST, LATEST, HistorySpan, Offset, Span, place_after
 from eos.sources._open_transactions import StandstillWatch, wait_until_decided
 from eos.sources._range_reader import EntryRange, KeySlice, RangeGroup, grouped
 from eos.sources._row_format import RowFormat

@@ -19,8 +19,14 @@ from eos.delta.folder import Folder
 from eos.delta.opening import open_version_if_exists
 from eos.errors import ConfigurationError, DataLost, IncompatibleSchema
 from eos.ids import MessageId, TopicName
-from eos.sources._history_boundary import ID_COLUMN, TOPIC_COLUMN, last_messages
-from eos.sources._history_reading import HistoryFile, HistoryRange, batches_of
+from eos.sources._history_files import (
+    ID_COLUMN,
+    TOPIC_COLUMN,
+    HistoryFile,
+    HistoryRange,
+    batches_of,
+    last_messages,
+)
 from eos.sources._offsets import HistorySpan
 from eos.sources._row_format import METADATA, RowFormat
 from eos.sources._source_options import SourceOptions

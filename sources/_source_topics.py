@@ -12,16 +12,16 @@ from eos.client import Bounds, PulsarClient, SubscriptionCursor, TopicBounds
 from eos.errors import ConfigurationError, TopicNotFound
 from eos.ids import EntryPlace, MessageId, TopicName, TxnId
 from eos.parallel import parallel_map
-from eos.sources._offset_options import (
+from eos.sources._entry_ranges import RowsPerEntry, next_entry
+from eos.sources._offsets import (
     LATEST,
     PlaceOption,
     parse_offsets,
     parse_times,
+    place_after,
     starting_place,
 )
-from eos.sources._offsets import place_after
 from eos.sources._open_transactions import wait_for_time
-from eos.sources._rows_per_entry import RowsPerEntry, next_entry
 from eos.sources._source_options import SourceOptions
 from eos.sources._value_format import ValueFormat, value_format
 from eos.transport.address import parse_service_url

@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from eos.errors import ConfigurationError
 from eos.sources._epoch_planner import EpochPlanner, values_of
-from eos.sources._history_reading import HistoryRange, read_history
+from eos.sources._history_files import HistoryRange, read_history
 from eos.sources._offsets import Offset, Span
 from eos.sources._range_reader import EntryRange, RangeGroup, read_range
 from eos.sources._row_format import METADATA, RowFormat, row_format, schema_of_source

@@ -18,7 +18,7 @@ import pytest
 
 from eos.delta.folder import Folder
 from eos.errors import EosError
-from eos.sources._history_reading import HistoryFile, batches_of
+from eos.sources._history_files import HistoryFile, batches_of
 from eos.sources._offsets import Offset
 from tests.support.checkout import ROOT, SHIPPED
 

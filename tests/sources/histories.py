@@ -11,7 +11,7 @@ import pulsar
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from eos.sources._history_reading import read_history
+from eos.sources._history_files import read_history
 from eos.sources._history_table import HistoryTable
 from eos.sources._offsets import HistorySpan
 from eos.sources._row_format import RowFormat, row_format, schema_of_source

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from eos.errors import InputError
 from eos.ids import MessageId, TopicName
-from eos.sources._history_boundary import last_messages
+from eos.sources._history_files import last_messages
 from eos.wire.commands import MessageIdData
 
 ORDERS, OTHERS = TopicName.parse("orders"), TopicName.parse("others")

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from eos.errors import ConfigurationError
-from eos.sources._offset_options import parse_offsets, parse_times
+from eos.sources._offsets import parse_offsets, parse_times
 
 A0, A1, B = (
     f"persistent://public/default/{name}" for name in ("a-partition-0", "a-partition-1", "b")

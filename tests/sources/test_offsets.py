@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from eos.delta.folder import Folder
 from eos.errors import ConfigurationError
 from eos.ids import EntryPlace, MessageId
-from eos.sources._former_topics import check_named
+from eos.sources._data_loss import check_named
 from eos.sources._offsets import HistorySpan, Offset, Span, parse_place, place_after, place_text
 from eos.sources._source_options import SourceOptions
 

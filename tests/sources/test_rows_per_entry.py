@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 
 from eos.errors import BrokerNotReady
-from eos.sources._rows_per_entry import MAX_RESAMPLED, RowsPerEntry, next_entry
+from eos.sources._entry_ranges import MAX_RESAMPLED, RowsPerEntry, next_entry
 
 
 def test_reading_an_entry_is_retried_while_the_topic_moves():
