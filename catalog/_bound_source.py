@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from eos.errors import ConfigurationError
 from eos.ids import TopicName
 from eos.sources.data_source import PulsarDataSource
-from eos.spelling import plain
+from eos.user_input import plain
 
 _OTHER: Final = re.compile(r"[^a-z0-9_]")
 _DIGITS: Final = 8

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from eos.cli.reports import duration
 from eos.protocol import FINAL, OWING, Known, LogRecord, State
-from eos.pulsar.end_queries import MarkAnswer, WitnessAnswer
+from eos.pulsar.end_rules import MarkAnswer, WitnessAnswer
 from eos.recovery._evidence import AtCoordinator, Evidence
 
 

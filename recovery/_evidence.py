@@ -15,7 +15,7 @@ from eos.errors import EosError
 from eos.ids import TopicName, TxnId
 from eos.participant import Access
 from eos.protocol import History, Known, LogRecord
-from eos.pulsar.end_queries import MarkAnswer, WitnessAnswer
+from eos.pulsar.end_rules import MarkAnswer, WitnessAnswer
 from eos.pulsar.part import PulsarPart, other_parts, pulsar_part
 from eos.pulsar.receipts import ReceiptTopic
 from eos.pulsar.recount import recount

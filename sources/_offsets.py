@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 
 from eos.errors import ConfigurationError
 from eos.ids import EntryPlace, MessageId, TopicName
-from eos.times import parse_time_ms
+from eos.user_input import parse_time_ms
 
 VERSION: Final = 1
 WITH_HISTORY: Final = 2

@@ -6,7 +6,7 @@ import pytest
 
 from eos.errors import ConfigurationError
 from eos.ids import MAX_TOPIC_CHARS, TopicName
-from eos.protocol._epoch_keys import check_key
+from eos.protocol._record import check_key
 
 PREFIX = "persistent://public/default/"
 

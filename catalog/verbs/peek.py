@@ -21,7 +21,7 @@ from eos.cli.reports import Facts, Report, ascii_json
 from eos.client import PulsarClient
 from eos.errors import ConfigurationError, TopicNotFound, printable
 from eos.ids import MessageId, TopicName
-from eos.times import parse_time_ms
+from eos.user_input import parse_time_ms
 
 MAX_MESSAGES: Final = 10_000
 _PLACE: Final = re.compile(r"([0-9]{1,18}):([0-9]{1,18})")

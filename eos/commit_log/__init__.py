@@ -2,9 +2,9 @@
 
 from eos.commit_log._commit_log import COMPACTION_INTERVAL, Clock, CommitLog
 from eos.commit_log._compaction import KEEP_EPOCHS, CompactionReport
+from eos.commit_log._log_reader import has_log, list_emptied, list_sinks
 from eos.commit_log._repair import RepairableDamage, examine, repair_log
-from eos.commit_log._sink_folders import has_log, list_emptied, list_sinks
-from eos.commit_log._storage_check import StorageProbe, probe_storage
+from eos.commit_log.delta_table import StorageProbe, probe_storage
 from eos.commit_log.schema import SCHEMA, to_row
 from eos.forking import stay_in_process
 

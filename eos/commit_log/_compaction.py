@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
-from eos import _disk as disk
+from eos import _storage as storage
 from eos.commit_log import _own_commit as own_commit
 from eos.commit_log._log_reader import read_again, read_history
 from eos.commit_log._log_table import LogTable
@@ -297,5 +297,5 @@ def _sync(table: LogTable, start: int) -> LogTable:
     fresh = _open(table.location, table.sink_id)
     if fresh.location.folder is not None:
         names = (f"{LOG_FOLDER}/{name}" for name in logs)
-        disk.sync(fresh.location.folder, [*fresh.files, *names])
+        storage.sync(fresh.location.folder, [*fresh.files, *names])
     return fresh

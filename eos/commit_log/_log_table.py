@@ -25,13 +25,12 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, write_deltalake
 from deltalake.exceptions import TableNotFoundError
 
-from eos import _disk as disk
+from eos import _storage as storage
 from eos import failpoints
 from eos.commit_log import _own_commit as own_commit
 from eos.commit_log import corruption, delta_table
-from eos.commit_log._storage_check import require_exclusive
 from eos.commit_log.corruption import LostRace, newest_append, panics_as_errors, unreadable
-from eos.commit_log.delta_table import Stopwatch
+from eos.commit_log.delta_table import Stopwatch, require_exclusive
 from eos.commit_log.location import LOG_FOLDER, Location
 from eos.commit_log.schema import SCHEMA, deduplicate, to_table
 from eos.errors import CommitLogError, ConfigurationError
@@ -355,7 +354,7 @@ class LogTable:
         self.delta.create_checkpoint()
         if self.location.folder is not None:
             name = corruption.checkpoint_name(self.version)
-            disk.sync(self.location.folder, [name, f"{LOG_FOLDER}/_last_checkpoint"])
+            storage.sync(self.location.folder, [name, f"{LOG_FOLDER}/_last_checkpoint"])
 
     def make_durable(self) -> None:
         """Flush the newest append of any writer to the disk. Object stores do so themselves.
@@ -370,7 +369,7 @@ class LogTable:
         if found is not None:
             version, actions = found
             paths = [action["path"] for action in actions.get("add", [])]
-            disk.sync(self.location.folder, [*paths, corruption.commit_name(version)])
+            storage.sync(self.location.folder, [*paths, corruption.commit_name(version)])
 
     def make_all_durable(self) -> None:
         """Flush all files that a reader needs: their writers may have been killed before.
@@ -384,7 +383,7 @@ class LogTable:
         since = f"{corruption.last_checkpoint(self.location):020}"
         logs = [name for name in self.location.names(LOG_FOLDER) if name >= since]
         names = {*self.files, *(f"{LOG_FOLDER}/{name}" for name in logs)}
-        disk.sync(self.location.folder, sorted(names - self.durable))
+        storage.sync(self.location.folder, sorted(names - self.durable))
         self.durable = names
 
     def file_of(self, seq: int) -> str | None:

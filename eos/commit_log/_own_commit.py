@@ -26,7 +26,7 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from eos import _disk as disk
+from eos import _storage as storage
 from eos.commit_log.corruption import commit_name
 from eos.commit_log.location import LOG_FOLDER
 
@@ -81,7 +81,7 @@ def rewrite(
     try:
         with _staged(folder, data) as file:
             file.rename(folder / path)
-        disk.sync(folder, [])
+        storage.sync(folder, [])
         actions = [*_actions(path, len(data), rows, replaced), *map(_txn, txns.items())]
         with _staged(folder, "".join(map(_line, actions)).encode()) as file:
             while not _link(file, folder / commit_name(version)):
@@ -90,9 +90,9 @@ def rewrite(
                 version += 1
     except FileNotFoundError:
         return False  # this process has slept, and compaction deleted its files as left over
-    except (OSError, disk.NotDurable) as error:
+    except (OSError, storage.NotDurable) as error:
         raise NotWritten(str(error)) from error
-    disk.sync(folder / LOG_FOLDER, [])
+    storage.sync(folder / LOG_FOLDER, [])
     return True
 
 
@@ -111,7 +111,7 @@ def _staged(folder: Path, content: bytes) -> Iterator[Path]:
     file = folder / f"{uuid.uuid4()}{STAGED}"
     try:
         file.write_bytes(content)
-        disk.sync_file(file)
+        storage.sync_file(file)
         yield file
     finally:
         file.unlink(missing_ok=True)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from eos._disk import NotDurable
-from eos.commit_log import _append_errors as append_errors
+from eos._storage import NotDurable
 from eos.commit_log import corruption
 from eos.commit_log._log_reader import at, read_again, read_history
 from eos.commit_log._log_table import LogTable
+from eos.commit_log.corruption import CHANGED_HINT, is_lost_race, is_refusal
 from eos.commit_log.delta_table import Stopwatch
-from eos.errors import CommitLogError, Fenced
+from eos.commit_log.location import Location
+from eos.errors import CommitLogError, EosError, Fenced, Retriable
 from eos.protocol import LogRecord, State
 
 _TRIES: Final = 3
@@ -115,7 +116,7 @@ class LogPosition:
                 self.table.append(record)
             except NotDurable as error:
                 # Written, but maybe not for long; a second try would only hide that.
-                raise append_errors.outcome_unknown(self.table.location, record, error) from error
+                raise outcome_unknown(self.table.location, record, error) from error
             except Exception as error:
                 cause = error
             # A process may be stopped for days during an append. By then Delta files of that age,
@@ -129,7 +130,7 @@ class LogPosition:
                 break
         where = self.table.location
         shown = where.cause(cause) if cause else None
-        raise append_errors.not_written(where, record, cause) from shown
+        raise not_written(where, record, cause) from shown
 
     def _find_at(self, record: LogRecord) -> LogRecord | None:
         """Find the record at the same ``seq``: itself, none (None), or another one."""
@@ -139,7 +140,7 @@ class LogPosition:
         except CommitLogError:
             raise
         except Exception as error:
-            raise append_errors.outcome_unknown(self.table.location, record, error) from None
+            raise outcome_unknown(self.table.location, record, error) from None
         if position < record.seq:
             return None
         # Dropped since: then other runs have appended for long, and it is theirs.
@@ -148,7 +149,7 @@ class LogPosition:
             return found
         last = records[-1]
         if last.run_id in self._own_runs and self._fenced is None:
-            raise append_errors.taken_by_own_run(self.table.location, record, last) from None
+            raise taken_by_own_run(self.table.location, record, last) from None
         raise self._fence(last) from None
 
     def _fence(self, record: LogRecord) -> Fenced:
@@ -169,3 +170,56 @@ def _make_durable(table: LogTable) -> None:
             f"{error}.",
             sink_id=table.sink_id,
         ) from error
+
+
+def not_written(location: Location, record: LogRecord, cause: Exception | None) -> EosError:
+    """Return the error for a record that is not in the log after a failed append.
+
+    ``CommitLogError`` for a local folder, which a person must check; ``Retriable`` for an object
+    store, and if the commit only conflicted with other commits too often.
+    """
+    text = location.clean(cause) if cause else "it took too long"
+    is_refused = cause is not None and is_refusal(cause)
+    is_race = cause is not None and is_lost_race(cause)
+    is_temporary = is_race or (location.folder is None and not is_refused)
+    advice = (
+        CHANGED_HINT
+        if is_refused
+        else "Check that the store can be reached, and try again."
+        if is_temporary
+        else "Check the folder's free space, quota and permissions."
+    )
+    return (Retriable if is_temporary else CommitLogError)(
+        f"Commit log {location.uri}: the {record.state.value} record (seq {record.seq}) "
+        f"was not written: {text}.",
+        hint=f"The log is as it was. {advice}",
+        sink_id=record.sink_id,
+        query_id=record.query_id,
+        epoch=record.epoch,
+        txn_id=record.txn_id,
+    )
+
+
+def taken_by_own_run(location: Location, record: LogRecord, last: LogRecord) -> Retriable:
+    """Return the error for a record whose ``seq`` another record of the same run has: a late append
+    of this process, or one of another process."""
+    return Retriable(
+        f"Commit log {location.uri}: the {record.state.value} record was not written: another "
+        f"append of this run took its place (seq {record.seq}; the log ends with "
+        f"{last.state.value} at seq {last.seq}).",
+        hint="Refresh the log, and decide again.",
+        sink_id=record.sink_id,
+        query_id=record.query_id,
+        epoch=record.epoch,
+        txn_id=record.txn_id,
+    )
+
+
+def outcome_unknown(location: Location, record: LogRecord, error: Exception) -> CommitLogError:
+    """Return the error for a record of which it is unknown whether it will stay."""
+    return CommitLogError(
+        f"Commit log {location.uri}: it is not known whether the {record.state.value} record at "
+        f"seq {record.seq} was written for good: {location.clean(error)}.",
+        hint="Try again: the next call reads the log first, and continues from there.",
+        sink_id=record.sink_id,
+    )

@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from eos import _disk as disk
+from eos import _storage as storage
 from eos.commit_log import corruption
 from eos.commit_log._compaction import compact
 from eos.commit_log._log_reader import read_history
@@ -84,7 +84,7 @@ def repair_log(
             )
             return repaired  # the log does not exist yet
         if location.folder is not None:
-            disk.sync(location.folder / LOG_FOLDER, [])
+            storage.sync(location.folder / LOG_FOLDER, [])
         found = _examine(location, sink_id)
     if found.doubled:
         compact(location, sink_id, keep_epochs=sys.maxsize)

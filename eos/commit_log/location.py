@@ -18,8 +18,7 @@ from urllib.parse import unquote
 import pyarrow.fs
 from deltalake.fs import DeltaStorageHandler
 
-from eos import _credentials as credentials
-from eos._local_paths import misread_by_delta
+from eos import _storage as storage
 from eos.errors import ConfigurationError
 from eos.ids import check_sink_id
 
@@ -179,7 +178,7 @@ class Location:
 
     def clean(self, error: BaseException) -> str:
         """The first line of an error's text, without the credentials in the options."""
-        return credentials.clean(error, self._options)
+        return storage.clean(error, self._options)
 
     def cause(self, error: Exception) -> Exception | None:
         """``error`` as a cause that a traceback may show; None if it might show too much."""
@@ -237,7 +236,7 @@ def _checked_folder(text: str) -> str:
             shown = f"/{rest}" if lower == "file" else f"{lower}://{rest}, as text"
             raise _refused(text, f"Write {shown}.")
         raise _refused(text, f"Write the absolute path: {os.path.abspath(text)}.")
-    misread = misread_by_delta(text)
+    misread = storage.misread_by_delta(text)
     if misread is not None:
         raise ConfigurationError(
             f"commit_log {text[:200]!r}: the path contains {misread!r}, which Delta interprets as "

@@ -19,10 +19,8 @@ from eos import failpoints
 from eos._waiting import submit
 from eos.commit_log import CommitLog
 from eos.committer._claim import Claim
-from eos.committer._epoch import PartsBegun, Reports
-from eos.committer._error_reasons import NO_RECORDS, reason_of
+from eos.committer._epoch import NO_RECORDS, PartsBegun, Reports, StepTimer, reason_of
 from eos.committer._finisher import EndedAttempt
-from eos.committer._step_timer import StepTimer
 from eos.errors import EosError, Fenced, Indeterminate, Retriable
 from eos.participant import Attempt, Participant
 from eos.protocol import LogRecord, Part, ReasonKind, Run, State

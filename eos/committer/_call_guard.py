@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Final, Literal
 
 from eos.commit_log import CommitLog
-from eos.committer._error_reasons import reason_of
+from eos.committer._epoch import reason_of
 from eos.errors import (
     CommitLogError,
     DuplicateEpochCall,

@@ -15,9 +15,15 @@ from eos.commit_log import CommitLog
 from eos.committer._attempt import OpenAttempt
 from eos.committer._call_guard import CallGuard
 from eos.committer._claim import Claim
-from eos.committer._epoch import EpochResult, PlanWriting, check_epoch, plan_writing, result_of
+from eos.committer._epoch import (
+    EpochResult,
+    PlanWriting,
+    StepTimer,
+    check_epoch,
+    plan_writing,
+    result_of,
+)
 from eos.committer._finisher import EndedAttempt
-from eos.committer._step_timer import StepTimer
 from eos.committer.participants import Participants
 from eos.errors import (
     ConfigurationError,

@@ -26,9 +26,8 @@ from deltalake.transaction import AddAction
 
 from eos.commit_log.corruption import panics_as_errors
 from eos.commit_log.delta_table import NO_HOOKS
-from eos.delta import _features as features
 from eos.delta import column_rules, opening
-from eos.delta._partitions import can_partition
+from eos.delta._rows import can_partition
 from eos.delta.files import StagedFile
 from eos.delta.folder import Folder
 from eos.errors import ConfigurationError, Fatal, Fenced, InputError
@@ -96,7 +95,7 @@ class TargetTable:
 
     def _check_features(self, table: DeltaTable) -> None:
         with self._reading():
-            unsupported = features.unsupported_features(table)
+            unsupported = opening.unsupported_features(table)
         if unsupported:
             raise ConfigurationError(
                 f"Delta table {self.folder.uri} requires what eos can't do: "
@@ -176,7 +175,7 @@ class TargetTable:
         """Whether the table drops identifiers of commits after a while."""
         table = self._open()
         with self._reading():
-            return features.TXN_RETENTION in table.metadata().configuration
+            return opening.TXN_RETENTION in table.metadata().configuration
 
     def missing(self, files: Iterable[StagedFile]) -> list[StagedFile]:
         """List those of ``files`` that no longer exist, or have another size."""

@@ -17,7 +17,7 @@ null                            anything
 
 Whether Spark calls a column nullable depends on the plan (a literal is not), so it does not hold
 for the next rows. Added columns are nullable at every level, as in Spark's Delta writer. Required
-columns of the table are checked row by row (``_conform``).
+columns of the table are checked row by row (``_rows``).
 
 CHAR(n) and VARCHAR(n) are text in Delta's schema, with a length that only writers enforce. Spark
 stores the declared type in the column's metadata. Its writers refuse longer text and cut off

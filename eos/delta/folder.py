@@ -15,9 +15,7 @@ from urllib.parse import unquote
 
 import pyarrow.fs
 
-from eos import _credentials as credentials
-from eos import _disk as disk
-from eos._local_paths import misread_by_delta
+from eos import _storage as storage
 from eos.errors import ConfigurationError, Retriable
 
 _PASSWORD: Final = re.compile(r"://[^/?#]*@|[?#]")
@@ -124,11 +122,13 @@ class Folder:
         if self.local is None:
             return
         names = list(paths)
-        disk.sync(self.local, [*names, *{str(up) for name in names for up in Path(name).parents}])
+        storage.sync(
+            self.local, [*names, *{str(up) for name in names for up in Path(name).parents}]
+        )
 
     def clean(self, error: BaseException) -> str:
         """The first line of an error's text, without the credentials in the options."""
-        return credentials.clean(error, self._options)
+        return storage.clean(error, self._options)
 
     def cause(self, error: Exception) -> Exception | None:
         """``error`` as a cause that a traceback may show; None if it might show too much."""
@@ -139,7 +139,7 @@ class Folder:
         """Turn errors of the storage into ``Retriable`` ones that say what was being done."""
         try:
             yield
-        except (OSError, disk.NotDurable) as error:
+        except (OSError, storage.NotDurable) as error:
             raise Retriable(
                 f"Delta table {self.uri}: {doing} failed: {self.clean(error)}.",
                 hint="Check that the storage can be reached and written to, and its free space.",
@@ -183,7 +183,7 @@ def _checked(uri: str) -> str:
                 f"Delta table {uri[:200]!r}: not an absolute path.",
                 hint="Write /data/table or s3://bucket/table: all machines must find the same one.",
             )
-        misread = "%" if "%" in uri else misread_by_delta(uri)
+        misread = "%" if "%" in uri else storage.misread_by_delta(uri)
         if misread is not None:
             raise ConfigurationError(
                 f"Delta table {uri[:200]!r}: the path contains {misread!r}, which Delta interprets "

@@ -1,9 +1,9 @@
-"""Creates and opens tables, and translates errors of ``deltalake``."""
+"""Creates and opens tables, checks what they require, translates errors of ``deltalake``."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
@@ -11,16 +11,37 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, TableFeatures
 from deltalake.exceptions import TableNotFoundError
 
-from eos._credentials import clean
+from eos._storage import clean
 from eos.commit_log.corruption import panics_as_errors
 from eos.commit_log.delta_table import NO_HOOKS
-from eos.delta.column_rules import DECLARED, is_enforced, local_times_in_maps
+from eos.delta._rows import can_partition
+from eos.delta.column_rules import DECLARED, is_enforced, local_times_in_maps, unsupported_length
 from eos.delta.folder import Folder
 from eos.errors import CommitUnconfirmed, ConfigurationError, Fatal, Retriable
 
 SPARK_METADATA: Final = "SPARK::metadata::json"
 """Key in Arrow under which PySpark stores a column's metadata, as one text."""
 _DEFAULTS: Final = {"CURRENT_DEFAULT", "EXISTS_DEFAULT"}
+_KNOWN: Final = {
+    "appendOnly", "changeDataFeed", "checkConstraints", "columnMapping", "deletionVectors",
+    "generatedColumns", "invariants", "timestampNtz", "v2Checkpoint", "variantType",
+    "variantType-preview",
+}  # fmt: skip
+"""Features that ``deltalake`` commits to, and those that matter to an append only if a column or a
+property uses them: these are checked one by one."""
+_IDENTITY_VERSION: Final = 6
+_FEATURES_VERSION: Final = 7
+"""``minWriterVersion`` with identity columns, and the one that lists features by name."""
+_COLUMN_RULES: Final = {
+    "delta.generationExpression": "generated column",
+    "delta.invariants": "invariant of column",
+    "delta.identity.start": "identity column",
+}
+TXN_RETENTION: Final = "delta.setTransactionRetentionDuration"
+MIN_TXN_RETENTION_DAYS: Final = 30
+"""How long an epoch may be in doubt. An expired identifier looks like a commit that never happened,
+and would be committed again."""
+_UNIT_DAYS: Final = {"second": 1 / 86_400, "minute": 1 / 1440, "hour": 1 / 24, "day": 1, "week": 7}
 
 
 def open_if_exists(folder: Folder) -> DeltaTable | None:
@@ -203,3 +224,85 @@ def _unreachable(folder: Folder, what: str, error: Exception) -> Retriable:
         f"Delta table {folder.uri} {what}: {folder.clean(error)}.",
         hint="Check that the folder or bucket can be reached, read and written by this user.",
     )
+
+
+def unsupported_features(table: DeltaTable) -> list[str]:
+    """List the table's requirements that an append of files can't meet; [] if there are none."""
+    # deltalake 1.6 refuses the commit for a feature that it does not know: too late, the epoch is
+    # decided. And it silently commits files that violate a constraint, an invariant, a generated
+    # column or a column mapping: it leaves these checks to its callers (measured, docs/facts.md).
+    protocol, metadata = table.protocol(), table.metadata()
+    found = find_unsupported(
+        protocol.min_writer_version,
+        [*(protocol.writer_features or ()), *(protocol.reader_features or ())],
+        metadata.configuration,
+        table.schema().to_json(),
+    )
+    if found:
+        return found
+    schema = arrow_schema(table)
+    return [
+        f"partition column {name} ({schema.field(name).type})"
+        for name in metadata.partition_columns
+        if not can_partition(schema.field(name).type)
+    ]
+
+
+def find_unsupported(
+    writer_version: int,
+    features: Collection[str],
+    configuration: Mapping[str, str],
+    schema_json: str,
+) -> list[str]:
+    """As ``unsupported_features``, from the table's protocol, properties, and schema in its log."""
+    found = [f"table feature {name}" for name in sorted(set(features) - _KNOWN)]
+    if writer_version == _IDENTITY_VERSION:
+        found.append("identity columns (writer version 6)")
+    elif writer_version > _FEATURES_VERSION:
+        found.append(f"writer version {writer_version}")
+    mode = configuration.get("delta.columnMapping.mode", "none")
+    if mode != "none":
+        found.append(f"column mapping by {mode}")
+    for name in sorted(configuration):
+        if name.startswith("delta.constraints."):
+            found.append(f"check constraint {name.removeprefix('delta.constraints.')}")
+    kept = configuration.get(TXN_RETENTION)
+    if kept is not None and (_days(kept) or 0) < MIN_TXN_RETENTION_DAYS:
+        found.append(f"{TXN_RETENTION} = {kept} (at least {MIN_TXN_RETENTION_DAYS} days, or unset)")
+    found += _of_columns(json.loads(schema_json), "")
+    return found
+
+
+def _days(interval: str) -> float | None:
+    """The length of ``interval 2 weeks 1 day``; None if it is not understood."""
+    parts = interval.lower().removeprefix("interval").split()
+    total = 0.0
+    for number, unit in zip(parts[::2], parts[1::2], strict=False):
+        days = _UNIT_DAYS.get(unit.removesuffix("s"))
+        if days is None or not number.isdigit():
+            return None
+        total += int(number) * days
+    return total if len(parts) % 2 == 0 else None
+
+
+def _of_columns(struct: Mapping[str, Any], above: str) -> Iterator[str]:
+    for column in struct["fields"]:
+        name = above + column["name"]
+        for rule, what in _COLUMN_RULES.items():
+            if rule in column["metadata"]:
+                yield f"{what} {name}"
+        declared = unsupported_length(column, name)
+        if declared is not None:
+            yield declared
+        yield from _of_type(column["type"], name)
+
+
+def _of_type(kind: Any, name: str) -> Iterator[str]:
+    if kind == "variant":
+        yield f"variant column {name}"
+    elif isinstance(kind, Mapping):
+        if kind["type"] == "struct":
+            yield from _of_columns(kind, f"{name}.")
+        for inside in ("elementType", "keyType", "valueType"):
+            if inside in kind:
+                yield from _of_type(kind[inside], name)

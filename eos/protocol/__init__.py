@@ -1,12 +1,5 @@
 """The commit protocol: records, their history, and the next decision. Pure: no I/O, no clock."""
 
-from eos.protocol._epoch_keys import (
-    BATCH,
-    check_key,
-    epoch_number,
-    has_control_characters,
-    is_streaming,
-)
 from eos.protocol._epochs import (
     EpochDecision,
     Run,
@@ -34,8 +27,18 @@ from eos.protocol._outcome_rules import (
     unknown,
 )
 from eos.protocol._part import Part, Payload, Stage, UnknownPart, require, require_carried
-from eos.protocol._reasons import Reason, ReasonKind
-from eos.protocol._record import RECORD_VERSION, UNWRITTEN, LogRecord
+from eos.protocol._record import (
+    BATCH,
+    RECORD_VERSION,
+    UNWRITTEN,
+    LogRecord,
+    Reason,
+    ReasonKind,
+    check_key,
+    epoch_number,
+    has_control_characters,
+    is_streaming,
+)
 from eos.protocol._record_checks import check_order, check_record, check_successor, stage_of
 from eos.protocol._retention import ThinnedLog, thin
 from eos.protocol._states import (

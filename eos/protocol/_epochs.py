@@ -7,9 +7,8 @@ from datetime import datetime
 from typing import Literal
 
 from eos.errors import NewLineage, RewoundCheckpoint, UnfinishedEpoch
-from eos.protocol._epoch_keys import epoch_number, is_streaming
 from eos.protocol._history import History
-from eos.protocol._record import LogRecord
+from eos.protocol._record import LogRecord, epoch_number, is_streaming
 from eos.protocol._states import UNFINISHED, State
 
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from eos.errors import CommitLogError
-from eos.protocol._epoch_keys import epoch_number, is_streaming
 from eos.protocol._part import Part
-from eos.protocol._record import LogRecord
+from eos.protocol._record import LogRecord, epoch_number, is_streaming
 from eos.protocol._record_checks import check_record, check_successor
 from eos.protocol._states import FINAL, OWING, UNFINISHED, State
 

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from eos.protocol._reasons import ReasonKind
-from eos.protocol._record import LogRecord
+from eos.protocol._record import LogRecord, ReasonKind
 from eos.protocol._states import State
 
 

@@ -1,14 +1,18 @@
-"""One row of the commit log. Its checks are in ``_record_checks``."""
+"""One row of the commit log: the key of its epoch, the reason of an abort, and all its fields.
+
+Its checks are in ``_record_checks``.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from enum import StrEnum
 from typing import Final
 
 from eos.protocol._part import Part, UnknownPart
-from eos.protocol._reasons import Reason
 from eos.protocol._states import State
 
 RECORD_VERSION: Final = 2
@@ -17,6 +21,109 @@ participant, Pulsar, and had no list of them."""
 
 UNWRITTEN: Final = 0
 """``seq`` of a record that is not appended yet; the log counts from 1."""
+
+BATCH: Final = "batch"
+"""The query id of every batch write."""
+
+MAX_KEY_CHARS: Final = 1024
+MAX_DETAIL_CHARS: Final = 500
+_NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,17}")
+# Unicode's categories Cc and Cs, which no later version of it changes.
+_CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+def is_streaming(query_id: str) -> bool:
+    """Whether ``query_id`` names a streaming query."""
+    return query_id != BATCH
+
+
+def has_control_characters(text: str) -> bool:
+    """Whether ``text`` holds control characters or surrogates, which can't be stored."""
+    return _CONTROL.search(text) is not None
+
+
+def check_key(text: str, *, what: str = "epoch") -> str:
+    """Return ``text`` if it is a valid key: 1 to 1024 characters without control characters.
+
+    Raises:
+        ValueError: it is not; the message names ``what``.
+    """
+    if not text:
+        raise ValueError(f"{what} is empty")
+    if len(text) > MAX_KEY_CHARS:
+        raise ValueError(f"{what} has {len(text)} characters, at most {MAX_KEY_CHARS} are allowed")
+    if has_control_characters(text):
+        raise ValueError(f"{what} {text!r} has control characters")
+    return text
+
+
+def epoch_number(query_id: str, epoch: str) -> int:
+    """Return the number of a streaming query's epoch.
+
+    Raises:
+        ValueError: ``query_id`` is ``batch``, or ``epoch`` is not a canonical decimal number
+            (``7``; not ``07``, ``+7`` or ``7.0``: two spellings would be two epochs).
+    """
+    if not is_streaming(query_id):
+        raise ValueError("epochs of batch writes are not numbers")
+    if not _NUMBER.fullmatch(epoch):
+        raise ValueError(f"epoch {epoch[:80]!r} of a streaming query is not a plain number")
+    return int(epoch)
+
+
+class ReasonKind(StrEnum):
+    """The kinds of reasons. The value begins the text of the ``reason`` column."""
+
+    EXPIRED = "EXPIRED"
+    """The transaction outlived its time to live and the broker aborted it."""
+    POISONED = "POISONED"
+    """A send is in doubt, or a task or the stage ran more than once."""
+    INPUT = "INPUT"
+    """The rows can't be written as they are."""
+    RECOVERY = "RECOVERY"
+    """A later run found the transaction open and ended it."""
+    EMPTY = "EMPTY"
+    """There were no records to write."""
+    BROKER = "BROKER"
+    """The broker refused or failed."""
+    FAILED = "FAILED"
+    """Anything else, such as an error in the user's query."""
+    DECIDED = "DECIDED"
+    """A person decided because nothing could be proved; the detail says who, and why."""
+
+
+@dataclass(frozen=True)
+class Reason:
+    """A kind and one line of detail.
+
+    ``detail`` is often the text of another library's error, and must not make an abort fail: white
+    space and control characters become single spaces, and text beyond 500 characters is cut.
+    """
+
+    kind: ReasonKind
+    detail: str
+
+    def __post_init__(self) -> None:
+        printable = "".join(char if char.isprintable() else " " for char in self.detail)
+        clean = " ".join(printable.split())
+        if len(clean) > MAX_DETAIL_CHARS:
+            clean = clean[: MAX_DETAIL_CHARS - 3] + "..."
+        object.__setattr__(self, "detail", clean)
+
+    def __str__(self) -> str:
+        return f"{self.kind.value}: {self.detail}"
+
+    @classmethod
+    def parse(cls, text: str) -> Reason:
+        """The inverse of ``str``.
+
+        Raises:
+            ValueError: ``text`` does not begin with a known kind and a colon.
+        """
+        kind, colon, detail = text.partition(":")
+        if not colon:
+            raise ValueError(f"not a reason: {text[:80]!r}")
+        return cls(ReasonKind(kind), detail.removeprefix(" "))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,10 +9,15 @@ from typing import Final
 
 from eos.errors import CommitLogError, ConfigurationError
 from eos.ids import check_sink_id
-from eos.protocol._epoch_keys import check_key, epoch_number, is_streaming
 from eos.protocol._part import Part, Stage, require, require_carried
-from eos.protocol._reasons import ReasonKind
-from eos.protocol._record import RECORD_VERSION, LogRecord
+from eos.protocol._record import (
+    RECORD_VERSION,
+    LogRecord,
+    ReasonKind,
+    check_key,
+    epoch_number,
+    is_streaming,
+)
 from eos.protocol._states import State, is_allowed, targets
 
 _KEY: Final = ("query_id", "epoch")

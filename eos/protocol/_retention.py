@@ -22,8 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from eos.protocol._epoch_keys import epoch_number, is_streaming
-from eos.protocol._record import LogRecord
+from eos.protocol._record import LogRecord, epoch_number, is_streaming
 from eos.protocol._states import FINAL, OWING, UNFINISHED, State
 
 

@@ -1,4 +1,4 @@
-"""Performs what ``_end_rules`` decides: asks and acts until the transaction's end is known."""
+"""Performs what ``end_rules`` decides: asks and acts until the transaction's end is known."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Protocol
 
 from eos import failpoints
 from eos.protocol import Fate
-from eos.pulsar._end_rules import next_end_action
-from eos.pulsar.end_queries import (
+from eos.pulsar.end_rules import (
     Answers,
     AskData,
     AskWitness,
@@ -18,6 +17,7 @@ from eos.pulsar.end_queries import (
     FindMark,
     MarkAnswer,
     WitnessAnswer,
+    next_end_action,
 )
 from eos.pulsar.part import PulsarPart
 from eos.pulsar.witness import Witness

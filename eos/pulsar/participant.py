@@ -27,12 +27,10 @@ from eos.ids import TopicName, TxnId
 from eos.participant import Attempt, Participant
 from eos.protocol import ABORTED, BATCH, COMMITTED, Fate, History, LogRecord, Part, State, unknown
 from eos.pulsar._end_transaction import end_transaction
-from eos.pulsar._poison import find_poison
-from eos.pulsar._receipt_acks import ReceiptAcks
-from eos.pulsar.end_queries import EndAnswer, WitnessAnswer
+from eos.pulsar.end_rules import EndAnswer, WitnessAnswer
 from eos.pulsar.part import KIND, MAX_TTL_MS, PulsarPart, pulsar_part
-from eos.pulsar.receipts import ReceiptTopic, receipt_topic_name, receipt_topics_of
-from eos.pulsar.roll_call import RollCall
+from eos.pulsar.receipts import ReceiptAcks, ReceiptTopic, receipt_topic_name, receipt_topics_of
+from eos.pulsar.roll_call import RollCall, find_poison
 from eos.pulsar.stuck_partitions import StuckPartitions, is_watched
 from eos.pulsar.witness import Witness
 from eos.retry import attempts
@@ -268,7 +266,7 @@ class PulsarParticipant(Participant):
         return answers
 
     def commit(self, part: Part, *, deadline_s: float, is_own: bool) -> Fate:
-        """Send END_TXN(commit), and find out how it ended; see ``_end_rules``."""
+        """Send END_TXN(commit), and find out how it ended; see ``end_rules``."""
         mine = _own(part)
         fate = self._end(mine, commit=True, deadline_s=deadline_s, is_own=is_own)
         if fate == COMMITTED and mine.txn is not None:
@@ -279,7 +277,7 @@ class PulsarParticipant(Participant):
         return fate
 
     def abort(self, part: Part, *, deadline_s: float, is_own: bool) -> Fate:
-        """Send END_TXN(abort); see ``_end_rules``."""
+        """Send END_TXN(abort); see ``end_rules``."""
         return self._end(_own(part), commit=False, deadline_s=deadline_s, is_own=is_own)
 
     def _end(self, part: PulsarPart, *, commit: bool, deadline_s: float, is_own: bool) -> Fate:

@@ -1,9 +1,7 @@
-"""A sink's receipt topic: its life cycle, and the driver's messages in it.
+"""A sink's receipt topic: its life cycle, the driver's messages in it, and their acknowledgement.
 
-The mark is sent before the transaction, the receipt inside it, and the sentinel before a query;
-answers and closing of the roll call come in between (``roll_call``). ``witness`` derives proofs
-from them. Each sink has its own topic: another sink's open transaction would hide the sentinel
-(measured).
+The mark is sent before the transaction, the receipt inside it, the sentinel before a query; answers
+and closing of the roll call come in between (``roll_call``). ``witness`` derives proofs from them.
 """
 
 from __future__ import annotations
@@ -11,12 +9,14 @@ from __future__ import annotations
 import json
 import logging
 import re
+import threading
+import time
 import uuid
 from typing import Final
 
 from eos.admin import AdminClient
 from eos.client import Entry, EntryProducer, PulsarClient, Transaction
-from eos.errors import ConfigurationError, TopicNotFound
+from eos.errors import ConfigurationError, EosError, TopicNotFound
 from eos.ids import MessageId, TopicName
 from eos.protocol import LogRecord
 from eos.pulsar.part import PulsarPart
@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 SUBSCRIPTION: Final = "eos-receipts"
 RECEIPT: Final = "receipt"
 SENTINEL: Final = "sentinel"
+EVERY_S: Final = 30.0
+"""Acknowledging attaches a consumer for a moment, so it is done only this often."""
 _PRIMING_TTL_MS: Final = 60_000
 _TABLE_ID: Final = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 
@@ -42,6 +44,7 @@ def receipt_topic_name(namespace: str, sink_id: str, log_table_id: str) -> Topic
         raise ConfigurationError(
             f"receipt_namespace {namespace!r}: expected tenant/namespace, public/default for one."
         )
+    # One topic per sink: another sink's open transaction would hide the sentinel (measured).
     return TopicName.parse(f"persistent://{namespace}/__eos-receipts-{sink_id}-{log_table_id}")
 
 
@@ -248,3 +251,68 @@ class ReceiptTopic:
         # Flushed, so the receipt has arrived; its thread may need a moment to set the result.
         self._last_sent = sent.result()
         return self._last_sent
+
+
+class ReceiptAcks:
+    """Acknowledges its owner's messages in ``receipts``: now and then, and once at the end.
+
+    Called only after the end of a transaction, when everything sent so far is decided. Safety does
+    not need it, but the broker's disks do.
+    """
+
+    # One old message is enough for a namespace's time-based backlog quota to refuse producers
+    # (measured). So an idle sink leaves nothing unacknowledged.
+
+    def __init__(self, receipts: ReceiptTopic) -> None:
+        self._receipts = receipts
+        self._lock = threading.Lock()
+        self._decided: MessageId | None = None
+        self._done: MessageId | None = None
+        self._done_at = 0.0
+        self._timer: threading.Timer | None = None
+        self._closed = False
+
+    def schedule(self) -> None:
+        """Acknowledge everything sent so far within ``EVERY_S``."""
+        with self._lock:
+            self._decided = self._receipts.last_sent
+            wait_s = self._done_at + EVERY_S - time.monotonic()
+            if wait_s > 0:
+                if self._timer is None and not self._closed:
+                    self._timer = threading.Timer(wait_s, self._acknowledge)
+                    self._timer.daemon = True
+                    self._timer.start()
+                return
+        self._acknowledge()
+
+    def flush(self) -> None:
+        """Acknowledge everything sent so far."""
+        with self._lock:
+            self._decided = self._receipts.last_sent
+        self._acknowledge()
+
+    def close(self) -> None:
+        """Run the pending acknowledgement, then do nothing more.
+
+        A sink that is dropped after each call closes its client while the last epoch is finished.
+        """
+        self._acknowledge()
+        with self._lock:
+            self._closed = True
+
+    def _acknowledge(self) -> None:
+        with self._lock:
+            timer, self._timer = self._timer, None
+            if timer is not None:
+                timer.cancel()
+            decided = self._decided
+            if self._closed or decided is None or decided == self._done:
+                return
+            self._done_at = time.monotonic()
+            try:
+                self._receipts.acknowledge(decided)
+                self._done = decided
+            except (EosError, RuntimeError) as error:  # RuntimeError: the interpreter is ending
+                logger.warning(
+                    "The receipt topic could not be acknowledged and keeps growing: %s", error
+                )

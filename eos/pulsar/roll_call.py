@@ -1,28 +1,31 @@
-"""The roll call of one attempt: each run of a task answers before it sends its first row (I4).
+"""The roll call of one attempt: did each task run once? If not, its writes are poisoned (I4).
 
-Spark may run a task more than once without reporting it: attempt numbers restart with a stage that
-runs again, and its events are dropped when a listener is slow. The receipt topic has one order for
-all readers: the mark, the answers, the closing. The driver closes the roll call when it has all
-summaries from Spark, and takes the answers between mark and closing. A run sends rows only after it
-has read the topic from the mark to its own answer, and has found neither the closing nor another
-run of its task. So every run that sends rows has answered before the closing and is counted, and a
-later run sends nothing (I3). Answers and closing are plain messages: they are readable at once.
+The receipt topic has one order for all readers: the mark, the answers, the closing. A run of a task
+sends rows only after it has read its own answer there, and neither the closing nor another run of
+its task before it. So every run that sends rows is counted, and a later run sends nothing (I3).
 """
+
+# Spark does not report how often a task ran: ``TaskContext`` shows attempt 0 again when a stage
+# runs again after a fetch failure, and the events about it are dropped when listeners are slow
+# (both measured, the second with the rows of both runs committed). So the runs report it.
 
 from __future__ import annotations
 
 import threading
 import uuid
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from eos.errors import ProtocolError, TransactionPoisoned
 from eos.ids import EntryPlace, MessageId
 from eos.pulsar._contiguous_read import ContiguousRead
-from eos.task_report import Answer
+from eos.task_report import Answer, TaskSummary
 
 if TYPE_CHECKING:
     from eos.client import Entry, EntryProducer, PulsarClient
+
 
 KIND: Final = "eos"
 """Property with the kind of a message in a receipt topic: mark, answer, closed, ..."""
@@ -177,7 +180,7 @@ class _Progress:
             self.closed_at = place
 
 
-_progress: dict[RollCall, _Progress] = {}
+_progress: dict[RollCall, _Progress] = {}  # per process: a worker runs many tasks
 _progress_lock = threading.Lock()
 
 
@@ -210,3 +213,51 @@ def _answer_of(properties: dict[str, str]) -> Answer:
     partition = properties.get(_PARTITION, "")
     is_number = partition.isascii() and partition.isdecimal() and len(partition) <= _MAX_DIGITS
     return Answer(int(partition) if is_number else -1, properties.get(_RUN, ""))
+
+
+def find_poison(summaries: Sequence[TaskSummary], answers: Sequence[Answer]) -> str | None:
+    """Return why these writes must not be committed, or None if they may be. Pure.
+
+    Args:
+        summaries: of the runs whose results Spark accepted.
+        answers: all answers given before the roll call was closed.
+    """
+    failed = next(filter(None, map(_poison_of_task, summaries)), None)
+    if failed is not None:
+        return failed
+    twice = _first_twice(summary.spark_partition for summary in summaries)
+    if twice is not None:
+        return f"more than one summary of Spark partition {twice}"
+    counts: dict[str, int] = {}
+    for topic, count in (pair for summary in summaries for pair in summary.counts):
+        if counts.setdefault(topic, count) != count:
+            return f"{topic} got more partitions meanwhile: a key may have gone to two of them"
+    # Each run that may have sent anything, and no other run, must have its summary here.
+    expected = Counter(answer for summary in summaries if (answer := summary.answer) is not None)
+    given = Counter(answers)
+    unheard = next(iter(expected - given), None)
+    if unheard is not None:
+        return f"the answer of Spark partition {unheard.spark_partition} is not in the roll call"
+    extra = next(iter(given - expected), None)
+    if extra is not None:
+        return (
+            f"the task of Spark partition {extra.spark_partition} ran more than once: rows may be "
+            "there twice"
+        )
+    return None
+
+
+def _first_twice(numbers: Iterable[int]) -> int | None:
+    return next((number for number, count in Counter(numbers).items() if count > 1), None)
+
+
+def _poison_of_task(summary: TaskSummary) -> str | None:
+    where = f"task of Spark partition {summary.spark_partition}"
+    if summary.error is not None:
+        return f"{where}: {summary.error.message}"
+    sent_to = {partition.topic for partition in summary.partitions}
+    if sent_to != set(summary.registered):
+        return f"{where} did not send exactly to the partitions that it registered"
+    if sent_to and summary.answer is None:
+        return f"{where} sent rows without an answer in the roll call"
+    return None

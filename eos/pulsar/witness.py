@@ -15,7 +15,7 @@ import time
 from eos.client import ONE_PERMIT, Entry, EntryReader, PulsarClient
 from eos.errors import ConnectionLost, EosError, ProtocolError
 from eos.ids import MessageId
-from eos.pulsar.end_queries import DataAnswer, MarkAnswer, WitnessAnswer
+from eos.pulsar.end_rules import DataAnswer, MarkAnswer, WitnessAnswer
 from eos.pulsar.part import PulsarPart
 from eos.pulsar.receipts import ReceiptTopic, receipt_mark_uuid
 from eos.pulsar.recount import recount

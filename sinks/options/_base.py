@@ -20,9 +20,9 @@ from eos.commit_log.location import Location
 from eos.errors import ConfigurationError
 from eos.events import EpochListener
 from eos.ids import check_sink_id
-from eos.spelling import unknown_option
 from eos.transport.auth import AUTH_OPTIONS
 from eos.transport.secret_text import check_no_secrets
+from eos.user_input import unknown_option
 
 Text = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
 T = TypeVar("T")

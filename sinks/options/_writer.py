@@ -12,8 +12,8 @@ from eos.errors import ConfigurationError
 from eos.schemas import AvroSchema, JsonSchema
 from eos.sinks.options._base import Text, left_out
 from eos.sinks.options._sinks import PulsarSinkOptions
-from eos.spelling import plain, unknown_option
 from eos.transport.auth import take_auth, with_auth_options
+from eos.user_input import plain, unknown_option
 
 _STORAGE: Final = re.compile(r"storage_?options\.(.+)", re.IGNORECASE)
 _WITH_DEFINITION: Final = {"avro": AvroSchema, "json": JsonSchema}

@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from eos.committer import _event_dispatcher
-from eos.committer._error_reasons import reason_of
+from eos.committer import _observer
+from eos.committer._epoch import reason_of
 from eos.errors import (
     ConfigurationError,
     ConnectionLost,
@@ -182,8 +182,8 @@ class Blocked(Notes):
 def test_a_listener_that_blocks_delays_no_epoch_and_its_events_are_dropped(
     tmp_path, notes, caplog, monkeypatch
 ):
-    monkeypatch.setattr(_event_dispatcher, "MAX_PENDING", 20)
-    monkeypatch.setattr(_event_dispatcher, "_FLUSH_S", 0.1)
+    monkeypatch.setattr(_observer, "MAX_PENDING", 20)
+    monkeypatch.setattr(_observer, "_FLUSH_S", 0.1)
     blocked = Blocked()
     driver = FolderDriver(tmp_path, blocked, notes)
     started = time.monotonic()

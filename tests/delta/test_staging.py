@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from eos import _disk as disk
+from eos import _storage as storage
 from eos.delta import staging
 from eos.delta.folder import Folder
 from eos.delta.staging import StagingTarget, stage
@@ -121,10 +121,10 @@ def test_a_disk_that_does_not_confirm_is_an_error_and_no_file_is_left(table, mon
 
     def refuse(path):
         synced.append(path)
-        raise disk.NotDurable("no")
+        raise storage.NotDurable("no")
 
     target = StagingTarget(table.folder.uri, table.schema)
-    monkeypatch.setattr(disk, "_sync_if_present", refuse)
+    monkeypatch.setattr(storage, "_sync_if_present", refuse)
     with pytest.raises(Retriable, match="durable"):
         stage([numbered(0, 5)], target, attempt_id="a", spark_partition=0)
     assert synced
@@ -135,7 +135,7 @@ def test_files_and_all_their_folders_are_flushed_before_they_are_reported(tmp_pa
     schema = pa.schema([*SCHEMA, ("p", pa.int32()), ("q", pa.int32())])
     table = made(tmp_path / "t", schema, ["p", "q"])
     synced: list[Path] = []
-    monkeypatch.setattr(disk, "_sync_if_present", synced.append)
+    monkeypatch.setattr(storage, "_sync_if_present", synced.append)
     files, _ = staged(table, batch({"id": 1, "p": 1, "q": 2}, schema=schema))
     path = table.folder.local / files[0].path
     assert {path, *list(path.parents)[:3]} <= set(synced)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from eos import _disk as disk
+from eos import _storage as storage
 from eos.delta._target_table import TargetTable
 from eos.errors import (
     CommitUnconfirmed,
@@ -408,7 +408,7 @@ def test_a_commit_is_flushed_before_it_is_reported(table, monkeypatch):
     files, schema = staged(table, numbered(0, 1))
     log = table.folder.local / "_delta_log"
     synced = []
-    monkeypatch.setattr(disk, "_sync_if_present", synced.append)
+    monkeypatch.setattr(storage, "_sync_if_present", synced.append)
     commit(table, files, 1, schema)
     assert {log, log / f"{1:020}.json"} <= set(synced)
     synced.clear()
@@ -418,10 +418,10 @@ def test_a_commit_is_flushed_before_it_is_reported(table, monkeypatch):
 
 def test_a_commit_that_the_disk_does_not_confirm_is_unconfirmed(table, monkeypatch):
     def refuse(path):
-        raise disk.NotDurable("no")
+        raise storage.NotDurable("no")
 
     files, schema = staged(table, numbered(0, 1))
-    monkeypatch.setattr(disk, "_sync_if_present", refuse)
+    monkeypatch.setattr(storage, "_sync_if_present", refuse)
     with pytest.raises(CommitUnconfirmed):
         commit(table, files, 1, schema)
     with pytest.raises(EosError):

@@ -19,7 +19,7 @@ from eos.protocol import (
     StayInDoubt,
     unknown,
 )
-from eos.pulsar.end_queries import (
+from eos.pulsar.end_rules import (
     AskData,
     AskWitness,
     DataAnswer,

@@ -14,7 +14,7 @@ from eos.protocol import (
 from eos.protocol import (
     Known as WhatIsKnown,
 )
-from eos.pulsar.end_queries import (
+from eos.pulsar.end_rules import (
     DataAnswer,
     EndAnswer,
     EndTransaction,

@@ -8,9 +8,8 @@ from functools import lru_cache
 
 from eos.ids import MessageId
 from eos.protocol import Action, EndPart, Fate, Run, decide_epoch, next_action
-from eos.pulsar._end_rules import next_end_action
-from eos.pulsar._poison import find_poison
-from eos.pulsar.end_queries import Answers, EndAction, Ended, WitnessAnswer
+from eos.pulsar.end_rules import Answers, EndAction, Ended, WitnessAnswer, next_end_action
+from eos.pulsar.roll_call import find_poison
 from eos.task_report import Answer, PartitionFigures, TaskError, TaskSummary
 from tests.model.records import QUERY, Entry, Log, history_of, record_of
 

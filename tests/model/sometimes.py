@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from eos.protocol import State
-from eos.pulsar.end_queries import DataAnswer, EndAnswer, MarkAnswer, WitnessAnswer
+from eos.pulsar.end_rules import DataAnswer, EndAnswer, MarkAnswer, WitnessAnswer
 from tests.model.broker import Status
 from tests.model.driver import STOPPED, Pc
 from tests.model.system import System

@@ -19,7 +19,7 @@ from eos.errors import EosError, Fenced, Retriable
 from eos.ids import MessageId, TxnId
 from eos.participant import Attempt
 from eos.protocol import History, LogRecord, Part
-from eos.pulsar.end_queries import DataAnswer, EndAnswer, MarkAnswer, WitnessAnswer
+from eos.pulsar.end_rules import DataAnswer, EndAnswer, MarkAnswer, WitnessAnswer
 from eos.pulsar.part import PulsarPart
 from eos.pulsar.participant import PulsarParticipant
 from eos.task_report import Answer, PartitionFigures, TaskError, TaskSummary

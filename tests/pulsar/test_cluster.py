@@ -16,7 +16,7 @@ from eos.client import PulsarClient
 from eos.committer import OpenAttempt
 from eos.errors import InDoubt, NewCluster, TopicNotFound
 from eos.ids import TxnId
-from eos.pulsar.end_queries import DataAnswer
+from eos.pulsar.end_rules import DataAnswer
 from eos.pulsar.part import pulsar_part
 from eos.steps import Step
 from eos.testing import PulsarStandalone

@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from eos.protocol import ABORTED, COMMITTED, Known
-from eos.pulsar._end_rules import next_end_action
-from eos.pulsar.end_queries import (
+from eos.pulsar.end_rules import (
     Answers,
     AskData,
     AskWitness,
@@ -20,6 +19,7 @@ from eos.pulsar.end_queries import (
     FindMark,
     MarkAnswer,
     WitnessAnswer,
+    next_end_action,
 )
 
 ALL_ANSWERS = [

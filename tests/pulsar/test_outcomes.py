@@ -10,7 +10,7 @@ from eos import failpoints
 from eos.chaos.cluster.proxy import FrameAction
 from eos.client import PulsarClient
 from eos.errors import InDoubt
-from eos.pulsar.end_queries import WitnessAnswer
+from eos.pulsar.end_rules import WitnessAnswer
 from eos.pulsar.part import pulsar_part
 from eos.pulsar.witness import Witness
 from eos.steps import Step

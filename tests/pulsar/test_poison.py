@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from eos.ids import MessageId
-from eos.pulsar._poison import find_poison
+from eos.pulsar.roll_call import find_poison
 from eos.task_report import Answer, PartitionFigures, TaskError, TaskSummary
 
 TOPIC = "persistent://public/default/t-partition-0"

@@ -15,7 +15,7 @@ from eos.failpoints import armed
 from eos.ids import MessageId
 from eos.participant import Attempt
 from eos.protocol import LogRecord
-from eos.pulsar.end_queries import MarkAnswer, WitnessAnswer
+from eos.pulsar.end_rules import MarkAnswer, WitnessAnswer
 from eos.pulsar.part import PulsarPart, pulsar_part
 from eos.pulsar.receipts import ReceiptTopic
 from eos.steps import Step

@@ -239,7 +239,7 @@ def test_evidence_is_checked_again_after_the_claim(in_doubt, run, monkeypatch):
 
 
 def test_missing_answer_is_unknown(in_doubt, run, monkeypatch):
-    from eos.pulsar.end_queries import MarkAnswer
+    from eos.pulsar.end_rules import MarkAnswer
     from eos.pulsar.witness import Witness
 
     in_doubt()

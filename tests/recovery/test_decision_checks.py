@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eos.protocol import Known, LogRecord, State
-from eos.pulsar.end_queries import MarkAnswer, WitnessAnswer
+from eos.pulsar.end_rules import MarkAnswer, WitnessAnswer
 from eos.recovery._decision_checks import Verdict, objections
 from eos.recovery._evidence import AtCoordinator, Evidence, OutputEvidence, PartitionEvidence
 from tests.protocol.epochs import FAILED, claim, opened, step

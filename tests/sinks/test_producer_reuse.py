@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eos.errors import TransactionPoisoned
-from eos.pulsar import _receipt_acks
+from eos.pulsar import receipts
 from eos.pulsar.part import pulsar_part
 from eos.pulsar.participant import PulsarParticipant
 from tests.support import admin
@@ -158,7 +158,7 @@ def test_a_stream_keeps_no_idle_readers_at_the_limit(
     source, make_sink, log, tmp_path, pulsar_standalone, monkeypatch
 ):
     """Idle readers block only the acknowledging consumer, which is refused then."""
-    monkeypatch.setattr(_receipt_acks, "EVERY_S", 0.0)
+    monkeypatch.setattr(receipts, "EVERY_S", 0.0)
     for number in range(5):
         source.add(*[f"{number}-{row}" for row in range(4)])
     # Different options give the workers new clients: others may have hit a limit before.
