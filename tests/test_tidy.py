@@ -369,12 +369,22 @@ def test_the_rooms_for_twenty_changes_are_there():
 
 def test_the_faults_and_anomalies_in_the_docs_are_those_of_the_code():
     text = (ROOT / "docs/chaos.md").read_text()
-    after_steps = "".join(re.findall(r"^\| (?:step|recovery|task)\b.* \|$", text, re.M))
+    parts = re.findall(r"^\*\*(\w+)\*\*\n\n((?:- .*\n)+)", text, re.M)
+    rows = {f"{part}: {row}" for part, rows in parts for row in rows.splitlines()}
+    lists = dict(re.findall(r"^STEP of a (driver|recovery|task)\b.*:\n\n((?:- .*\n)+)", text, re.M))
+    steps = {who: re.findall(r"[-,] `(\w+)`", names) for who, names in lists.items()}
+    forms = re.findall(r"`([a-z-]+)-at-STEP`", text)
+    after_steps = {
+        f"{form}-at-{step}"
+        for form in forms
+        for step in steps[form.split("-")[0] if "-" in form else "driver"]
+    }
     for fault in (*FAULTS.values(), *CONDITIONS.values()):
-        row = f"| `{fault.name}` | {fault.part} | {fault.summary} |"
-        assert row in text or f"| `{fault.name}` |" in after_steps
-    for step in TaskStep:
-        assert f"| task: {step.text} |" in after_steps
+        row = f"{fault.part}: - `{fault.name}`: {fault.summary}"
+        assert row in rows or fault.name in after_steps
+    assert after_steps <= FAULTS.keys()
+    for task_step in TaskStep:
+        assert f": {task_step.text}\n" in lists["task"]
     text = (ROOT / "ARCHITECTURE.md").read_text()
     for kind in AnomalyKind:
         assert re.search(
