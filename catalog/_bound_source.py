@@ -1,4 +1,4 @@
-"""Data sources of single topics, and their names: Spark keeps no options of a table."""
+"""Data sources of single topics, and the names of topics in Spark."""
 
 from __future__ import annotations
 
@@ -61,13 +61,15 @@ def bound_source(
     *,
     no_jobs: str | None = None,
 ) -> type[PulsarDataSource]:
-    """Make a data source with the format name ``name``.
+    """Make a data source with the format name ``name`` and the options of one topic.
 
     Args:
         reading: its options for reading. ``writing``: those for writing; None: read only.
         metadata: the message's own columns that it has.
         no_jobs: why batch jobs may not write to it, only streams; None: they may.
     """
+    # CREATE TABLE ... USING pulsar OPTIONS (...) loses the options (measured, PySpark 4.2): Spark
+    # passes only its own properties of a table, which are not options of the source.
 
     class BoundSource(PulsarDataSource):
         @classmethod
@@ -113,8 +115,8 @@ def bound_source(
 
 
 def _check_statement_options(given: Mapping[str, str], bound: Mapping[str, str]) -> None:
-    """Check that a statement does not change the options that define the table: Spark has its
-    columns already."""
+    # Spark has the table's columns already, so a statement can't change the options that define
+    # them.
     known = _OF_TABLE | {plain(name): value for name, value in bound.items()}
     for name, value in given.items():
         option = plain(name)
@@ -141,7 +143,7 @@ def _check_metadata(names: Sequence[str]) -> None:
 
 
 def _merged(bound: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
-    """Merge options; those of a statement, whose names are in lower case, override the table's."""
+    # Options of a statement, whose names are in lower case, override the table's.
     overridden = {name.lower() for name in given}
     kept = {name: value for name, value in bound.items() if name.lower() not in overridden}
     return kept | {**given}

@@ -57,12 +57,7 @@ class TopicDescription:
 
 
 def describe(client: PulsarClient, admin: AdminClient, topic: TopicName) -> TopicDescription:
-    """Describe ``topic``.
-
-    Raises:
-        TopicNotFound: it does not exist.
-        EosError: the broker refuses, or does not answer.
-    """
+    """Describe ``topic``; errors as of ``ClusterTopics.describe``."""
     partitions = client.partition_count(str(topic))
     found = client.lookup.schema(topic.base)
     info = None if found is None else found[0]
@@ -109,11 +104,9 @@ def type_name(info: SchemaInfo | None) -> str:
 
 
 class ClusterTopics:
-    """The topics of a cluster. Each method raises an ``EosError`` if the broker refuses, or does
-    not answer.
+    """The topics of a cluster; ``connect`` makes a client.
 
-    Args:
-        connect: makes a client.
+    Each method raises an ``EosError`` if the broker refuses, or does not answer.
     """
 
     def __init__(self, admin: AdminClient, connect: Callable[[], PulsarClient]) -> None:
@@ -178,13 +171,13 @@ class ClusterTopics:
 
 
 def check_droppable(topic: TopicName, stats: TopicStats) -> None:
-    """Check that no part of a topic is in use: of a partitioned topic the broker would delete the
-    unused partitions.
+    """Check that no part of a topic is in use.
 
     Raises:
         ConfigurationError: it is one partition of a topic.
         NotAllowed: it is in use.
     """
+    # Of a partitioned topic the broker would delete the unused partitions.
     if topic.partition_index is not None:
         raise ConfigurationError(
             f"{topic} is a partition, which can't be dropped alone.", hint=f"Drop {topic.base}."
@@ -199,9 +192,7 @@ def check_droppable(topic: TopicName, stats: TopicStats) -> None:
 def new_schema(schema: Schema | str, row: pa.StructType | None) -> SchemaInfo | None:
     """Return the schema to register; None: values are bytes.
 
-    Args:
-        schema: a name, or the user's own schema.
-        row: the columns of the rows, for names such as ``avro``.
+    ``schema``: a name, or the user's own; ``row``: the columns, for names such as ``avro``.
 
     Raises:
         ConfigurationError, InputError: the schema is unknown, or the columns don't fit it.
@@ -221,7 +212,7 @@ def new_schema(schema: Schema | str, row: pa.StructType | None) -> SchemaInfo | 
 
 
 def _known(schema: Schema | None) -> SchemaInfo | None:
-    """Return the schema if it is complete without columns."""
+    # Complete without columns.
     match schema:
         case PrimitiveSchema() | ProtobufSchema():
             return schema.info

@@ -50,11 +50,10 @@ class JsonValue:
 
 
 class ValueDecoder:
-    """Decodes the values of one topic. Each version is looked up in the registry once.
+    """Decodes the values of one topic."""
 
-    Messages that name no version of the topic's schema are shown as bytes, as by Java's
-    ``AUTO_CONSUME``: their schema is unknown.
-    """
+    # Messages that name no version of the topic's schema are shown as bytes, as by Java's
+    # AUTO_CONSUME: their schema is unknown.
 
     def __init__(self, client: PulsarClient, topic: TopicName) -> None:
         self._client = client
@@ -123,7 +122,7 @@ class ValueDecoder:
 
 
 def _size(array: pa.Array) -> int:
-    """Return the approximate size of the result of ``plain``."""
+    # About that of the result of plain().
     kind, types = array.type, pa.types
     inner: list[pa.Array] = []
     if types.is_struct(kind):
@@ -142,7 +141,8 @@ def _as_bytes(data: bytes | None, problem: str | None = None) -> JsonValue:
 
 
 def text_of(data: bytes | None) -> str | None:
-    """Return bytes as text if they are UTF-8. Bytes with zeros are most likely a number."""
+    """Return bytes as text if they are UTF-8."""
+    # Bytes with zeros are most likely a number.
     if data is None or b"\0" in data:
         return None
     try:

@@ -179,12 +179,15 @@ class CatalogAnswers(Protocol):
 def new_catalog(jvm: Any, loader: Any, name: str, answers: CatalogAnswers) -> Any:
     """Make a ``TableCatalog`` of Spark with the name ``name``.
 
-    Args:
-        loader: the class loader that has Spark's classes.
+    ``loader``: the class loader that has Spark's classes.
 
     Raises:
         Py4JJavaError: the interfaces of this Spark version differ.
     """
+    # A py4j proxy alone would do, but every name(), equals() and method with a default would call
+    # Python, and every error would arrive as a traceback in a Py4JException. So a small class is
+    # compiled in the driver's JVM, by Spark's own compiler for generated code. It calls a proxy
+    # with five kinds of questions, as text.
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(loader)
     compiler.setTargetVersion(_JAVA_VERSION)
@@ -219,7 +222,8 @@ class TopicAnswers:
         implements = ("java.util.function.BiFunction",)
 
     def apply(self, question: str, names: Iterable[str]) -> str | None:
-        """See ``CatalogAnswers``. An exception would end as a traceback in SQL."""
+        """See ``CatalogAnswers``."""
+        # An exception would end as a traceback in SQL.
         try:
             return f"={self._answer(question, list(names))}"
         except TopicNotFound:
@@ -239,7 +243,7 @@ class TopicAnswers:
 
 
 def _topic(names: list[str]) -> TopicName:
-    """Parse ``["public/default", "orders"]``; other spellings of a topic are not accepted."""
+    # ["public/default", "orders"]; other spellings of a topic are not accepted.
     try:
         topic = TopicName.parse("/".join(names))
     except ConfigurationError:
@@ -283,7 +287,8 @@ def mount(spark: SparkSession, name: str, answers: CatalogAnswers) -> None:
 
 
 def _catalogs(session: Any) -> Any:
-    """Return Spark's own map of the catalogs of a session, by name."""
+    # Spark's own map of the catalogs of a session, by name, is private: spark.sql.catalog.x needs
+    # the name of a class in a jar, and there is no jar.
     manager = session.sessionState().catalogManager()
     field = manager.getClass().getDeclaredField("catalogs")
     field.setAccessible(True)

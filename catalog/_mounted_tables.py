@@ -1,9 +1,4 @@
-"""The tables of a mounted catalog: a data source for each topic that a statement has named.
-
-Spark resolves a name once in a statement, and uses the options of its first occurrence for all
-(measured, PySpark 4.2): ``t WITH (epoch='1')`` and ``t WITH (epoch='2')`` are both epoch 1. A table
-does not get the options of the others, so the statement is parsed again here.
-"""
+"""The tables of a mounted catalog: a data source for each topic that a statement has named."""
 
 from __future__ import annotations
 
@@ -91,15 +86,11 @@ class MountedTables:
 
 
 def _check_options(spark: SparkSession, statement: str, name: Sequence[str]) -> None:
-    """Refuse a statement that names one table with different options.
-
-    Args:
-        statement: SQL; "" if a DataFrame was made without.
-        name: catalog, namespace and table. The statement may omit the first ones (``USE``).
-
-    Raises:
-        ConfigurationError: it does.
-    """
+    # Refuses a statement that names one table with different options. Spark resolves a name once in
+    # a statement, and uses the options of its first occurrence for all (measured, PySpark 4.2): t
+    # WITH (epoch='1') and t WITH (epoch='2') are both epoch 1. A table does not get the options of
+    # the others, so the statement is parsed again here. It may omit the first parts of the name
+    # (USE).
     if not re.search(r"(?i)\bWITH\s*\(", statement):
         return
     try:

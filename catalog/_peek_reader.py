@@ -1,8 +1,4 @@
-"""Reads the first or the last committed messages of a topic, without a durable subscription.
-
-A broker delivers only committed messages: none of aborted transactions, and none from the first
-entry of an open one on. Reading ends where the topic ends now; it does not wait for more.
-"""
+"""Reads the first or the last committed messages of a topic, without a durable subscription."""
 
 from __future__ import annotations
 
@@ -73,6 +69,10 @@ class PeekReader:
         notes: why messages may be missing.
     """
 
+    # A broker delivers only committed messages: none of aborted transactions, and none from the
+    # first entry of an open one on. Reading ends where the topic ends now; it does not wait for
+    # more.
+
     client: PulsarClient
     count: int
     deadline: float
@@ -115,8 +115,8 @@ class PeekReader:
     def _go_back(
         self, topic: TopicName, start: EntryPlace, end: EntryPlace, held: list[RawMessage]
     ) -> bool:
-        """Insert the messages between two places before ``held``, or as many of the last ones as
-        are wanted. Return whether earlier messages are wanted, too."""
+        # Puts the messages between two places before `held`, or as many of the last ones as are
+        # wanted. Returns whether earlier messages are wanted, too.
         newer: deque[RawMessage] = deque()
         size, is_full = sum(one.size for one in held), False
         wanted = self.count - len(held)
@@ -139,11 +139,8 @@ class PeekReader:
         last: MessageId | None,
         of_each_batch: int | None = None,
     ) -> Iterator[RawMessage]:
-        """Yield the messages between two places, in order; for entries that can't be decoded, their
-        place and the reason.
-
-        ``of_each_batch``: how many of a batch's last messages are wanted; None: all.
-        """
+        # In order; for entries that can't be decoded, their place and the reason. At most
+        # `of_each_batch` of a batch's last messages are wanted.
         while last is not None and (start is None or start.place <= last.place):
             with self.client.reader(str(topic), start=start, columns=_COLUMNS) as reader:
                 try:
@@ -181,7 +178,7 @@ class PeekReader:
         return list(heapq.merge(self.found, timed, key=lambda one: one.clock))
 
     def _fitting(self, messages: list[RawMessage], *, newest: bool) -> list[RawMessage]:
-        """Return the wanted messages, as far as they fit in memory."""
+        # As far as they fit in memory.
         kept: list[RawMessage] = []
         size = 0
         for one in reversed(messages) if newest else messages:
@@ -211,8 +208,8 @@ class PeekReader:
 def _backwards(
     ledgers: Sequence[Ledger], bounds: Bounds, entries: int
 ) -> Iterator[tuple[EntryPlace, EntryPlace]]:
-    """Yield spans of a topic (both ends inclusive) from its end to its beginning: of ``entries``
-    entries at first, then of twice as many each time, because some may be aborted."""
+    # Spans from the topic's end to its beginning (both ends inclusive): of `entries` entries at
+    # first, then of twice as many each time, because some may be aborted.
     assert bounds.last_id is not None
     last = bounds.last_id
     for ledger in reversed(ledgers):

@@ -245,7 +245,7 @@ class PulsarCatalog:
             )
 
     def _kind(self, topic: TopicName) -> str:
-        """Return the type of its currently registered schema."""
+        # The type of its currently registered schema.
         with self._connect() as client:
             if not client.exists(str(topic)):
                 raise TopicNotFound(f"Topic {topic} does not exist.")
@@ -254,7 +254,7 @@ class PulsarCatalog:
     def _options(
         self, topic: TopicName, kind: str, sink_id: str | None = None
     ) -> tuple[dict[str, str], dict[str, str] | None]:
-        """Return the options for reading, and for writing if there is a commit log."""
+        # For reading, and for writing if there is a commit log.
         common = {
             "serviceUrl": self._service_url,
             "adminUrl": self._admin_url,
@@ -268,7 +268,7 @@ class PulsarCatalog:
         return reading, common | sink | {"schema": kind}
 
     def _provider(self, table: str) -> str:
-        """Return the provider of a table; "" if the table does not exist."""
+        # "" if the table does not exist.
         if not self._spark.catalog.tableExists(table):
             return ""
         # DESCRIBE does not show it for tables of Python sources (measured).
@@ -289,8 +289,8 @@ class PulsarCatalog:
 
 
 def _quoted(text: str) -> str:
-    """Quote ``text`` for SQL. Spark replaces variables in quotes, too, including the environment's
-    (``${env:HOME}``), and other users may choose a topic's name."""
+    # Spark replaces variables in quotes, too, including the environment's (${env:HOME}), and other
+    # users may choose a topic's name.
     escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("$", "\\u0024")
     return f"'{escaped}'"
 

@@ -31,9 +31,9 @@ _MAKE_ONE = {
 class NamedKey:
     """A batch job's key, as the log records it.
 
-    ``similar_keys``: different keys that people use for the same rows: a date and its midnight, or
-    the text that earlier releases recorded for a datetime. ``midnights``: for a date, the recorded
-    texts of all moments at which that day begins in some time zone.
+    ``similar_keys``: other keys that people use for the same rows: a date and its midnight, or the
+    text that earlier releases recorded for a datetime. ``midnights``: of a date, the moments at
+    which it begins in some time zone.
     """
 
     text: str
@@ -70,8 +70,7 @@ def batch_key(epoch: object) -> NamedKey:
 
 
 def _midnights(day: date) -> tuple[str, ...]:
-    """Return the moments at which ``day`` begins in some time zone: UTC-12 to UTC+14, in quarters
-    of an hour."""
+    # In some time zone: from UTC-12 to UTC+14, in quarters of an hour.
     if not date.min < day < date.max:
         return ()
     utc = datetime.combine(day, time(tzinfo=UTC))
@@ -155,5 +154,4 @@ def _hint(kind: type) -> str:
 
 
 def _package(kind: type) -> str | None:
-    """Return the public package name of a known table type."""
     return next((name for name in _MAKE_ONE if f"{kind.__module__}.".startswith(f"{name}.")), None)

@@ -39,7 +39,7 @@ def _null_for_minus_one(array: pa.Array) -> pa.Array:
 
 
 def _milliseconds(array: pa.Array) -> pa.Array:
-    """Round down like Spark's ``unix_millis``, also before 1970."""
+    # Rounds down like Spark's unix_millis, also before 1970.
     if not pa.types.is_timestamp(array.type):
         return array.cast(pa.int64())
     us = array.cast(pa.timestamp("us", array.type.tz)).view(pa.int64())
@@ -67,8 +67,13 @@ _HAS_CONTROL: Final = r"[\x00-\x1f]"
 
 
 def json_text(array: pa.Array) -> pa.Array:
-    """Return the text of each value; null stays null. Null fields are left out, times are in UTC
-    with microseconds, binary is base64, decimals are numbers."""
+    """Return the JSON of each value, as Spark's ``to_json`` makes it with the sinks' options.
+
+    Null stays null. Null fields are left out, times are in UTC with microseconds, binary is base64,
+    decimals are numbers.
+    """
+    # Column by column: the texts of leaves are joined to texts of lists, maps and structs. Only
+    # binary needs a loop over values.
     text = next((text for is_kind, text in _TEXTS if is_kind(array.type)), _as_text)
     return text(array)
 
@@ -96,7 +101,7 @@ def _map(array: pa.MapArray) -> pa.Array:
 
 
 def _inner(lists: pa.Array, texts: pa.Array) -> pa.Array:
-    """Return the texts of each list's values, joined by commas."""
+    # The texts of each list's values, joined by commas.
     offsets = np.zeros(len(lists) + 1, np.int32)
     np.cumsum(pc.list_value_length(lists).fill_null(0), out=offsets[1:])
     return pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), texts), ",")

@@ -1,8 +1,4 @@
-"""The steps of the Data Source writer, which run in several processes: open, write, commit, abort.
-
-Tasks write and report; a worker on the driver commits. Spark reuses each of these processes for
-later epochs, so the connections and the log of a run stay open there.
-"""
+"""The steps of the Data Source writer, each in another process: open, write, commit, abort."""
 
 from __future__ import annotations
 
@@ -52,7 +48,7 @@ class TaskReport(WriterCommitMessage):
     """A task's report, which Spark passes to the commit.
 
     ``mark`` names the transaction that has the task's rows; None when it sent no rows. ``summary``
-    is a ``TaskSummary`` as JSON. ``skipped``: rows that were not written because the epoch was
+    is a ``TaskSummary`` as JSON. ``skipped``: rows that are not written, because the epoch was
     committed before.
     """
 
@@ -89,8 +85,7 @@ class Writing:
         return (message_columns(batch, self.layout) for batch in batches if batch.num_rows)
 
     def task(self, output: PulsarOutput, part: Part, topics: tuple[str, ...]) -> WriteTask:
-        """Return the task that writes rows to the partitions ``topics``, in the attempt of
-        ``part``."""
+        """Return the task that writes rows to ``topics`` in the attempt of ``part``."""
         return output.task(part, topics, self.layout)
 
     def report(self, name: EpochName, part: PulsarPart | None, summary: TaskSummary) -> TaskReport:
@@ -169,8 +164,7 @@ class Writing:
     ) -> None:
         """Commit the epoch after all tasks have reported.
 
-        Args:
-            planned_at: when Spark planned the epoch; only called if it was committed before.
+        ``planned_at``: when Spark planned the epoch; only called if it was committed before.
 
         Raises:
             EosError: it is not committed.
@@ -219,11 +213,8 @@ class Writing:
         )
 
     def open_epoch(self, epoch: str, query_id: str | None) -> EpochName | None:
-        """Return a stream's epoch that is open in the log; None if there is none.
-
-        Args:
-            query_id: of the stream, if known: another query may have taken the sink over.
-        """
+        """Return a stream's epoch that is open in the log; None if there is none."""
+        # Another query may have taken the sink over: its id is compared, if it is known.
         options = self.options
         if not log_is_there(options):
             return None
@@ -253,6 +244,8 @@ class Writing:
 
 class Process:
     """The connections and the log that this process has open for one run."""
+
+    # Spark reuses its processes for later epochs, so they stay open there.
 
     def __init__(self, options: WriterOptions, name: EpochName) -> None:
         self.output = PulsarOutput(options)
@@ -322,11 +315,7 @@ def _drain(rows: Iterable[pa.RecordBatch]) -> None:
 
 
 def _check_committed(done: Skip, marks: set[str]) -> None:
-    """Check that the rows that were sent are in the committed transaction.
-
-    Raises:
-        TransactionPoisoned: they are in another one.
-    """
+    # The rows that were sent must be in the committed transaction.
     committed = None if done.record is None else pulsar_part(done.record).mark_uuid
     if marks - {committed}:
         raise TransactionPoisoned(

@@ -25,11 +25,10 @@ REPORT_SCHEMA: Final = StructType().add("files", StringType()).add("error", Stri
 
 @dataclass(frozen=True)
 class StageTask:
-    """The function that ``mapInArrow`` runs on the executors.
+    """The function that ``mapInArrow`` runs on the executors."""
 
-    A task may run more than once: the driver commits only the files of the run whose result Spark
-    took.
-    """
+    # It may run more than once: the driver commits only the files of the run whose result Spark
+    # took.
 
     target: StagingTarget
     attempt_id: str

@@ -1,10 +1,4 @@
-"""The names of the message's own columns in a DataFrame that a sink writes.
-
-The source's names (``__eventTime``) are accepted everywhere. Next to a column ``value`` short names
-(``event_time``) are accepted, too, and everywhere the short names with ``__`` (``__event_time``).
-Only exact names count: records may have fields of any other name, such as ``__op`` and
-``__deleted``. Where a topic has fields of these names, ``metadata=False`` makes all columns fields.
-"""
+"""The names of the message's own columns in a DataFrame that a sink writes."""
 
 from __future__ import annotations
 
@@ -105,8 +99,8 @@ def message_names(
 
 
 def _check_kind_of_keys(columns: Sequence[StructField], names: dict[str, str]) -> None:
-    """Check that it is known whether binary keys that were read are text or bytes: written as the
-    wrong kind, it is a different key."""
+    # Whether binary keys that were read are text or bytes: written as the wrong kind, a key is a
+    # different one.
     if "key_is_binary" in names:
         return
     fields = {field.name: field for field in columns}
@@ -140,8 +134,9 @@ def check_all_are_fields(columns: Sequence[StructField]) -> None:
 
 
 def as_value(columns: Sequence[StructField]) -> str:
-    """Return the code that selects a record of all fields as the value, and the message's own
-    columns; and, if these may be fields as well, the alternative."""
+    """Return the code that makes a record of all fields the value; if the message's own columns may
+    be fields as well, also the alternative.
+    """
     names = [field.name for field in columns]
     own = [field.name for field in columns if field.name in _IN_ROWS and origin_of(field) != FIELD]
     left_out = {*own, *NOT_KEPT, *_OF_MALFORMED}

@@ -34,8 +34,7 @@ def open_log(
 ) -> CommitLog:
     """Open the sink's log, for ``epoch`` of a query.
 
-    Args:
-        run_id: the run of the query, if only this process writes its epochs.
+    ``run_id``: the run of the query, if only this process writes its epochs.
 
     Raises:
         NewLineage: the log does not exist, but the sink or the query has written before.
@@ -76,8 +75,8 @@ def _check_not_lost(
 def _check_not_renamed(
     options: SinkOptions, outputs: Sequence[Output], query_id: str, epoch: str, run_id: str
 ) -> None:
-    """Check that the query has not written to the same output with another sink. In the same run
-    it may: one function may have two sinks."""
+    # The query must not have written to the same output with another sink. In the same run it may:
+    # one function may have two sinks.
     if not is_streaming(query_id):
         return
     root, storage = options.commit_log, options.storage_options
@@ -96,7 +95,7 @@ def _check_not_renamed(
 
 
 def _log_with(options: SinkOptions, query_id: str, sink_id: str) -> CommitLog | None:
-    """Return another sink's log; None if it can't be read or does not have the query."""
+    # Another sink's log; None if it can't be read or does not have the query.
     with contextlib.suppress(EosError):
         log = CommitLog.open_read_only(
             options.commit_log, sink_id, storage_options=options.storage_options

@@ -43,11 +43,9 @@ def log_written(result: EpochResult, sink_id: str, query_id: str, epoch: str) ->
 
 
 def log_job(records: int, sink_id: str, key: str | None) -> None:
-    """Log what a job of the Data Source writer has written; warn if it had no key.
-
-    Spark runs the commit in a process without a logging configuration, where Python shows only
-    warnings, and only their text.
-    """
+    """Log the rows that a job of the Data Source writer has written; warn if it had no key."""
+    # Spark runs the commit in a process without a logging configuration, where Python shows only
+    # warnings, and only their text.
     if key is None:
         logger.warning(
             "%s rows are written by sink %s, without a key: a rerun writes them again. Set the "
@@ -61,8 +59,7 @@ def log_job(records: int, sink_id: str, key: str | None) -> None:
 
 
 def warn_of_skipped_key(records: int | None, sink_id: str, key: str) -> None:
-    """Warn that a batch key was written before, with ``records`` rows: different rows under it are
-    not written."""
+    """Warn that a batch key was written before, with ``records`` rows."""
     logger.warning(
         "epoch %s of sink %s was written before (rows: %s): nothing is written now. Only the key "
         "counts, rows are not compared. Write other rows under another key",

@@ -104,8 +104,7 @@ class TaskSchemas:
         return pa.RecordBatch.from_pydict(columns)
 
     def _check_own_columns(self, topic: str, registered: SchemaInfo | None) -> None:
-        """Check that no column of the message's own has the name of a field of the topic's
-        records."""
+        # A column of the message's own must not have the name of a field of the topic's records.
         kind = self._value_type
         if registered is None or kind is None or not pa.types.is_struct(kind):
             return
@@ -155,11 +154,7 @@ class TaskSchemas:
         return opened
 
     def _check_version(self, base: str, version: bytes | None) -> None:
-        """Check that the schema version that entries of ``base`` will name describes their bytes.
-
-        Raises:
-            IncompatibleSchema: it describes others.
-        """
+        # The schema version that entries will name must describe their bytes.
         if not version:
             return
         if (base, version) not in self._versions:
@@ -183,7 +178,7 @@ class TaskSchemas:
         return None if self._schema is None else self._writers[_base(topic)].info
 
     def _explain(self, error: IncompatibleSchema, topic: str, info: SchemaInfo | None) -> None:
-        """Add what the broker's refusal leaves out: which field, and what to do."""
+        # The broker's refusal leaves out which field it is, and what to do.
         refusal = str(error)
         error.hint = self._remedy(topic, info, refusal)
         if info is None or _NO_UPDATES_SIGN in refusal:
@@ -245,14 +240,12 @@ def message_rows(batch: pa.RecordBatch, *, tombstones: bool, is_pair: bool) -> R
 
 
 def without_tombstones(values: pa.Array, marked: pa.BooleanArray, *, is_json: bool) -> pa.Array:
-    """Return ``values`` with nulls in the rows that are marked as tombstones.
+    """Return ``values``, not encoded yet, with nulls in the rows that are marked as tombstones.
 
-    Args:
-        values: before they are encoded. A record whose fields are all null counts as no value.
-        is_json: structs are JSON text already.
+    ``is_json``: structs are JSON text already.
 
     Raises:
-        InputError: such a row has a value.
+        InputError: such a row has a value. A record whose fields are all null counts as none.
     """
     tombstones = pc.fill_null(marked, FALSE)
     if not pc.any(tombstones).as_py():

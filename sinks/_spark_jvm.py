@@ -27,8 +27,8 @@ _PY4J_BYTES: Final = re.compile(r"^j[A-Za-z0-9+/=]+$", re.MULTILINE)
 
 
 class _WithoutBytes(logging.Filter):
-    """Removes byte arrays from py4j's DEBUG log: it shows every call into the JVM, byte arrays as
-    base64. Tasks are such arrays, and contain the credentials of executors."""
+    # py4j's DEBUG log shows every call into the JVM, with byte arrays as base64. Tasks are such
+    # arrays, and contain the credentials of executors.
 
     def filter(self, record: logging.LogRecord) -> bool:
         record.msg, record.args = _PY4J_BYTES.sub("j<bytes>", record.getMessage()), ()
@@ -65,11 +65,9 @@ class TaggedJobs:
     tag: str
 
     def await_end(self) -> None:
-        """Wait up to 30 s until no task of these jobs runs.
-
-        After a failure Spark cancels the other tasks and does not wait for them. A task that still
-        sends is harmless; at worst it pins a partition.
-        """
+        """Wait up to 30 s until no task of these jobs runs."""
+        # After a failure Spark cancels the other tasks and does not wait for them. A task that
+        # still sends is harmless; at worst it pins a partition.
         patience = Patience(_END_OF_TASKS_S)
         while self._active_tasks() and not patience.is_over:
             patience.pause()
@@ -125,10 +123,6 @@ class RunningQuery:
 def running_query(df: DataFrame) -> RunningQuery:
     """Return the query in whose ``foreachBatch`` call ``df`` was made, in any thread of the driver.
 
-    Each run of a query has its own Spark session, and ``df`` names it. A DataFrame of another
-    session belongs to the query whose ``foreachBatch`` runs in this thread. Job groups are not
-    used, because users may set them.
-
     Raises:
         ConfigurationError: ``df`` belongs to no query.
     """
@@ -149,11 +143,10 @@ def planned_at(df: DataFrame, epoch: int) -> datetime | None:
     """Return when Spark planned which rows are in ``epoch``, from its checkpoint; None if the
     checkpoint has no such epoch.
 
-    When an old plan runs again, its time is the old one (measured on Spark 4.2).
-
     Raises:
         ConfigurationError: see ``running_query``.
     """
+    # When an old plan runs again, its time is the old one (measured on Spark 4.2).
     plan = _query_of(df).offsetLog().get(epoch)
     if plan.isEmpty():
         return None
@@ -170,12 +163,11 @@ def is_stateful(df: DataFrame) -> bool:
 
 
 def run_without_writing(df: DataFrame) -> None:
-    """Compute the stateful part of ``df``, every partition to its end, and drop the rows.
-
-    An epoch that was written before and that Spark runs again needs its state. The epoch's own RDD
-    is counted instead of ``df``, whose filters, limits, column pruning or adaptive plan could skip
-    a part. If the user persisted it, the cache is filled, and it is not computed twice.
-    """
+    """Compute the stateful part of ``df``, every partition to its end, and drop the rows."""
+    # State stores write an epoch's state when the tasks of their operator end: without it the query
+    # can't continue (measured on PySpark 4.2). The epoch's own RDD is counted instead of df, whose
+    # filters, limits, column pruning or adaptive plan could skip a part. If the user persisted it,
+    # the cache is filled, and it is not computed twice.
     plans = df._jdf.queryExecution()
     rdds = list(_stateful_rdds(plans.withCachedData())) or _stateful_rdds(plans.analyzed())
     for rdd in {rdd.id(): rdd for rdd in rdds}.values():
@@ -185,21 +177,22 @@ def run_without_writing(df: DataFrame) -> None:
 def may_rerun(df: DataFrame) -> bool:
     """Whether ``df`` may be computed again in this call after it was computed in part or whole.
 
-    It may not if its state stores use checkpoint format 2. With it Spark keeps the state that the
-    *first* run of each partition wrote, while the rows of the last run count. A stateful function
-    whose result is not deterministic (order of rows, clock, random numbers) would continue from the
-    state of rows that were never written. Format 1 keeps the last run's state.
-
     Raises:
         ConfigurationError: see ``running_query``.
     """
+    # Not if its state stores use checkpoint format 2: with it Spark keeps the state that the first
+    # run of each partition wrote, while the rows of the last run count. A stateful function whose
+    # result is not deterministic (order of rows, clock, random numbers) would continue from the
+    # state of rows that were never written. Format 1 keeps the last run's state.
     conf = _query_of(df).sparkSessionForStream().conf()
     # The format first: searching for state takes longer.
     return int(conf.get(_STATE_FORMAT, "1")) < 2 or not is_stateful(df)
 
 
 def _query_of(df: DataFrame) -> Any:
-    """Return the JVM's StreamExecution."""
+    # The JVM's StreamExecution. Each run of a query has its own Spark session, and df names it. A
+    # DataFrame of another session belongs to the query whose foreachBatch runs in this thread. Job
+    # groups are not used, because users may set them.
     session = df._jdf.sparkSession()
     active = list(_active_queries(session))
     for query in active:
@@ -225,7 +218,8 @@ def _active_queries(session: Any) -> Iterator[Any]:
 
 
 def _stateful_rdds(plan: Any) -> Iterator[Any]:
-    """Yield the RDDs with state stores that are leaves of a logical plan or of its subqueries."""
+    # The RDDs with state stores that are leaves of a logical plan or of its subqueries: every
+    # DataFrame derived from the one that foreachBatch passes has that one's RDD as a leaf.
     for part in (plan, *_items(plan.subqueriesAll())):
         for leaf in _items(part.collectLeaves()):
             match leaf.getClass().getSimpleName():
@@ -240,5 +234,5 @@ def _stateful_rdds(plan: Any) -> Iterator[Any]:
 
 
 def _items(sequence: Any) -> Iterator[Any]:
-    """Yield the elements of a Scala Seq."""
+    # A Scala Seq is no Python iterable.
     return (sequence.apply(index) for index in range(sequence.size()))

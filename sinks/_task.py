@@ -1,9 +1,6 @@
 """The Spark task that sends its rows in the epoch's transaction; runs on an executor.
 
-Imports nothing that only a driver has (no pydantic, deltalake, tenacity). A task sends its rows
-once, or reports why not. It raises no ``EosError``, because Spark would run the task again. It
-answers the roll call before its first row, and sends nothing if another run of it has answered
-(I4). Without rows it does not answer or connect.
+Imports nothing that only a driver has (no pydantic, deltalake, tenacity).
 """
 
 from __future__ import annotations
@@ -121,6 +118,10 @@ def spark_partition() -> int:
 class _Run:
     """One run of a task."""
 
+    # A task sends its rows once, or reports why not: it raises no EosError, because Spark would run
+    # it again. It answers the roll call before its first row, and sends nothing if another run of
+    # it has answered (I4). Without rows it does not answer or connect.
+
     task: WriteTask
     spark_partition: int
     run_id: str = ""
@@ -223,11 +224,9 @@ class _Run:
 
 
 def gathered(batches: Iterable[pa.RecordBatch], at_least_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Yield ``batches`` that have rows, in order; small ones are joined to ``at_least_bytes``.
-
-    Spark passes 10,000 rows at a time, which would make tiny entries when they are split by key
-    over many partitions. A batch that is large enough is not copied.
-    """
+    """Yield ``batches`` that have rows, in order; small ones are joined to ``at_least_bytes``."""
+    # Spark passes 10,000 rows at a time, which would make tiny entries when they are split by key
+    # over many partitions. A batch that is large enough is not copied.
     held: list[pa.RecordBatch] = []
     held_bytes = 0
     for batch in batches:
@@ -249,8 +248,7 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 def _split(
     batch: pa.RecordBatch, partition_count: int, turn: int, task: WriteTask
 ) -> tuple[Rows, list[PartitionSlice]]:
-    """Split rows by topic partition: the one that a row names, else that of its key. Rows without
-    both stay together."""
+    # By the partition that a row names, else by that of its key. Rows without both stay together.
     is_pair = task.schema is not None and len(task.schema.columns) > 1
     rows = message_rows(batch, tombstones=task.tombstones, is_pair=is_pair)
     keyless = turn % partition_count
@@ -271,10 +269,8 @@ def _split(
 def _write(
     task: WriteTask, rows: Rows, slices: Sequence[tuple[_PartitionWriter, PartitionSlice]]
 ) -> None:
-    """Send the rows of all partitions, encoded in one pass.
-
-    With ``by_key`` entries have rows of one key, and each partition is encoded separately.
-    """
+    # The rows of all partitions are encoded in one pass. With by_key entries have rows of one key,
+    # and each partition is encoded separately.
     limit = min(writer.producer.max_batch_bytes for writer, _ in slices)
     if task.by_key:  # the entry repeats the key
         limit -= longest_key_bytes(rows)
@@ -292,7 +288,6 @@ def _write(
 
 
 def _taken(batches: Iterator[EncodedBatch], rows: int) -> Iterator[EncodedBatch]:
-    """Yield the next batches, until they have ``rows`` rows."""
     while rows:
         batch = next(batches)
         rows -= batch.num_messages
@@ -322,8 +317,7 @@ class _PartitionWriter:
         self.checksum = (self.checksum + batch.checksum) % 2**64
 
     def abandon(self) -> None:
-        """Close the open producer, of which no send is in flight, without waiting for the broker's
-        answer."""
+        # No send is in flight: the broker's answer is not waited for.
         (self.successor or self.producer).abandon()
 
     def close(self, *, reuse: bool) -> PartitionFigures:

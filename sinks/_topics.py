@@ -32,7 +32,6 @@ class TaskTopics:
     Args:
         fixed: exact names of the one topic's partitions; empty: each row has a column ``topic``.
         creation: creates missing topics; None: a missing topic is an error.
-        options: of ``client``.
     """
 
     def __init__(
@@ -51,8 +50,9 @@ class TaskTopics:
 
     @property
     def counts(self) -> tuple[tuple[str, int], ...]:
-        """Each topic that rows have named, and its number of partitions. Tasks that found different
-        numbers may have sent the same key to different partitions."""
+        """Each topic that rows have named, and its number of partitions."""
+        # The driver compares them: tasks that found different numbers may have sent the same key to
+        # different partitions.
         return tuple((name, len(partitions)) for name, partitions in self._found.items())
 
     def split(self, batch: pa.RecordBatch) -> Iterator[tuple[tuple[str, ...], pa.RecordBatch]]:
@@ -128,11 +128,8 @@ _made: Final = itertools.count()
 class TopicCreation:
     """Creates topics.
 
-    Attributes:
-        partitions: 0 for unpartitioned topics, which need no admin API.
-        admin_url: of the admin API.
-        retention_minutes: how long their messages are kept, -1 without limit; None: the
-            namespace's retention. Needs the admin API.
+    ``partitions``: 0 for unpartitioned topics, which need no admin API. ``retention_minutes``: how
+    long their messages are kept, -1 without limit; None: the namespace's retention.
     """
 
     partitions: int
@@ -178,7 +175,7 @@ class TopicCreation:
 
 
 def _warn_of_no_retention(topic: TopicName) -> None:
-    """Warn for the first topics that a process creates: rows may name thousands."""
+    # Only for the first topics of a process: rows may name thousands.
     number = next(_made)
     if number < _NAMED:
         logger.warning(

@@ -86,8 +86,6 @@ def all_or_nothing(*sinks: Sink, frames: Frames | None = None) -> Sink:
 
 
 class _AllOrNothing(Sink):
-    """See ``all_or_nothing``."""
-
     def __init__(self, sinks: tuple[Sink, ...], frames: Frames | None) -> None:
         listeners = {id(one): one for sink in sinks for one in sink.options.listeners}
         options = sinks[0].options.model_copy(update={"listeners": tuple(listeners.values())})
@@ -96,11 +94,11 @@ class _AllOrNothing(Sink):
         self._frames = frames
 
     def outputs(self) -> list[Output]:
-        """Return the outputs of all sinks."""
+        # Of all sinks, in their order.
         return [output for sink in self._sinks for output in sink.outputs()]
 
     def frames(self, df: DataFrame) -> list[DataFrame]:
-        """Return one DataFrame for each sink."""
+        # One DataFrame for each sink.
         if self._frames is None:
             return [df] * len(self._sinks)
         given: Any = self._frames(df)
@@ -116,13 +114,11 @@ class _AllOrNothing(Sink):
     def _plan(
         self, df: DataFrame, context: SparkContext, begun: PartsBegun
     ) -> Callable[[], Reports]:
-        """Plan step 5 with rows that are computed once, before any output is written.
-
-        A cache would not do: Spark silently recomputes parts that an executor has lost, and a query
-        that is not deterministic would give the outputs different rows. A lost part of a local
-        checkpoint is an error, but only after the checkpoint's job has ended: until then Spark
-        recomputes it, too (measured on Spark 4.2).
-        """
+        # Rows are computed once, before any output is written. A cache would not do: Spark silently
+        # recomputes parts that an executor has lost, and a query that is not deterministic would
+        # give the outputs different rows. A lost part of a local checkpoint is an error, but only
+        # after the checkpoint's job has ended: until then Spark recomputes it, too (measured on
+        # Spark 4.2).
         plan = super()._plan
 
         def write() -> Reports:

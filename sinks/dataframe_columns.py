@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -56,70 +55,48 @@ _ENCODE: Final = (
 )
 
 
-def _wrong_type(name: str, kind: DataType, wanted: str, hint: str | None = None) -> InputError:
-    return InputError(f"Column {name!r} is {kind.simpleString()}: it must be {wanted}.", hint=hint)
+_CAST: Final = "Cast it: CAST({name} AS STRING)."
+_WHOLE: Final = (ByteType, ShortType, IntegerType, LongType)
+
+COLUMNS: Final[dict[str, tuple[tuple[type[DataType], ...], str, str | None]]] = {
+    "value": (_TEXT, "string or binary", _ENCODE),
+    "key": (_TEXT, "string or binary", _CAST),
+    "event_time": (
+        (TimestampType, LongType, IntegerType),
+        "a timestamp, or whole milliseconds since 1970 as long",
+        None,
+    ),
+    "properties": ((MapType,), "map<string,string>", None),
+    "ordering_key": (_TEXT, "string or binary", _CAST),
+    "partition": (_WHOLE, "a whole number, from 0 on", None),
+    "topic": ((StringType,), "string", None),
+    "message_key": (_TEXT, "string or binary", _CAST),
+    "key_is_binary": ((BooleanType,), "boolean", None),
+    "is_tombstone": ((BooleanType,), "boolean", None),
+}
+"""Column of the messages -> its types in Spark, the same in words, and the hint for another one."""
 
 
-def _check_value(name: str, kind: DataType) -> None:
-    if not isinstance(kind, _TEXT):
-        raise _wrong_type(name, kind, "string or binary", _ENCODE)
-
-
-def _check_text(name: str, kind: DataType) -> None:
-    if not isinstance(kind, _TEXT):
-        raise _wrong_type(name, kind, "string or binary", f"Cast it: CAST({name} AS STRING).")
-
-
-def _check_boolean(name: str, kind: DataType) -> None:
-    if not isinstance(kind, BooleanType):
-        raise _wrong_type(name, kind, "boolean")
-
-
-def _check_event_time(name: str, kind: DataType) -> None:
-    if isinstance(kind, TimestampNTZType):
+def _check_kind(column: str, name: str, kind: DataType) -> None:
+    """Check the type of the messages' ``column``, which the DataFrame calls ``name``."""
+    kinds, wanted, hint = COLUMNS[column]
+    if column == "event_time" and isinstance(kind, TimestampNTZType):
         raise InputError(
             f"Column {name!r} is a timestamp without time zone, so its moment is unknown.",
             hint=f"Convert it from its time zone: to_utc_timestamp({name}, 'Europe/Berlin').",
         )
-    if not isinstance(kind, TimestampType | LongType | IntegerType):
-        raise _wrong_type(name, kind, "a timestamp, or whole milliseconds since 1970 as long")
-
-
-def _check_properties(name: str, kind: DataType) -> None:
-    is_text = isinstance(kind, MapType) and (
-        isinstance(kind.keyType, StringType) and isinstance(kind.valueType, StringType)
-    )
-    if not is_text:
-        raise _wrong_type(name, kind, "map<string,string>")
-
-
-def _check_partition(name: str, kind: DataType) -> None:
-    if not isinstance(kind, ByteType | ShortType | IntegerType | LongType):
-        raise _wrong_type(name, kind, "a whole number, from 0 on")
-
-
-def _check_topic(name: str, kind: DataType) -> None:
-    if not isinstance(kind, StringType):
-        raise _wrong_type(name, kind, "string")
-
-
-COLUMNS: Final[dict[str, Callable[[str, DataType], None]]] = {
-    "value": _check_value,
-    "key": _check_text,
-    "event_time": _check_event_time,
-    "properties": _check_properties,
-    "ordering_key": _check_text,
-    "partition": _check_partition,
-    "topic": _check_topic,
-    "message_key": _check_text,
-    "key_is_binary": _check_boolean,
-    "is_tombstone": _check_boolean,
-}
-"""Column of the messages -> the check of its type, given the DataFrame's name for it."""
+    fits = isinstance(kind, kinds)
+    if isinstance(kind, MapType):
+        fits &= isinstance(kind.keyType, StringType) and isinstance(kind.valueType, StringType)
+    if not fits:
+        raise InputError(
+            f"Column {name!r} is {kind.simpleString()}: it must be {wanted}.",
+            hint=hint and hint.replace("{name}", name),
+        )
 
 
 def _converted(name: str, kind: DataType) -> str:
-    """Return the SQL that converts a column to the form that tasks take."""
+    # The SQL that converts a column to the form that tasks take.
     match name:
         case "event_time" if isinstance(kind, TimestampType):
             return "unix_millis(event_time) AS event_time"
@@ -137,8 +114,7 @@ _TO_JSON: Final = (
 )
 
 
-@dataclass(frozen=True)
-class MessageColumns:
+class MessageColumns(NamedTuple):
     """The rows that tasks get.
 
     Attributes:
@@ -150,11 +126,6 @@ class MessageColumns:
 
     rows: DataFrame
     layout: Layout
-
-    @property
-    def value_type(self) -> pa.DataType | None:
-        """See ``Layout``."""
-        return self.layout.value_type
 
 
 @dataclass(frozen=True)
@@ -260,7 +231,7 @@ def layout_of(
     given = [name for name in COLUMNS if name in kinds and (name != "topic" or names_topics)]
     for name in given:
         if schema is None or name not in schema.columns:
-            COLUMNS[name](names.get(name, name), kinds[name])
+            _check_kind(name, names.get(name, name), kinds[name])
     return Layout(
         names={name: names[name] for name in given if name in names},
         record=record,
@@ -279,7 +250,7 @@ def _check_no_column_comes_twice(columns: StructType) -> None:
 
 
 def _own_names(columns: StructType, *, whole_rows: bool, is_pair: bool) -> dict[str, str]:
-    """Return ``message_names``; a struct ``value`` may be meant as one field of the record."""
+    # A struct `value` may be meant as one field of the record.
     is_struct = "value" in columns.names and isinstance(columns["value"].dataType, StructType)
     if not whole_rows and is_struct:
         _check_value_is_not_a_field(columns)
@@ -292,7 +263,6 @@ def _own_names(columns: StructType, *, whole_rows: bool, is_pair: bool) -> dict[
 
 
 def _check_value_is_not_a_field(columns: StructType) -> None:
-    """Check that a struct ``value`` was not read as one of a record's fields."""
     if origin_of(columns["value"]) == FIELD:
         raise InputError(
             "Column 'value' is one field of the records that were read, but would be written as "
@@ -344,8 +314,7 @@ def _quoted(name: str) -> str:
 
 
 def _value_type(kinds: dict[str, DataType], schema: Schema | None) -> pa.DataType | None:
-    """Return the Arrow type of the value. A type that can't be written is refused here, before an
-    attempt begins."""
+    # A type that can't be written is refused here, before an attempt begins.
     if schema is None:
         return None
     wanted = kinds["value"]
@@ -360,10 +329,8 @@ def _value_type(kinds: dict[str, DataType], schema: Schema | None) -> pa.DataTyp
 
 
 def _check_has_schema(kind: DataType, path: str | None = None) -> None:
-    """Refuse Spark's own types, such as VARIANT, which look like others in Arrow.
-
-    ``path``: None for the value itself; a column may have an empty name.
-    """
+    # Spark's own types, such as VARIANT, look like others in Arrow. The path is None for the value
+    # itself; a column may have an empty name.
     match kind:
         case StructType():
             for field in kind.fields:

@@ -47,12 +47,15 @@ class PulsarStreamWriter(DataSourceStreamArrowWriter):
 
     Args:
         given: Spark's options; see ``WriterOptions``.
-        columns: of the DataFrame.
         overwrite: whether the query's output mode replaces earlier rows, which is refused.
 
     Raises:
         ConfigurationError, InputError: an option or a column is wrong.
     """
+
+    # Spark calls from several processes (tasks on executors, and on the driver one for the plan and
+    # one for the commit), which share only the commit log. It runs an epoch once, so an epoch that
+    # can't be committed ends the query.
 
     def __init__(self, given: Mapping[str, str], columns: StructType, *, overwrite: bool) -> None:
         options = WriterOptions.of_stream(given, overwrite=overwrite)
@@ -80,8 +83,8 @@ class PulsarStreamWriter(DataSourceStreamArrowWriter):
         return planned_at(self._checkpoint, str(epoch))
 
     def abort(self, messages: _Messages, batchId: int) -> None:  # noqa: N803
-        """Abort the epoch's open transaction after a task or the commit failed. A failed task has
-        no message; if all have failed, only the log knows the run."""
+        """Abort the epoch's open transaction after a task or the commit failed."""
+        # A failed task has no message; if all have failed, only the log knows the run.
         with _left_to_the_next_run():
             reports = _reports(messages)
             name = reports[0].name if reports else self._open_epoch(str(batchId))
@@ -100,7 +103,6 @@ class PulsarBatchWriter(DataSourceArrowWriter):
 
     Args:
         given: Spark's options; see ``WriterOptions``.
-        columns: of the DataFrame.
         overwrite: whether existing rows are replaced, which is refused.
 
     Raises:
@@ -166,7 +168,7 @@ def _reports(messages: _Messages) -> list[TaskReport]:
 
 @contextmanager
 def _explained(next_step: Callable[[EosError], str]) -> Iterator[None]:
-    """Add to a temporary error's hint what has happened to the rows, and what to do."""
+    # A temporary error's hint also says what has happened to the rows, and what to do.
     try:
         yield
     except EosError as error:
@@ -177,8 +179,8 @@ def _explained(next_step: Callable[[EosError], str]) -> Iterator[None]:
 
 @contextmanager
 def _left_to_the_next_run() -> Iterator[None]:
-    """Log a failed abort: the next claim aborts. If it were raised, Spark would show it instead of
-    the job's own error (measured: "Writing job failed", and no more)."""
+    # A failed abort is logged, and the next claim aborts. If it were raised, Spark would show it
+    # instead of the job's own error (measured: "Writing job failed", and no more).
     try:
         yield
     except Exception as error:
@@ -191,12 +193,14 @@ _TIME: Final = "batchTimestampMs"
 def planned_at(checkpoint: str, epoch: str) -> datetime:
     """Return when Spark planned which rows are in ``epoch``.
 
-    Args:
-        checkpoint: the query's ``checkpointLocation``: a path, or a URL that Arrow can open.
+    ``checkpoint``: the query's ``checkpointLocation``, a path or a URL that Arrow can open.
 
     Raises:
         ConfigurationError: it can't be read here, or has no plan of the epoch.
     """
+    # Source: OffsetSeqLog of Spark 4.2: offsets/N has a version, a line of JSON with the time of
+    # the plan, and the sources' offsets. Spark writes it before it runs the epoch, and reads it
+    # when it runs the epoch again.
     try:
         lines = _lines(checkpoint, f"offsets/{epoch}")
         found = next(line for line in lines if _TIME in line)
@@ -211,7 +215,7 @@ def planned_at(checkpoint: str, epoch: str) -> datetime:
 
 
 def query_id_of(checkpoint: str) -> str:
-    """Return the id of the checkpoint's query.
+    """Return the id of the checkpoint's query, from its file ``metadata``.
 
     Raises:
         ConfigurationError: it can't be read here.

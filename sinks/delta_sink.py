@@ -107,7 +107,8 @@ class DeltaOutput(Output):
         return isinstance(part, DeltaPart) and part.table == self.participant.table.folder.uri
 
     def on_open(self, history: History, df: DataFrame) -> None:
-        """Create the table, unless the log has written to it: then it may only be unreachable."""
+        """Create the table, if the log has never written to it."""
+        # A table that the log has written to may only be unreachable.
         table = self.participant.table
         is_new = history.last_begun((KIND, table.folder.uri)) is None
         may_create = is_new or self._options.on_new_cluster == "continue"
@@ -115,8 +116,8 @@ class DeltaOutput(Output):
             table.create(arrow_schema(df), self._options.partition_by)
 
     def check(self, df: DataFrame) -> None:
-        """See ``Output``; the attempt uses the schema that was found. PREPARED and the commit check
-        it again."""
+        """See ``Output``."""
+        # The attempt uses the schema that is found here; PREPARED and the commit check it again.
         table, options, columns = self.participant.table, self._options, arrow_schema(df)
         is_checked = columns == self._checked_columns
         changed = None if is_checked else ChangedColumns(*table.compared(columns))
@@ -180,11 +181,13 @@ _HINTS: Final = {
 
 
 def arrow_schema(df: DataFrame) -> pa.Schema:
-    """Return the columns of ``df`` as a table has them, nullable at every level.
+    """Return the columns of ``df`` as Spark's own Delta writer has them, nullable at every level.
 
     Raises:
         InputError: there are no columns, or one has a type that no table can have.
     """
+    # The check uses Spark's types: in Arrow, a GEOMETRY or a vector of pyspark.ml looks like a
+    # plain struct.
     if not df.columns:
         raise InputError("The DataFrame has no columns.", hint="Select at least one.")
     for field in df.schema.fields:

@@ -1,12 +1,4 @@
-"""Shortens errors that leave a ``foreachBatch`` function, so that they are readable in Spark.
-
-Spark shows such an error as the text of ``traceback.format_exc()`` inside its own message: in
-``query.exception()``, in the error of ``awaitTermination`` and, twice, in the driver's output. A
-chain is printed from its first cause on, so a cause of one line puts the sink's message first, and
-a short rest makes it easy to find. Spark also searches this text for an interrupted call, with a
-regular expression that overflows the stack on long texts: ``query.stop()`` in the middle of an
-epoch printed a thousand lines of it.
-"""
+"""Shortens errors that leave a ``foreachBatch`` function, so that they are readable in Spark."""
 
 from __future__ import annotations
 
@@ -46,6 +38,11 @@ def shortened(error: Exception, epoch: str) -> tuple[Exception, Exception]:
     The full error, with its chain, is logged on the driver. The returned error has the same class,
     without traceback, cause and context.
     """
+    # Spark shows an error as the text of traceback.format_exc() in its own message: in
+    # query.exception(), in the error of awaitTermination and, twice, in the driver's output. A
+    # chain is printed from its first cause on, so a cause of one line puts the sink's message
+    # first. Spark also searches this text for an interrupted call, with a regular expression that
+    # overflows the stack on long texts: query.stop() in an epoch printed a thousand lines of it.
     if isinstance(error, Py4JJavaError):
         return _shortened_java(error, epoch)
     logger.error("%s was not written", epoch, exc_info=error)
@@ -75,13 +72,13 @@ def _bare(error: Exception) -> Exception:
 
 
 def _line(text: str) -> str:
-    """Return the line that names the error: the last one of a traceback, else the first one."""
+    # The line that names the error: the last one of a traceback, else the first one.
     lines = text.strip().splitlines() or [""]
     return lines[-1 if any(line.startswith("Traceback ") for line in lines) else 0][:_MAX_CHARS]
 
 
 def _java_line(error: Py4JJavaError) -> str:
-    """Return the class and message of the Java error, and its first cause."""
+    # The class and message of the Java error, and its first cause.
     thrown: Any = error.java_exception
     try:
         lines = str(thrown.toString()).strip().splitlines()

@@ -50,8 +50,7 @@ class Output(ABC):
         """
 
     def traces(self) -> list[str]:
-        """Return, in words, what earlier logs of this sink have left at the output: signs that the
-        sink has written before.
+        """Return signs, in words, that an earlier log of this sink has written to the output.
 
         Raises:
             Retriable: the output does not answer.
@@ -63,8 +62,8 @@ class Output(ABC):
         """Whether ``part``, of another sink's log, may have been written to the same output."""
 
     def on_open(self, history: History, df: DataFrame) -> None:
-        """Prepare the output after the log was opened for an epoch of ``df``: create it if needed,
-        and warn of changes since the last run.
+        """Create the output if needed, after the log was opened for an epoch of ``df``, and warn of
+        changes since the last run.
 
         Raises:
             InputError: the DataFrame can't be written there.
@@ -74,6 +73,9 @@ class Output(ABC):
 @dataclass(frozen=True)
 class ChangedColumns:
     """The columns that only the rows have (``new``), and those that only the output has."""
+
+    # No schema forbids a renamed column, which is new and missing at once: the output then has
+    # both, and readers of the old one get nulls.
 
     new: Sequence[str]
     missing: Sequence[str]

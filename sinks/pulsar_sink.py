@@ -132,7 +132,7 @@ class PulsarOutput(Output):
         self._checked_type = kind
 
     def _changed(self, schema: Schema, kind: pa.DataType) -> tuple[list[str], list[str]]:
-        """Return the fields that the topic lacks, and those that the rows lack."""
+        # Fields that the topic lacks, and those that the rows lack.
         try:
             registered = self.participant.client.schema(str(self._options.topic_name))
         except TopicNotFound:
@@ -179,13 +179,10 @@ class PulsarOutput(Output):
         after: tuple[TxnId, ...] = (),
         reuse: bool = False,
     ) -> WriteTask:
-        """Return the task that writes in the attempt of ``part``.
+        """Return the task that writes in the attempt of ``part`` to the partitions ``topics``.
 
-        Args:
-            topics: the result of ``topics``.
-            layout: of the DataFrame.
-            after, reuse: see ``WriteTask``; not for ``format("pulsar")``, whose tasks don't know
-                which transactions are committed.
+        ``after`` and ``reuse`` (see ``WriteTask``) are not for ``format("pulsar")``, whose tasks
+        don't know which transactions are committed.
         """
         assert isinstance(part, PulsarPart)
         assert part.txn is not None

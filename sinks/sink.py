@@ -39,10 +39,9 @@ from eos.sinks.output import Output
 
 @dataclass(frozen=True)
 class _Failed:
-    """An epoch that ended in an error. ``duplicate``: it was written, and called again.
+    """An epoch that ended in an error. ``duplicate``: it was written, and called again."""
 
-    It does not keep the error, whose traceback would keep objects alive.
-    """
+    # It does not keep the error, whose traceback would keep objects alive.
 
     epoch: str
     error_type: str
@@ -192,11 +191,9 @@ class Sink(ABC):
         return result
 
     def _check_order(self, query_id: str, epoch: str) -> None:
-        """Check that no earlier epoch of the query has failed and was left unfinished.
-
-        After an error Spark runs the same epoch again, unless the user's code has caught the error.
-        The log has most failed epochs; only this object has those that failed before the claim.
-        """
+        # After an error Spark runs the same epoch again, unless the user's code has caught the
+        # error. The log has most failed epochs; only this object has those that failed before the
+        # claim.
         failed = self._failed.get(query_id)
         if failed is None or query_id == BATCH or failed.epoch == epoch:
             return
@@ -210,7 +207,7 @@ class Sink(ABC):
         )
 
     def _is_settled(self, query_id: str, epoch: str) -> bool:
-        """Whether the log says by now that the epoch is finished, or was abandoned by a person."""
+        # The log may say by now that the epoch is finished, or was abandoned by a person.
         options = self.options
         with contextlib.suppress(EosError):
             log = CommitLog.open_read_only(
@@ -246,14 +243,13 @@ class Sink(ABC):
         return self._committer
 
     def _check(self, df: DataFrame) -> None:
-        """Check the rows' columns before the attempt begins."""
         for output, frame in zip(self._outputs, self.frames(df), strict=True):
             output.check(frame)
 
     def _plan(
         self, df: DataFrame, context: SparkContext, begun: PartsBegun
     ) -> Callable[[], Reports]:
-        """Plan step 5; the returned function runs the Spark actions that write the rows."""
+        # Step 5; the returned function runs the Spark actions that write the rows.
         pairs = zip(self._outputs, self.frames(df), strict=True)
         # In the order of the record: outputs that can expire come first.
         ordered = sorted(pairs, key=lambda pair: not pair[0].participant.can_expire)

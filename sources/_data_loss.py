@@ -62,8 +62,7 @@ class LossGuard:
         """Return where the next epoch begins in each partition of ``bounds``: an existing place, so
         that the epoch can be read again and losses are detected then.
 
-        Args:
-            places: up to where the query has read; a missing partition is new.
+        ``places``: up to where the query has read; a missing partition is new.
 
         Raises:
             DataLost: entries after a place were deleted, or may have been.
@@ -89,11 +88,8 @@ class LossGuard:
         bounds: Mapping[str, Bounds],
         topics: BoundsLookup,
     ) -> list[str]:
-        """Report and return partitions that never had entries which the query has read.
-
-        The last id alone proves nothing: for a while after a broker's restart it is an earlier one
-        (measured).
-        """
+        # Partitions that never had entries which the query has read. The last id alone proves
+        # nothing: for a while after a broker's restart it is an earlier one (measured).
         read = {
             name: (place[0], place[1] - 1)
             for name, one in bounds.items()
@@ -130,8 +126,8 @@ def _is_first_of_ledger(place: EntryPlace) -> bool:
 
 
 def _is_moved(place: EntryPlace | None, first: EntryPlace) -> bool:
-    """Whether a deletion has moved an open subscription: then only a new subscription sees where
-    the remaining entries begin."""
+    # A deletion moves an open subscription: then only a new one sees where the remaining entries
+    # begin.
     return not _is_first_of_ledger(first) and (place is None or first >= place)
 
 
@@ -141,13 +137,15 @@ def known_places(
     """Return up to where the query has read: in the partitions that it reads, including deleted
     ones, and in those that it no longer reads.
 
-    Args:
-        there: the partitions that are read now.
+    ``there``: the partitions that are read now.
 
     Raises:
         DataLost: a topic is no longer read, and droppedTopics does not name it; unless ``guard``
             only warns.
     """
+    # The places stay in the offsets of all later epochs, and the query's subscription keeps the
+    # topic's new messages: if it is read again, the query continues there, even if startingOffsets
+    # says otherwise.
     gone = [name for name in sorted(offset.ends.keys() - set(there)) if not _reads(options, name)]
     _report(gone, there, options, guard)
     if back := sorted(offset.left.keys() & set(there)):
@@ -160,12 +158,13 @@ def known_places(
 
 
 def check_named(offset: Offset, options: SourceOptions) -> None:
-    """Check that the query's options name all topics and tables of an epoch. A checkpoint may be
-    writable by others, so it must not decide where the query's token is sent, and what is read.
+    """Check that the query's options name all topics and tables of an epoch.
 
     Raises:
         ConfigurationError: the options do not name one of them.
     """
+    # A checkpoint may be writable by others, so it must not decide where the query's token is sent,
+    # and what is read.
     for name, span in offset.spans.items():
         if not span.is_empty and not _is_named(options, name):
             raise ConfigurationError(
@@ -199,7 +198,7 @@ def _reads(options: SourceOptions, name: str) -> bool:
 def _report(
     gone: Collection[str], there: Collection[str], options: SourceOptions, guard: LossGuard
 ) -> None:
-    """Log topics that are no longer read, and report those that droppedTopics does not name."""
+    # Dropped topics are logged only; others are a loss.
     dropped = [name for name in gone if options.drops(TopicName.parse(name))]
     if dropped:
         logger.info("%s: no longer read, because of droppedTopics.", ", ".join(dropped))

@@ -83,8 +83,8 @@ class Contents:
 
 
 def limited(contents: Mapping[str, Contents], fraction: float) -> dict[str, EntryPlace]:
-    """Return where each partition's span ends if only ``fraction`` of the entries may be read. Each
-    partition with entries gets at least one, so that none starves."""
+    """Return where each partition's span ends if only ``fraction`` of the entries may be read."""
+    # Each partition with entries gets at least one, so that none starves.
     return {name: one.cut(ceil(one.entries * fraction)) for name, one in contents.items()}
 
 
@@ -108,8 +108,6 @@ def next_entry(
 ) -> Entry | None:
     """Return the first entry at ``start`` or after it; None if none is readable in ``timeout_s``.
 
-    Retries while the topic moves to another broker.
-
     Raises:
         ProtocolError: the entry is malformed.
         EosError: the topic can't be read.
@@ -126,10 +124,8 @@ def next_entry(
 class RowsPerEntry:
     """The number of messages in an entry of each partition, by a recent sample.
 
-    Unknown partitions are sampled, and some of the others, in turn.
-
-    Args:
-        sample: returns the number of messages in the entry at a place, or in the next one.
+    Unknown partitions are sampled, and some of the others, in turn. ``sample`` returns the number
+    of messages in the entry at a place, or in the next one.
     """
 
     def __init__(self, sample: Callable[[str, EntryPlace], int]) -> None:

@@ -57,7 +57,7 @@ class EpochPlanner:
         return replace(initial, keeps_left=True)
 
     def _history_boundary(self, subscription: str | None) -> Offset:
-        """Return the offset before the history's first file; in the topics, where it ends."""
+        # The offset before the history's first file; in the topics, where it ends.
         from eos.sources._history_table import HistoryTable  # deltalake, which executors lack
 
         # Not cached: Spark calls this again when the first epoch is replayed, and then the newest
@@ -74,7 +74,7 @@ class EpochPlanner:
         return Offset.starting(places, subscription, span)
 
     def _warn_of_expiry(self, boundary: Offset) -> None:
-        """Warn of messages after the history that may expire while the history is read."""
+        # Messages after the history may expire while it is read.
         reasons = []
         if self._options.admin_url is not None:
             reasons += self._topics.expiry_reasons(boundary.spans)
@@ -118,11 +118,7 @@ class EpochPlanner:
         return offset.followed_by(starts, {**ends, **self._limited(following)}, left)
 
     def _next_history(self, offset: Offset) -> HistorySpan | None:
-        """Return the history's files after those of ``offset``; None if there are no more.
-
-        Raises:
-            ConfigurationError: the query was started with another history, or without one.
-        """
+        # The history's files after those of `offset`; None if there are no more.
         span, wanted = offset.history, self._options.history
         if wanted is not None and Folder(wanted).uri != (span and span.table):
             before = "without a history" if span is None else f"with the history at {span.table}"

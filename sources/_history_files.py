@@ -1,4 +1,4 @@
-"""Files of a table with the topics' history: where it ends, and its rows for tasks."""
+"""Files of a table with the topics' history: where the history ends, and its rows, for tasks."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class HistoryFile(NamedTuple):
 
 
 class HistoryRange(InputPartition):
-    """A task's files of the table at ``uri``, which has the columns ``schema``, and the ``topics``
-    whose rows it reads."""
+    """A task's files of the table at ``uri`` with the columns ``schema``, and the topics to
+    read."""
 
     def __init__(
         self, uri: str, files: Sequence[HistoryFile], schema: pa.Schema, topics: Sequence[str]
@@ -173,12 +173,12 @@ def _of_batch(
 
 
 def _exact(topic: TopicName, partition: int) -> str:
-    """Return the exact name of the partition; some clients write it as the topic."""
+    # Some clients write a partition's name as the topic.
     return str(topic if partition < 0 else topic.base.partition(partition))
 
 
 def _topics(column: pa.Array) -> tuple[np.ndarray, list[TopicName | None]]:
-    """Return an index for each row, and the topics; None: a topic that no query can read."""
+    # An index for each row, and the topics; None: a topic that no query can read.
     named = column.cast(pa.string()).dictionary_encode()
     if named.null_count:
         raise InputError(f"The history has a row without a {TOPIC_COLUMN}.")

@@ -91,8 +91,8 @@ class HistoryTable:
         return found
 
     def _is_version_of(self, span: HistorySpan) -> bool:
-        """Whether ``span`` was made from this version: after a table was replaced by an older copy
-        of its files, other versions may have the same numbers."""
+        # After a table was replaced by an older copy of its files, other versions may have the same
+        # numbers.
         return (
             self._table.metadata().id == span.table_id
             and len(self.files) == span.count
@@ -186,13 +186,13 @@ class HistoryTable:
 
     @property
     def _only(self) -> TopicName | None:
-        """The topic of all rows, if the table has no column for it."""
+        # The topic of all rows, if the table has no column for it.
         names = self._options.topic_names
         return names[0] if len(names) == 1 and TOPIC_COLUMN not in self.schema.names else None
 
     def last_messages(self) -> dict[str, MessageId]:
-        """Return the last message of each partition that the query reads. Reads the whole column of
-        message ids.
+        """Return the last message of each partition that the query reads, from the column of all
+        ids.
 
         Raises:
             InputError: a row has no id.
@@ -227,7 +227,7 @@ class HistoryTable:
 
 
 def _fitting(sizes: Iterator[int], limit: int) -> int:
-    """Return how many of the first sizes add up to at most ``limit``; at least one."""
+    # How many of the first sizes add up to at most `limit`; at least one.
     return max(1, sum(total <= limit for total in accumulate(sizes)))
 
 

@@ -61,18 +61,19 @@ class Span:
 class HistorySpan:
     """The files of one epoch, of one version of a table with the topics' history.
 
-    They are the files from ``first``, up to but without ``last``, of ``count``; they are read
-    before the topics.
+    They are the files from ``first``, up to but without ``last``, of ``count``.
 
     Attributes:
         table: its folder or URL. ``table_id``: Delta's id, which changes if a table is recreated.
         topics: full names, sorted, of the topics in the table that the query read when it began.
-            Topics that it reads since then are read without history.
         digest: of the names of all files, to recognise the version. Empty in checkpoints of older
             releases.
         partial: partition -> the place of an entry of which the table has only the first messages,
             and how many.
     """
+
+    # Until all files are read, the topics' places are those where the history ends. Topics that the
+    # query reads since then are read without history.
 
     table: str
     table_id: str
@@ -141,7 +142,7 @@ class HistorySpan:
 
 
 def _whole(value: object) -> int:
-    """Check a number; in a checkpoint that others have written it may be 1e400."""
+    # In a checkpoint that others have written it may be 1e400.
     assert type(value) is int
     assert 0 <= value <= _MAX_LONG
     return value
@@ -181,6 +182,10 @@ class Offset:
     ``to_json`` and ``from_json`` are inverse. Equal offsets have equal texts, which Spark compares:
     names are sorted.
     """
+
+    # It has the end of its epoch, and also the beginning: Spark asks for the initial offset again
+    # when it replays the first epoch, and "latest" is another place then (measured). So an epoch is
+    # read from its end offset alone, and a replayed epoch reads exactly the same entries.
 
     spans: Mapping[str, Span]
     subscription: str | None = None
@@ -280,8 +285,7 @@ PlaceOption = str | int
 
 def parse_offsets(text: str, names: Iterable[str], option: str) -> dict[str, PlaceOption]:
     """Parse starting_offsets or ending_offsets: a word for all of ``names``, or JSON by topics and
-    exact partitions. A partition's own entry overrides its topic's; partitions without an entry are
-    not in the result.
+    exact partitions. Partitions without an entry are not in the result.
 
     Raises:
         ConfigurationError: the text is invalid.

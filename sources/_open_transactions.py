@@ -1,8 +1,4 @@
-"""Handles open transactions that block a query: a batch read waits for them, a stream warns.
-
-Readers get no entries from the first entry of an open transaction on. So a batch read up to a later
-place or time is not complete yet, and must not look complete.
-"""
+"""Handles open transactions that block a query: a batch read waits for them, a stream warns."""
 
 from __future__ import annotations
 
@@ -68,6 +64,8 @@ def wait_until_decided(
     Raises:
         TransactionStillOpen: one is open after ``wait_s``, and ``fail`` is set; names it.
     """
+    # Readers get no entries from the first entry of an open transaction on: a batch read up to a
+    # later place is not complete yet, and must not look complete.
     patience = Patience(wait_s)
     while undecided := topics.undecided(ends):
         if patience.is_over:
@@ -95,8 +93,7 @@ class _Idle(NamedTuple):
 class StandstillWatch:
     """Checks partitions of a stream that make no progress, and warns of open transactions.
 
-    Args:
-        after_s: the time without progress. ``again_s``: the time until the next check.
+    ``after_s``: the time without progress. ``again_s``: the time until the next check.
     """
 
     def __init__(self, *, after_s: float = _AFTER_S, again_s: float = _AGAIN_S) -> None:
@@ -107,8 +104,8 @@ class StandstillWatch:
         self._partitions: dict[str, _Idle] = {}
 
     def check(self, places: Mapping[str, EntryPlace | None], topics: TransactionLookup) -> None:
-        """Check partitions, given the query's current ``places``. A check that fails is repeated
-        later."""
+        """Check partitions, given the query's current ``places``."""
+        # A check that fails is repeated later.
         now = time.monotonic()
         old = self._partitions
         self._partitions = {
@@ -152,7 +149,7 @@ class StandstillWatch:
 
 
 def _named(undecided: Mapping[str, EntryPlace], topics: TransactionLookup) -> str:
-    """Describe the transaction that blocks the first of the partitions."""
+    # The transaction that blocks the first of the partitions.
     name, place = min(undecided.items())
     more = f" (and {len(undecided) - 1} partitions more)" if len(undecided) > 1 else ""
     where = f"{name} from {place_text(place)} on{more}"
@@ -174,7 +171,7 @@ def _named(undecided: Mapping[str, EntryPlace], topics: TransactionLookup) -> st
 def _first_in(
     topic: str, known: list[OpenTransaction], topics: TransactionLookup
 ) -> OpenTransaction | None:
-    """Return the one whose entries begin first, which blocks readers."""
+    # The one whose entries begin first blocks readers.
     here = [one for one in known if topic in one.topics]
     first = [(topics.first_entry_of(topic, one.txn), one) for one in here]
     at = [(place, one) for place, one in first if place is not None]

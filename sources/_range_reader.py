@@ -38,8 +38,7 @@ class KeySlice:
 class EntryRange(InputPartition):
     """A task's input: a span of one exact partition, or a slice of its keys.
 
-    ``skip``: the number of messages of the span's first entry that are left out, because a history
-    has them.
+    ``skip``: how many messages of the span's first entry are left out, because a history has them.
     """
 
     def __init__(self, topic: str, span: Span, keys: KeySlice | None = None, skip: int = 0) -> None:
@@ -112,12 +111,9 @@ def read_range(
 def _opened(
     client: PulsarClient, options: SourceOptions, form: RowFormat, one: EntryRange
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the messages of a range. Entries that can't be decoded are skipped, except with
-    mode=failfast.
-
-    A damaged entry is fetched again first: a broker that was short of memory once delivered a
-    damaged copy of an intact entry (4.2.4).
-    """
+    # Entries that can't be decoded are skipped, except with mode=failfast. A damaged entry is
+    # fetched again first: a broker that was short of memory once delivered a damaged copy of an
+    # intact entry (4.2.4).
     start, last = one.span.first, one.span.last
     fetched_again: set[MessageId | None] = set()
     while start is None or start.place <= last.place:
@@ -159,8 +155,8 @@ def _converted(
 
 
 def _check_not_deleted(client: PulsarClient, one: EntryRange, guard: LossGuard) -> None:
-    """Check after reading that the range's first entry still exists. The broker silently skips
-    deleted entries (measured); they are deleted from the front, so no other was missing."""
+    # Only the range's first entry is checked, after reading. The broker silently skips deleted
+    # entries (measured); they are deleted from the front, so no other was missing.
     start = one.span.start
     if start is None:
         return

@@ -1,7 +1,4 @@
-"""The columns of the source, and the conversion of messages to them.
-
-The message's own columns have the names and types of StreamNative's connector, where it has them.
-"""
+"""The columns of the source, and the conversion of messages to them."""
 
 from __future__ import annotations
 
@@ -91,8 +88,7 @@ def _index(topic: TopicName) -> int:
 
 
 def _message_id(topic: TopicName, columns: dict[str, pa.Array]) -> pa.Array:
-    """Encode ids like the Java client's ``MessageId.toByteArray``: MessageIdData of
-    PulsarApi.proto."""
+    # Like the Java client's MessageId.toByteArray: MessageIdData of PulsarApi.proto.
     rows = ByteRows(len(columns["entry"]))
     for tag, name in ((1 << 3, "ledger"), (2 << 3, "entry")):
         rows.byte(tag)
@@ -105,7 +101,7 @@ def _message_id(topic: TopicName, columns: dict[str, pa.Array]) -> pa.Array:
 
 
 def _schema_version(_: TopicName, columns: dict[str, pa.Array]) -> pa.Array:
-    """Decode versions, which are eight bytes, big endian."""
+    # Versions are eight bytes, big endian.
     versions = columns["schema_version"].dictionary_encode()
     numbers = [
         int.from_bytes(one, "big") if one is not None and len(one) == _VERSION_BYTES else None
@@ -141,7 +137,6 @@ _CELLS_AT_ONCE: Final = 4_000_000
 
 
 def _leaves(kind: pa.DataType) -> int:
-    """Return the number of columns in a type."""
     return 1 + sum(_leaves(kind.field(number).type) for number in range(kind.num_fields))
 
 
@@ -184,8 +179,8 @@ class RowFormat:
 
     @cached_property
     def rows_at_once(self) -> int:
-        """Rows that are converted at once: a few bytes may become many rows, each with thousands of
-        columns that were not written."""
+        """Rows that are converted at once."""
+        # A few bytes may become many rows, each with thousands of columns that were not written.
         return max(1, _CELLS_AT_ONCE // sum(map(_leaves, self.schema.types)))
 
     @cached_property
@@ -197,8 +192,7 @@ class RowFormat:
     ) -> pa.RecordBatch:
         """Convert messages that the client read from ``topic``, a partition's name.
 
-        Args:
-            find: returns the schema of a version that a message names, or None.
+        ``find`` returns the schema of a version that a message names, or None.
 
         Raises:
             InputError, IncompatibleSchema: as ``ValueFormat.decode``.
@@ -270,7 +264,7 @@ def _value_fields(values: ValueFormat) -> StructType:
 
 
 def _check_names(fields: StructType) -> None:
-    """Check that no field has the name of a column for values that can't be read."""
+    # No field may have the name of a column for values that can't be read.
     lower = [name.lower() for name in fields.names]
     for name in (MALFORMED_VALUE, MALFORMED_REASON):
         if lower.count(name.lower()) > 1:

@@ -33,8 +33,10 @@ logger = logging.getLogger(__name__)
 
 
 class SourceTopics:
-    """The topics of ``options``. Connections and subscriptions are kept between calls: a partition
-    costs one round trip, and no separate connection."""
+    """The topics of ``options``. Each method raises an ``EosError`` if a topic can't be queried."""
+
+    # Connections and subscriptions are kept between calls: a partition costs one round trip, and no
+    # separate connection.
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -82,7 +84,7 @@ class SourceTopics:
         ]
 
     def _maybe_parse(self, name: str) -> TopicName | None:
-        """Parse a name; None if such a topic, which other clients can create, can't be read."""
+        # Other clients can create topics that can't be read.
         try:
             return TopicName.parse(name)
         except ConfigurationError as error:
@@ -96,7 +98,6 @@ class SourceTopics:
 
         Raises:
             TopicNotFound: no topic matches the pattern.
-            EosError: as ``value_format``.
         """
         options = self._options
         topics = options.topic_names
@@ -118,28 +119,16 @@ class SourceTopics:
 
     def bounds(self, names: Iterable[str]) -> dict[str, Bounds]:
         """Return where each partition begins and ends now; partitions that were just deleted are
-        left out.
-
-        Raises:
-            EosError: one can't be queried.
-        """
+        left out."""
         found = self._each(names, _bounds_or_none)
         return {name: bounds for name, bounds in found.items() if bounds is not None}
 
     def reaches(self, entries: Mapping[str, EntryPlace]) -> dict[str, bool]:
-        """Whether each partition has, or had, the entry.
-
-        Raises:
-            EosError: one can't be queried.
-        """
+        """Whether each partition has, or had, the entry."""
         return self._each(entries, lambda tail: tail.reaches(entries[tail.topic]))
 
     def reopen(self, names: Iterable[str]) -> dict[str, Bounds]:
-        """Return the ``bounds`` that a new subscription sees.
-
-        Raises:
-            EosError: one can't be queried.
-        """
+        """Return the ``bounds`` that a new subscription sees."""
         names = list(names)
         for name in names:
             self._tail(name).close()
@@ -158,8 +147,7 @@ class SourceTopics:
     def starts(self, *, otherwise: str) -> dict[str, EntryPlace | None]:
         """Return the starting places of the options, for all partitions; None: the first entry.
 
-        Args:
-            otherwise: ``earliest`` or ``latest``, the default of the options.
+        ``otherwise``: ``earliest`` or ``latest``, the default of the options.
 
         Raises:
             ConfigurationError: the options are invalid.
@@ -191,19 +179,12 @@ class SourceTopics:
     def undecided(self, ends: Mapping[str, EntryPlace | None]) -> dict[str, EntryPlace]:
         """Return the partitions that an open transaction blocks before their ends (None: before the
         last written entry), and where it begins.
-
-        Raises:
-            EosError: one can't be queried.
         """
         found = self._each(ends, lambda tail: tail.first_undecided(ends[tail.topic]))
         return {name: place for name, place in found.items() if place is not None}
 
     def open_transactions(self) -> list[OpenTransaction] | None:
-        """Return those of the cluster, the oldest first; None without the admin API.
-
-        Raises:
-            EosError: the admin API can't be queried.
-        """
+        """Return those of the cluster, the oldest first; None without the admin API."""
         if self._options.admin_url is None:
             return None
         for tc_id in range(self._client.coordinators.count()):
@@ -228,13 +209,8 @@ class SourceTopics:
         }
 
     def ledgers(self, ends: Mapping[str, EntryPlace]) -> dict[str, list[Ledger]]:
-        """Return the partitions' ledgers, up to those of ``ends``, from the admin API.
-
-        The result is cached: the last ledger may have grown up to twice its size since.
-
-        Raises:
-            EosError: the admin API can't be queried.
-        """
+        """Return the partitions' ledgers, up to those of ``ends``, from the admin API."""
+        # The result is cached: the last ledger may have grown up to twice its size since.
         unknown = [
             name for name, end in ends.items() if not _covers(self._ledgers.get(name, ()), end)
         ]
@@ -244,11 +220,8 @@ class SourceTopics:
         return {name: self._ledgers[name] for name in ends}
 
     def expiry_reasons(self, names: Iterable[str]) -> list[str]:
-        """Return the policies that delete messages in spite of the query's subscription, each as
-        text; from the admin API.
-
-        Raises:
-            EosError: the admin API can't be queried.
+        """Return, in words, the policies that delete messages in spite of the query's subscription;
+        from the admin API.
         """
         namespaces = sorted({TopicName.parse(name).namespace_name for name in names})
         found = []
@@ -276,12 +249,8 @@ class SourceTopics:
         return self._client.cursor(name, subscription)
 
     def rows_per_entry(self, starts: Mapping[str, EntryPlace]) -> dict[str, int]:
-        """Return about how many messages an entry of each partition has. The entries at ``starts``
-        must be readable.
-
-        Raises:
-            EosError: one can't be read.
-        """
+        """Return about how many messages an entry of each partition has, by readable entries at
+        ``starts``."""
         return self._rows_per_entry.of(starts)
 
     def _rows_of(self, name: str, start: EntryPlace) -> int:
@@ -291,14 +260,9 @@ class SourceTopics:
     def partly_read(self, last: Mapping[str, MessageId]) -> dict[str, tuple[EntryPlace, int]]:
         """Return the entries of which only the first messages were read, and how many of them.
 
-        Deleted entries are not in the result: nothing is left to read of them.
-
-        Args:
-            last: the last message that was read of each partition.
-
-        Raises:
-            EosError: a topic can't be queried.
+        ``last``: the last message that was read of each partition.
         """
+        # Deleted entries are not in the result: nothing is left to read of them.
         bounds = self.bounds(name for name, one in last.items() if one.batch_index >= 0)
         existing = [
             (name, last[name])
@@ -330,10 +294,10 @@ def _bounds_or_none(tail: TopicBounds) -> Bounds | None:
 
 
 def _end(bounds: Bounds) -> EntryPlace:
-    """Return the place after the last readable entry; the topic's first place if there is none."""
+    # After the last readable entry; the topic's first place if there is none.
     return place_after(bounds.last_id) or bounds.first
 
 
 def _covers(ledgers: Sequence[Ledger], end: EntryPlace) -> bool:
-    """Whether the ledgers up to ``end`` are known: one that has a successor no longer changes."""
+    # A ledger that has a successor no longer changes.
     return any(one.id == end[0] and end[1] <= 2 * one.entries for one in ledgers)

@@ -1,9 +1,4 @@
-"""The durable subscription of a query: it shows the backlog, and keeps unread entries.
-
-Nothing is read through it. It moves after Spark has committed an epoch, and one entry less far: so
-the ledger of the last entry that was read is kept, which proves that no later entries were deleted.
-(A ledger whose entries are all acknowledged disappears when the topic is reloaded: measured.)
-"""
+"""The durable subscription of a query: it shows the backlog, and keeps unread entries."""
 
 from __future__ import annotations
 
@@ -38,7 +33,11 @@ class CursorFactory(Protocol):
 
 
 class QuerySubscription:
-    """The subscription ``name`` on all partitions of a query."""
+    """The subscription ``name`` on all partitions of a query. Nothing is read through it."""
+
+    # It moves after Spark has committed an epoch, and one entry less far: so the ledger of the last
+    # entry that was read is kept, which proves that no later entries were deleted. (A ledger whose
+    # entries are all acknowledged disappears when the topic is reloaded: measured.)
 
     def __init__(self, name: str, cursors: CursorFactory, *, timeout_s: float) -> None:
         self.name = name
@@ -50,21 +49,19 @@ class QuerySubscription:
     def keep(
         self, places: Mapping[str, EntryPlace], unknown: Collection[str] = ()
     ) -> dict[str, EntryPlace]:
-        """Create it where it is missing, and keep the entries at ``places`` and after them. Retries
-        while topics move to other brokers.
+        """Create it where it is missing, and keep the entries at ``places`` and after them.
 
-        Args:
-            unknown: those of ``places`` that are not in the checkpoint: they begin with the topic's
-                first entry.
+        ``unknown``: those of ``places`` that are not in the checkpoint: they begin with the topic's
+        first entry.
 
         Returns:
             ``places``; but if the query's generated subscription is further in an unknown
-            partition, its position. Older releases did not keep the places in topics that a query
-            no longer read.
+            partition, its position.
 
         Raises:
             EosError: the broker refuses, or does not answer.
         """
+        # Older releases did not keep the places in topics that a query no longer read.
         missing = [
             (name, place, name in unknown)
             for name, place in places.items()
@@ -110,8 +107,9 @@ class QuerySubscription:
         self._move(name, place)
 
     def move(self, places: Mapping[str, EntryPlace | None]) -> None:
-        """Keep only the entries at ``places`` and after them. Failures are logged: the next epoch
-        moves the subscription, and what the query reads does not depend on it."""
+        """Keep only the entries at ``places`` and after them."""
+        # Failures are logged: the next epoch moves the subscription, and what the query reads does
+        # not depend on it.
         for name, error in parallel_map(lambda one: self._try(*one), list(places.items())):
             if error is not None:
                 logger.warning(

@@ -228,12 +228,8 @@ def value_format(
 
 
 def _check_own(client: PulsarClient, topic: TopicName, newest: SchemaVersion, own: Schema) -> None:
-    """Check that ``own`` can read a version of the topic's schema; one is enough, because the
-    schema's type may have changed.
-
-    Raises:
-        IncompatibleSchema: it can read none.
-    """
+    # `own` must read a version of the topic's schema; one is enough, because the schema's type may
+    # have changed.
     try:
         return check_readable(own, newest)
     except IncompatibleSchema as error:

@@ -101,14 +101,14 @@ class PulsarDataSource(DataSource):
 
 
 class _Reader:
-    """The part of both readers that is sent to tasks."""
+    # The part of both readers that is sent to tasks.
 
     def __init__(self, options: SourceOptions, form: RowFormat) -> None:
         self._options = options
         self._form = form
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Prepare the worker of the task, which now waits for its partition."""
+        # Prepares the worker of the task, which now waits for its partition.
         self.__dict__.update(state)
         disable_delayed_acks()
 
@@ -148,7 +148,8 @@ class PulsarStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailab
         return self._opened
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Return where a new query begins. Spark calls it more than once; see ``Offset``."""
+        """Return where a new query begins."""
+        # Spark calls it more than once; see Offset.
         return self._epochs.initial().to_json()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802, ARG002
@@ -160,10 +161,8 @@ class PulsarStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailab
         self._epochs.set_target()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Return the tasks for each partition with entries in the epoch that ends at ``end``.
-
-        ``start`` is not used: ``end`` has the beginning, too, also when the first epoch runs again.
-        """
+        """Return the tasks for each partition with entries in the epoch that ends at ``end``."""
+        # `start` is not used: `end` has the beginning, too, also when the first epoch runs again.
         return [] if start == end else self._epochs.tasks(Offset.from_json(end))
 
     def commit(self, end: dict[str, Any]) -> None:

@@ -90,11 +90,6 @@ def create(
 
 
 def _schema(name: str, definition: Path | None) -> Schema | str:
-    """Return the schema to register.
-
-    Raises:
-        ConfigurationError: the schema is unknown, or name and definition don't fit.
-    """
     if name not in _NAMES:
         raise ConfigurationError(
             f"--schema {name[:100]!r} can't be registered here.",
@@ -178,12 +173,8 @@ def drop(
 
 
 def _ask(cluster: Cluster, description: TopicDescription) -> str:
-    """Show the topic, and return the name that the user types.
-
-    Raises:
-        ConfigurationError: there is no terminal.
-        Abort: Ctrl-C, or the end of the input.
-    """
+    # Shows the topic, and returns the name that the user types; Abort: Ctrl-C, or the end of the
+    # input.
     console = Console(stderr=True)
     topic = description.topic
     console.print(f"This deletes [bold]{escape(topic)}[/], for all users:", highlight=False)

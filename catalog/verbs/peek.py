@@ -174,11 +174,6 @@ def _partitions(client: PulsarClient, topic: TopicName) -> list[TopicName]:
 
 
 def _look(cluster: Cluster, reader: PeekReader, exact: list[TopicName], where: str) -> None:
-    """Read each partition.
-
-    Raises:
-        ConfigurationError: ``where`` is invalid.
-    """
     place, time_ms = _PLACE.fullmatch(where), None
     if place is not None and len(exact) > 1:
         raise ConfigurationError(

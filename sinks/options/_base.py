@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, Required, Self, TypedDict, TypeVar
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
     InstanceOf,
     StringConstraints,
     ValidationError,
-    field_validator,
 )
 
 from eos.commit_log import KEEP_EPOCHS
@@ -35,6 +35,24 @@ _LEFT_OUT = {
     "kerberos": "Kerberos authentication (SASL) is not supported",
 }
 """A part of the name of an option of Pulsar's own clients -> why it is refused."""
+
+
+def allowed(check: Callable[[str], T], value: str) -> T:
+    """Return ``check(value)``, and convert its error to pydantic's."""
+    try:
+        return check(value)
+    except ConfigurationError as error:
+        raise ValueError(f"{error.message} {error.hint}".strip()) from None
+
+
+def checked_by(check: Callable[[str], object]) -> AfterValidator:
+    """Annotate an option with the check of its text."""
+
+    def unchanged(value: str) -> str:
+        allowed(check, value)
+        return value
+
+    return AfterValidator(unchanged)
 
 
 class SinkArguments(TypedDict, total=False):
@@ -82,8 +100,8 @@ class SinkOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
-    sink_id: Text
-    commit_log: Text
+    sink_id: Annotated[Text, checked_by(check_sink_id)]
+    commit_log: Annotated[Text, checked_by(Location)]
     on_new_query: Literal["refuse", "continue"] = "refuse"
     on_new_cluster: Literal["refuse", "continue"] = "refuse"
     on_gap: Literal["refuse", "continue"] = "refuse"
@@ -111,25 +129,6 @@ class SinkOptions(BaseModel):
             known = sorted(field.alias or name for name, field in fields)
             wrong = "; ".join(_explain(one, known) for one in error.errors())
             raise ConfigurationError(wrong if wrong.endswith("?") else f"{wrong}.") from None
-
-    @field_validator("sink_id")
-    @classmethod
-    def _sink_id(cls, value: str) -> str:
-        return allowed(check_sink_id, value)
-
-    @field_validator("commit_log")
-    @classmethod
-    def _commit_log(cls, value: str) -> str:
-        allowed(Location, value)
-        return value
-
-
-def allowed(check: Callable[[str], T], value: str) -> T:
-    """Return ``check(value)``, and convert its error to pydantic's."""
-    try:
-        return check(value)
-    except ConfigurationError as error:
-        raise ValueError(f"{error.message} {error.hint}".strip()) from None
 
 
 def _explain(error: Any, known: Sequence[str]) -> str:

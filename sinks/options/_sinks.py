@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Required, Self
 
-from pydantic import Field, InstanceOf, field_validator, model_validator
+from pydantic import AfterValidator, Field, InstanceOf, field_validator, model_validator
 
 from eos.admin.request import parse_admin_url
 from eos.client.coordinators import MAX_TTL_MS
@@ -16,7 +16,7 @@ from eos.delta.folder import Folder
 from eos.ids import MAX_PARTITIONS, TopicName
 from eos.schemas import Schema, schema_of
 from eos.sinks._topics import TopicCreation
-from eos.sinks.options._base import SinkArguments, SinkOptions, Text, allowed
+from eos.sinks.options._base import SinkArguments, SinkOptions, Text, allowed, checked_by
 from eos.transport.address import parse_service_url
 from eos.transport.auth import Auth
 from eos.transport.rules import ClusterRules
@@ -85,9 +85,9 @@ class PulsarSinkOptions(SinkOptions):
         auth: how to authenticate, and which certificates to trust.
     """
 
-    service_url: Text
+    service_url: Annotated[Text, checked_by(parse_service_url)]
     topic: Text | None = None
-    admin_url: Text | None = None
+    admin_url: Annotated[Text, checked_by(parse_admin_url)] | None = None
     create_topics: bool | Annotated[int, Field(ge=1, le=MAX_PARTITIONS)] = False
     retention_minutes: Annotated[int, Field(ge=-1, le=2**31 - 1)] | None = None
     receipt_namespace: Annotated[str, Field(pattern=r"^[^/\s]+/[^/\s]+$")] | None = None
@@ -95,7 +95,7 @@ class PulsarSinkOptions(SinkOptions):
     request_timeout_s: Annotated[float, Field(gt=0, le=3600)] = 30.0
     max_batch_bytes: Annotated[int, Field(ge=1024, le=64 * 1024 * 1024)] = 1024 * 1024
     max_pending_bytes: Annotated[int, Field(ge=1024)] = 32 * 1024 * 1024
-    compression: Text = "auto"
+    compression: Annotated[Text, checked_by(parse_compression), AfterValidator(str.lower)] = "auto"
     hashing: Literal["java", "murmur3"] = "java"
     batching: Literal["by_size", "by_key"] = "by_size"
     null_values: Literal["refuse", "tombstone"] = "refuse"
@@ -142,25 +142,6 @@ class PulsarSinkOptions(SinkOptions):
     def _schema(cls, value: str | Schema) -> str | Schema:
         if isinstance(value, str):
             allowed(schema_of, value)
-        return value
-
-    @field_validator("compression")
-    @classmethod
-    def _compression(cls, value: str) -> str:
-        allowed(parse_compression, value)
-        return value.lower()
-
-    @field_validator("service_url")
-    @classmethod
-    def _service_url(cls, value: str) -> str:
-        allowed(parse_service_url, value)
-        return value
-
-    @field_validator("admin_url")
-    @classmethod
-    def _admin_url(cls, value: str | None) -> str | None:
-        if value is not None:
-            allowed(parse_admin_url, value)
         return value
 
     @property
@@ -256,12 +237,12 @@ class DeltaSinkOptions(SinkOptions):
 
 
 def _is_within(inner: str, outer: str) -> bool:
-    """Whether ``inner`` is ``outer``, or below it."""
+    # Also if both are the same folder.
     return f"{inner}/".startswith(f"{outer}/")
 
 
 def _canonical(uri: str) -> str:
-    """Return one name for a folder, however it is written."""
+    # One name for a folder, however it is written.
     scheme, separator, path = uri.partition("://")
     if not separator:
         return os.path.realpath(uri)

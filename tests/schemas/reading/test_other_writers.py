@@ -46,8 +46,8 @@ def test_json_written_by_spark_is_read(spark, by_column):
         df = df.drop("by")
         definition = {**OWN, "fields": OWN["fields"][:-1]}
     columns = select_columns(df, schema=JsonSchema())
-    assert columns.value_type is not None
-    info = JsonSchema().writer(columns.value_type).info
+    assert columns.layout.value_type is not None
+    info = JsonSchema().writer(columns.layout.value_type).info
     texts = [bytes(row.value.encode()) for row in columns.rows.collect()]
     found = decode(SchemaVersion(info, 0), texts, JsonSchema(json.dumps(definition)))
     assert reasons(found) == {}
