@@ -79,10 +79,8 @@ class CommitLog:
                 a URL such as ``s3://bucket/prefix``.
             sink_id: the sink.
             storage_options: passed to ``deltalake``; never shown.
-            keep_epochs: number of the newest finished epochs that stay in full; records of older
-                ones are dropped if no later decision needs them (``protocol._retention``).
-            compact_in_background: compact in another thread, so that no append waits for it;
-                ``await_maintenance`` waits.
+            keep_epochs: number of the newest finished epochs that stay in full (``_retention``).
+            compact_in_background: in another thread: no append waits, ``await_maintenance`` does.
             clock: gives ``written_at``; UTC.
             on_append: called for each record that this object has appended; its errors are dropped.
 
@@ -170,9 +168,8 @@ class CommitLog:
     def append(self, draft: LogRecord) -> LogRecord:
         """Append a record if no other process has appended since; this is the fence.
 
-        May be interrupted anywhere, for example by Ctrl-C: the next append, ``resync`` or
-        ``refresh`` finds out whether the record is in the log, and continues from there. Appending
-        the epoch's newest record again has no effect.
+        May be interrupted anywhere: the next append, ``resync`` or ``refresh`` finds out whether
+        the record is in the log. Appending the epoch's newest record again has no effect.
 
         Args:
             draft: without ``seq`` and ``written_at``: both are set here.
@@ -183,9 +180,8 @@ class CommitLog:
         Raises:
             Fenced: another run has appended. Final for this object.
             CommitLogError: the record must not come next, or the log is broken or unwritable.
-            Retriable: an object store could not be reached, and the record was not there
-                afterwards; or an abandoned append of this run came late, but first. The same
-                or another decision may be appended now.
+            Retriable: the record is not in the log: the store could not be reached, or an abandoned
+                append of this run came first. The same or another decision may be appended now.
         """
         with self._lock:
             written = self._append(draft)
@@ -222,15 +218,13 @@ class CommitLog:
     def adopt(self, run_id: str) -> None:
         """Append for a run whose claim another process of it has appended, as ``history`` says.
 
-        Processes of one run may append concurrently: each append has one winner, and the others get
-        ``Retriable``. Another run's claim fences them all.
+        Of concurrent appends of its processes one wins, and the others get ``Retriable``.
         """
         with self._lock:
             self._position.adopt(run_id)
 
     def resync(self) -> None:
-        """Read the log again if an append was interrupted, so that its outcome is in ``history``;
-        otherwise do nothing. Called before each decision that uses ``history``.
+        """Read the log again if an append was interrupted, before a decision that uses ``history``.
 
         Raises:
             CommitLogError: as ``refresh``; the outcome stays unknown until the next call.

@@ -1,18 +1,8 @@
 """Keeps a log small: drops old records, joins files, writes checkpoints. Never delays an append.
 
-It works on its own handle, and always rewrites all records in one commit. That commit carries the
-number of the round under its own transaction identifier. So it never conflicts with an append, and
-of two compactions that have read the same round only one succeeds. (For Delta's own ``optimize``
-another commit of its kind is not a conflict: two of them duplicate every row.)
-
-A process may be stopped for days between any two lines. Therefore:
-
-- nothing is committed on the basis of an old read: the commits that it would conflict with may have
-  been cleaned up since;
-- after the commit a fresh handle reads the table again, and only its view counts;
-- a file is deleted only if a handle that was opened *after* the file was listed does not need it;
-- and only after a commit of this round that came after the listing: a sleeping round with a written
-  file then conflicts with it when it wakes up.
+It rewrites all records in one commit, which carries the number of the round under its own
+transaction identifier: it never conflicts with an append, and of two compactions that have read the
+same round one succeeds. A process may be stopped for days between any two lines.
 """
 
 from __future__ import annotations
@@ -95,13 +85,14 @@ def compact(
     claim = history.last_claim
     if run_id is not None and (claim is None or claim.run_id != run_id):
         raise _retry_later(table, "another run has claimed the sink")
+    # A file is deleted only if a handle that was opened *after* this listing does not need it, and
+    # after a commit of this round, with which a sleeping round conflicts when it wakes up.
     files, start = table.files, table.delta.version()
     thinning = thin(records, keep_epochs=keep_epochs, horizon=table.horizon)
     with panics_as_errors():
         # From the folder's listing: checkpoints no longer name files that were replaced long ago.
         old = table.delta.vacuum(dry_run=True, full=True)
-        # One of these may belong to a round that sleeps before its commit: this round must commit
-        # first.
+        # One of these may belong to a round that sleeps before its commit: this one commits first.
         has_old_data = any(name.endswith(_DATA) for name in old)
         if thinning is not None or len(files) > 1 or table.doubled:
             fresh, left = _rewrite(table, records, thinning, since_read)
@@ -130,10 +121,7 @@ def _open(location: Location, sink_id: str) -> LogTable:
 def _rewrite(
     table: LogTable, records: list[LogRecord], thinning: ThinnedLog | None, since_read: Stopwatch
 ) -> tuple[LogTable, list[LogRecord]]:
-    """Replace all files that the handle sees by one file with the remaining records.
-
-    Concurrent appends are in other files, and stay. Returns a fresh handle and its records.
-    """
+    """Replace all files that the handle sees by one; concurrent appends are in others, and stay."""
     staying = list(thinning.records) if thinning else records
     kept = (thinning.horizon, thinning.kept) if thinning else (table.horizon, table.kept)
 
@@ -155,13 +143,9 @@ def _rewrite(
 def _rewrite_alone(
     table: LogTable, staying: Sequence[LogRecord], numbers: Mapping[str, int]
 ) -> bool:
-    """Commit the round directly, following only appends. Delta does not treat a concurrent
-    ``optimize`` of the files as a conflict: all rows would be there twice, also the dropped ones
-    (measured). False: Delta has to commit it.
-
-    Raises:
-        LostRace: a commit other than an append came before it.
-    """
+    """Commit the round directly, following only appends; False: Delta has to commit it."""
+    # Delta does not treat a concurrent ``optimize`` of the files as a conflict: all rows would be
+    # there twice, also the dropped ones (measured).
     folder = table.location.folder
     is_fixed = table.delta.metadata().configuration.get("delta.appendOnly") == "true"
     if folder is None or is_fixed or not table.is_plain or table.schema_mode() is not None:
@@ -193,7 +177,7 @@ def _rewrite_alone(
 def _commit_empty_round(
     table: LogTable, records: list[LogRecord], since_read: Stopwatch
 ) -> tuple[LogTable, list[LogRecord]]:
-    """A round that rewrites nothing, but conflicts with a process that sleeps in the same round."""
+    # It rewrites nothing, but conflicts with a process that sleeps in the same round.
 
     def write(numbers: Mapping[str, int]) -> None:
         table.delta.create_write_transaction(
@@ -215,10 +199,10 @@ def _commit(
     since_read: Stopwatch,
     write: Callable[[Mapping[str, int]], None],
 ) -> tuple[LogTable, list[LogRecord]]:
-    """Commit the next round, which leaves ``staying`` of ``records``. Returns a fresh handle and
-    its records."""
+    """Commit the next round, which leaves ``staying``; return a fresh handle and its records."""
     round_ = table.rounds + 1
     numbers = dict(zip(table.compaction_ids, (round_, *kept), strict=True))
+    # The commits with which an old read would conflict may have been cleaned up since.
     _check_time(table, since_read)
     try:
         write(numbers)
@@ -268,8 +252,7 @@ def _retry_later(table: LogTable, why: str) -> Retriable:
 
 
 def _clean_up(table: LogTable, start: int, old: Sequence[str]) -> LogTable:
-    """Make the commits since version ``start`` durable, delete unneeded files among ``old``, write
-    a checkpoint, and clean up commits long before it. Returns a fresh handle."""
+    """Make commits since ``start`` durable, delete unneeded files among ``old``, checkpoint."""
     fresh = _sync(table, start)
     for name in set(old) - set(fresh.files):
         is_data = name.endswith(_DATA) and not _belongs_to_append(fresh, name)
@@ -281,7 +264,7 @@ def _clean_up(table: LogTable, start: int, old: Sequence[str]) -> LogTable:
 
 
 def _belongs_to_append(table: LogTable, name: str) -> bool:
-    """Whether the file belongs to an append that was stopped midway and may still continue."""
+    # An append that was stopped midway may still continue.
     content = table.location.read(name)
     try:
         column = pq.ParquetFile(io.BytesIO(content or b"")).read(["seq"], use_threads=False)["seq"]
@@ -291,8 +274,7 @@ def _belongs_to_append(table: LogTable, name: str) -> bool:
 
 
 def _sync(table: LogTable, start: int) -> LogTable:
-    """Flush all files since version ``start``. Returns a handle that is at least as new and whose
-    data files are flushed."""
+    """Flush all files since version ``start``; return a handle whose data files are flushed."""
     logs = [name for name in table.location.names(LOG_FOLDER) if name >= f"{start:020}"]
     fresh = _open(table.location, table.sink_id)
     if fresh.location.folder is not None:

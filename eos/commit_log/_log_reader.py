@@ -92,8 +92,9 @@ def _lost(table: LogTable, what: str) -> CommitLogError:
 
 
 def list_sinks(root: str | Path, *, storage_options: Mapping[str, str] | None = None) -> list[str]:
-    """List the ids of the sinks with a log, or parts of one, below ``root``, sorted; [] if ``root``
-    does not exist. A folder that can't be listed counts.
+    """List the ids of the sinks with a log, or parts of one, below ``root``, sorted.
+
+    A folder that can't be listed counts.
 
     Raises:
         ConfigurationError: a URL with credentials in it.
@@ -105,8 +106,7 @@ def list_sinks(root: str | Path, *, storage_options: Mapping[str, str] | None = 
 def list_emptied(
     root: str | Path, *, storage_options: Mapping[str, str] | None = None
 ) -> list[str]:
-    """List the empty folders below ``root``: logs that were emptied, or never completed. Raises as
-    ``list_sinks``."""
+    """As ``list_sinks``, the empty folders: logs that were emptied, or never completed."""
     return _folders(Location(root, storage_options=storage_options), _is_empty)
 
 

@@ -1,18 +1,8 @@
 """The Delta table of a commit log: create, read, append conditionally, checkpoint.
 
-The fence is Delta's transaction identifier. Each append carries ``(app id, seq)`` and is committed
-through a table handle that has seen ``seq - 1`` as the newest one. Of all such handles one commits;
-the others conflict, in any process. Compaction carries its own identifiers and conflicts only with
-itself. On a file system, a handle that was at the newest version a moment ago commits the next one
-directly (``_own_commit``): a version's name can be given only once. Elsewhere, and if the table's
-protocol was changed, ``deltalake`` commits. Facts of ``deltalake`` 1.6:
-
-- A fresh handle accepts an identifier that was used before, so it is checked here.
-- An empty file of the newest commit is read as a commit that did nothing, so that its record is
-  silently lost: ``read`` checks the newest commit itself.
-- The files of the Delta log are read at each call, and may break after the handle was opened.
-
-``DeltaTable.to_pyarrow_table`` is never used: the process often aborts at its exit afterwards.
+The fence: each append carries the transaction identifier ``(app id, seq)``, through a handle that
+has seen ``seq - 1`` as the newest one. Of all such handles, in any process, one commits. On a file
+system the next version is committed directly (``_own_commit``), elsewhere by ``deltalake``.
 """
 
 from __future__ import annotations
@@ -181,23 +171,23 @@ class LogTable:
     def read(self) -> list[dict[str, Any]]:
         """Read all rows in the order of ``seq``, as this handle sees them, without duplicates.
 
-        Concurrent compactions by Delta's own tools duplicate every row: nothing is lost, and the
-        copies are equal.
-
         Raises:
             CommitLogError: a file is broken or missing, or rows were deleted; names the file.
         """
         try:
+            # deltalake 1.6 reads an empty newest commit as one that did nothing: a lost record.
             self._newest_append()
         except ValueError as error:
             raise self.broken(str(error)) from None
         try:
             with panics_as_errors():
+                # After ``DeltaTable.to_pyarrow_table`` the process often aborts at its exit.
                 query = QueryBuilder().register("log", self.delta)
                 rows: list[dict[str, Any]] = pa.table(
                     query.execute("select * from log").read_all()
                 ).to_pylist()
             rows.sort(key=lambda row: int(row["seq"]))
+            # Concurrent compactions by Delta's own tools duplicate every row, in equal copies.
             rows, self.doubled = deduplicate(rows)
             last = rows[-1]["seq"] if rows else 0
         except KeyError:
@@ -213,13 +203,13 @@ class LogTable:
         return rows
 
     def _check_kept(self, rows: Sequence[dict[str, Any]]) -> None:
-        """Check the number of rows below the horizon, where gaps are normal. More rows are not
-        damage: Delta's ``optimize`` during a compaction restores dropped ones (measured)."""
+        """Check the number of rows up to the horizon, where gaps are normal."""
         horizon = self.horizon
         if not horizon:
             return
         kept = self.kept
         found = sum(row["seq"] <= horizon for row in rows)
+        # More are no damage: Delta's ``optimize`` during a compaction restores some (measured).
         if found < kept:
             raise self.broken(
                 f"{found} rows up to seq {horizon}, but retention has kept {kept}: rows were "
@@ -254,11 +244,7 @@ class LogTable:
         failpoints.reached(LogStep.APPEND)
 
     def _commit_directly(self, record: LogRecord) -> bool:
-        """Commit directly after the version that was the newest one a moment ago, durably.
-
-        Returns:
-            False: that is too long ago, or it does not hold ``record``'s predecessor, or it is no
-            longer the newest one; or the table does not support it.
+        """Commit durably after the version that was the newest one a moment ago, or return False.
 
         Raises:
             LostRace: it is written, but maybe not visible to readers.
@@ -280,13 +266,13 @@ class LogTable:
         return True
 
     def _may_be_cleaned_up(self, folder: Path, version: int) -> bool:
-        """Whether a later version has a checkpoint, so that this one may have been cleaned up: only
-        then can its name be free. There are two signs because a repair may remove the pointer."""
+        """Whether a later version has a checkpoint: only then can this one's name be free again."""
+        # Two signs, because a repair may remove the pointer.
         commit = folder / corruption.commit_name(version)
         return corruption.last_checkpoint(self.location) > version or not commit.exists()
 
     def _check_position(self, record: LogRecord) -> None:
-        """Refresh Delta's view of the table's position.
+        """Refresh Delta's view, in which a fresh handle accepts an identifier that was used before.
 
         Raises:
             LostRace: it is not before ``record``; or there were other commits than appends and
@@ -322,8 +308,7 @@ class LogTable:
         )
 
     def schema_mode(self) -> Literal["merge"] | None:
-        """Mode that adds later columns to a log of version 1 with its first append, and keeps
-        columns that were added by other tools."""
+        """Mode that adds columns to a log of version 1, and keeps those that other tools added."""
         return None if self._columns() == set(SCHEMA.names) else "merge"
 
     def _has_all_columns(self) -> bool:
@@ -336,11 +321,10 @@ class LogTable:
     def checkpoint_when_due(self) -> None:
         """Now and then, write a Delta checkpoint and open the table again from it.
 
-        Each commit that a handle has seen slows Delta's later ones (docs/facts.md).
-
         Raises:
             Exception: it failed; the table is as good as before.
         """
+        # Each commit that a handle has seen slows Delta's later ones (docs/facts.md).
         if self._slow_appends < CHECKPOINT_INTERVAL:
             return
         self._slow_appends = 0

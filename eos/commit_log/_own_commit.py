@@ -1,14 +1,11 @@
 """Commits to a Delta table on a file system directly, on top of a known version.
 
-``write_deltalake`` plans a query, lists the log's folder, and reads its own commit again: 6 ms of a
-core for a row, 9 with a thousand commits in the folder (measured). Here a data file and a commit
-file are written, and the commit gets its name by a hard link, which fails if the name is taken.
-Delta's own library does it in the same way. Nothing else is read, so the caller must know that the
-table is at ``version - 1``. The commit has the same content as Delta's.
-
-A file gets its name only when its content is on the disk: in the other order, a power failure in
-between left an empty commit, and a log that could not be opened (seen on ext4).
+Nothing is read: the caller knows that the table is at ``version - 1``. The commit has the content
+that Delta's own has, and gets its name by a hard link, which fails if the name is taken.
 """
+
+# ``write_deltalake`` plans a query, lists the log's folder, and reads its own commit again: 6 ms of
+# a core for a row, 9 with a thousand commits in the folder (measured).
 
 from __future__ import annotations
 
@@ -108,6 +105,8 @@ def _link(file: Path, name: Path) -> bool:
 @contextmanager
 def _staged(folder: Path, content: bytes) -> Iterator[Path]:
     """A complete file, flushed to the disk, before it gets its final name."""
+    # In the other order, a power failure left an empty commit, and a log that could not be opened
+    # (seen on ext4).
     file = folder / f"{uuid.uuid4()}{STAGED}"
     try:
         file.write_bytes(content)

@@ -116,7 +116,7 @@ class LogPosition:
                 self.table.append(record)
             except NotDurable as error:
                 # Written, but maybe not for long; a second try would only hide that.
-                raise outcome_unknown(self.table.location, record, error) from error
+                raise _outcome_unknown(self.table.location, record, error) from error
             except Exception as error:
                 cause = error
             # A process may be stopped for days during an append. By then Delta files of that age,
@@ -130,7 +130,7 @@ class LogPosition:
                 break
         where = self.table.location
         shown = where.cause(cause) if cause else None
-        raise not_written(where, record, cause) from shown
+        raise _not_written(where, record, cause) from shown
 
     def _find_at(self, record: LogRecord) -> LogRecord | None:
         """Find the record at the same ``seq``: itself, none (None), or another one."""
@@ -140,7 +140,7 @@ class LogPosition:
         except CommitLogError:
             raise
         except Exception as error:
-            raise outcome_unknown(self.table.location, record, error) from None
+            raise _outcome_unknown(self.table.location, record, error) from None
         if position < record.seq:
             return None
         # Dropped since: then other runs have appended for long, and it is theirs.
@@ -149,7 +149,7 @@ class LogPosition:
             return found
         last = records[-1]
         if last.run_id in self._own_runs and self._fenced is None:
-            raise taken_by_own_run(self.table.location, record, last) from None
+            raise _taken_by_own_run(self.table.location, record, last) from None
         raise self._fence(last) from None
 
     def _fence(self, record: LogRecord) -> Fenced:
@@ -172,15 +172,12 @@ def _make_durable(table: LogTable) -> None:
         ) from error
 
 
-def not_written(location: Location, record: LogRecord, cause: Exception | None) -> EosError:
-    """Return the error for a record that is not in the log after a failed append.
-
-    ``CommitLogError`` for a local folder, which a person must check; ``Retriable`` for an object
-    store, and if the commit only conflicted with other commits too often.
-    """
+def _not_written(location: Location, record: LogRecord, cause: Exception | None) -> EosError:
+    """The error for a record that is not in the log after a failed append."""
     text = location.clean(cause) if cause else "it took too long"
     is_refused = cause is not None and is_refusal(cause)
     is_race = cause is not None and is_lost_race(cause)
+    # A person must check a local folder; an object store may answer again.
     is_temporary = is_race or (location.folder is None and not is_refused)
     advice = (
         CHANGED_HINT
@@ -193,30 +190,23 @@ def not_written(location: Location, record: LogRecord, cause: Exception | None) 
         f"Commit log {location.uri}: the {record.state.value} record (seq {record.seq}) "
         f"was not written: {text}.",
         hint=f"The log is as it was. {advice}",
-        sink_id=record.sink_id,
-        query_id=record.query_id,
-        epoch=record.epoch,
-        txn_id=record.txn_id,
+        **record.context,
     )
 
 
-def taken_by_own_run(location: Location, record: LogRecord, last: LogRecord) -> Retriable:
-    """Return the error for a record whose ``seq`` another record of the same run has: a late append
-    of this process, or one of another process."""
+def _taken_by_own_run(location: Location, record: LogRecord, last: LogRecord) -> Retriable:
+    """The error for a record whose ``seq`` another append of the run has, maybe a late one."""
     return Retriable(
         f"Commit log {location.uri}: the {record.state.value} record was not written: another "
         f"append of this run took its place (seq {record.seq}; the log ends with "
         f"{last.state.value} at seq {last.seq}).",
         hint="Refresh the log, and decide again.",
-        sink_id=record.sink_id,
-        query_id=record.query_id,
-        epoch=record.epoch,
-        txn_id=record.txn_id,
+        **record.context,
     )
 
 
-def outcome_unknown(location: Location, record: LogRecord, error: Exception) -> CommitLogError:
-    """Return the error for a record of which it is unknown whether it will stay."""
+def _outcome_unknown(location: Location, record: LogRecord, error: Exception) -> CommitLogError:
+    """The error for a record of which it is unknown whether it will stay."""
     return CommitLogError(
         f"Commit log {location.uri}: it is not known whether the {record.state.value} record at "
         f"seq {record.seq} was written for good: {location.clean(error)}.",

@@ -1,10 +1,5 @@
 """Repairs damage that provably loses nothing: it never guesses, and changes only Delta's own files.
 
-It repairs records that are in the table twice, equal in every column: concurrent compactions left
-them before compaction had a fence. And, both after a power failure: a checkpoint that
-``_last_checkpoint`` names but that is missing or unreadable, while every commit since the one
-before it is intact; and empty newest commits, whose writers were never told of success.
-
 Of two concurrent repairs, one may be stopped for long between any two lines while others continue:
 no file is changed or deleted on the basis of its name alone.
 """
@@ -33,13 +28,14 @@ from eos.errors import ConfigurationError
 
 @dataclass(frozen=True)
 class RepairableDamage:
-    """Damage of a log that can be repaired. ``doubled``: number of duplicate rows.
-    ``lost_checkpoint``: a missing or broken file; ``unwritten``: the files of empty newest commits.
-    Other damage is only found when there is none of the latter two."""
+    """Damage of a log that can be repaired. Without the latter two, other damage is found too."""
 
     doubled: int = 0
+    """Rows that are there twice, from concurrent compactions before compaction had a fence."""
     lost_checkpoint: str | None = None
+    """A file that ``_last_checkpoint`` names, missing or broken after a power failure."""
     unwritten: tuple[str, ...] = ()
+    """The files of empty newest commits, after a power failure: their writers had no success."""
 
 
 def examine(

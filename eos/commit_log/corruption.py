@@ -1,7 +1,4 @@
-"""Errors of an unreliable log: finds and names the broken file.
-
-Slow and thorough: it runs only after a read has failed.
-"""
+"""Errors of an unreliable log: finds and names the broken file, slowly, after a failed read."""
 
 from __future__ import annotations
 
@@ -191,11 +188,9 @@ def last_checkpoint(location: Location) -> int:
 
 
 def lost_checkpoint(location: Location) -> str | None:
-    """Return a checkpoint that the pointer names but that is missing, or the newest checkpoint if
-    it is unreadable: in both cases Delta can't open the table.
+    """Return the checkpoint without which Delta can't open the table: missing, or unreadable.
 
-    A power failure leaves this. The commits are still intact, unless ``find`` finds damage when it
-    ignores this file.
+    The commits are intact, unless ``find`` finds damage when it ignores this file.
     """
     version = last_checkpoint(location)  # first: the file that it names existed before it
     names = location.names(LOG_FOLDER)
@@ -217,11 +212,9 @@ def is_readable(location: Location, name: str) -> bool:
 
 
 def unwritten_commits(location: Location) -> list[str]:
-    """List the empty commit files after the last checkpoint, if the newest commit is one of them.
-
-    A power failure leaves this after a commit by ``deltalake``, which flushes nothing. An append
-    succeeds only when its file is on the disk, so these commits were never confirmed.
-    """
+    """List the empty commits after the last checkpoint, if the newest commit is one of them."""
+    # A power failure leaves this after a commit by deltalake, which flushes nothing. An append
+    # succeeds only when its file is on the disk, so these commits were never confirmed.
     names = location.names(LOG_FOLDER)
     since = max(_versions(names, _CHECKPOINT), default=-1)
     behind = sorted(version for version in _versions(names, _COMMIT) if version > since)
@@ -257,8 +250,7 @@ def includes_table_files(names: Iterable[str]) -> bool:
 
 
 def empty(location: Location, sink_id: str) -> CommitLogError | None:
-    """Return the error for a log's folder that is empty. None if the folder does not exist, or
-    holds other files.
+    """Return the error for a log's folder that is empty, or None.
 
     Raises:
         CommitLogError: it can't be listed.
@@ -320,8 +312,8 @@ class LostRace(Exception):
 
 
 def is_lost_race(error: Exception) -> bool:
-    """Whether a retry may help. Delta has one class for this and for refusals; and files that a
-    clean-up has deleted between listing and reading are "not found"."""
+    """Whether a retry may help. Delta has one class for this and for refusals."""
+    # Files that a clean-up has deleted between listing and reading are "not found".
     is_gone = isinstance(error, DeltaError | CommitLogError) and "not found" in str(error).lower()
     return is_gone or (isinstance(error, CommitFailedError | LostRace) and not is_refusal(error))
 

@@ -108,8 +108,7 @@ class Location:
         return sorted(info.path.rstrip("/").rsplit("/", 1)[-1] for info in found)
 
     def describe_non_table(self) -> str | None:
-        """Describe a local folder that holds no table: it is empty, or a file. None if it is
-        missing, or holds other files.
+        """Describe a local folder that is empty, or a file; None for any other.
 
         Raises:
             OSError: it can't be listed.

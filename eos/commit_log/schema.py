@@ -1,8 +1,6 @@
 """The table's columns, and the conversion between records and rows.
 
-A checksum is a uint64, which Delta does not have. It is stored as ``decimal(20,0)``: SQL shows
-and compares the same number that every other tool computes, where an int64 would show half of
-all checksums as negative. Ids of messages are text, ``ledger:entry:partition:batch_index``.
+Ids of messages are text, ``ledger:entry:partition:batch_index``.
 """
 
 from __future__ import annotations
@@ -20,6 +18,7 @@ from eos.participant import kind_of
 from eos.protocol import RECORD_VERSION, LogRecord, Part, Reason, State, UnknownPart
 from eos.task_report import PartitionFigures
 
+# Delta has no uint64. As an int64 SQL would show half of all checksums as negative.
 _UINT64: Final = pa.decimal128(20, 0)
 _UTC_TIME: Final = pa.timestamp("us", "UTC")
 
@@ -76,9 +75,8 @@ SCHEMA: Final = pa.schema(
         pa.field("planned_at", _UTC_TIME),
     ]
 )
-"""Columns of the log, in order. ``participants`` came with version 2. The columns of a transaction
-belong to the Pulsar participant: it has had them since version 1, and people query them. The other
-participants have their payload as JSON in ``participants``."""
+"""Columns of the log, in order. ``participants`` came with version 2. The Pulsar participant has
+its columns since version 1; people query them. The others have their payload as JSON."""
 
 _PULSAR: Final = "pulsar"
 _ENVELOPE: Final = (

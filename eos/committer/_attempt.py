@@ -1,16 +1,15 @@
-"""One attempt of one epoch, step by step (``eos.steps``).
+"""One attempt of one epoch, step by step (``eos.steps``). Always log first, outputs second.
 
-With ``foreachBatch``, Spark calls eos once and eos calls Spark: ``Committer.run_epoch``. Spark's
-Data Source writer calls eos at each of its steps, and so these steps are called one by one. Always
-log first, outputs second. The order of the lines is the protocol: the process may die at each one,
-and a later run takes over from the log.
+The order of the lines is the protocol: the process may die at each one, and a later run takes over
+from the log.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Executor
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TypeVar
@@ -21,7 +20,7 @@ from eos.commit_log import CommitLog
 from eos.committer._claim import Claim
 from eos.committer._epoch import NO_RECORDS, PartsBegun, Reports, StepTimer, reason_of
 from eos.committer._finisher import EndedAttempt
-from eos.errors import EosError, Fenced, Indeterminate, Retriable
+from eos.errors import EosError, Fenced, Indeterminate, InDoubt, Retriable, TransactionPoisoned
 from eos.participant import Attempt, Participant
 from eos.protocol import LogRecord, Part, ReasonKind, Run, State
 from eos.retry import attempts
@@ -33,8 +32,8 @@ T = TypeVar("T")
 class OpenAttempt:
     """An open attempt: its transactions are begun, and OPEN is in the log.
 
-    ``record`` is the newest record of the attempt: OPEN, then PREPARED. Created by ``begin``, ended
-    by ``commit`` or ``abort``; if the object is dropped instead, the next claim ends the attempt.
+    ``record`` is its newest record: OPEN, then PREPARED. Ended by ``commit`` or ``abort``; if the
+    object is dropped instead, the next claim ends the attempt.
     """
 
     def __init__(
@@ -63,13 +62,10 @@ class OpenAttempt:
         """Steps 3 and 4: begin each participant, append OPEN.
 
         Args:
-            run: the attempt that ``decide_epoch`` returned.
             executor: one thread, which does both.
             meanwhile: work that needs no parts, such as planning. Its argument waits for the begun
-                parts, and raises the error if they could not be begun. ``meanwhile`` itself must
-                not raise anything else.
+                parts, or raises the error of their begin; ``meanwhile`` must raise nothing else.
             planned_at: called meanwhile, too: when Spark planned the epoch.
-            timer: measures the time of each step.
 
         Raises:
             EosError: nothing was opened, or the log refuses the record.
@@ -92,8 +88,9 @@ class OpenAttempt:
         return opened, done
 
     def prepare(self, written: Reports) -> None:
-        """Steps 6 to 8: count the written rows, leave the proof, append PREPARED. An epoch without
-        rows stays OPEN: its commit is an abort.
+        """Steps 6 to 8: count the written rows, leave the proof, append PREPARED.
+
+        An epoch without rows stays OPEN: its commit is an abort.
 
         Raises:
             TransactionPoisoned: it must not be committed.
@@ -147,21 +144,39 @@ class OpenAttempt:
         failpoints.reached(Step.FINISH)
         return last
 
+    @contextmanager
+    def abort_on_error(self) -> Iterator[None]:
+        """``abort`` if the block, which writes and prepares, fails.
+
+        Raises:
+            TransactionPoisoned: a write is in doubt.
+        """
+        try:
+            yield
+        except (Fenced, InDoubt):  # the attempt belongs to another run, or to the next one
+            raise
+        except BaseException as error:
+            self._timer.step_failed()
+            self.abort(error)
+            self._timer.attempt_aborted()
+            if isinstance(error, Indeterminate):
+                raise TransactionPoisoned(f"A write is in doubt: {error.message}") from error
+            raise
+
     def abort(self, error: BaseException) -> None:
-        """End the attempt after ``error``. If that fails too, raise the failure in place of an
-        ``error`` that would be retried. A PREPARED attempt is decided: the next claim ends it.
+        """End the attempt after ``error``.
 
         Raises:
             EosError: it can't be ended now, and ``error`` would be retried.
         """
         if self.record.state is not State.OPEN:
-            return
+            return  # PREPARED is decided: the next claim ends it
         claimed = self._claim.complete()
         try:
             last = self._claim.finisher.finish(self.record, claimed, reason=reason_of(error))
         except EosError as failure:
             if isinstance(failure, Fenced) or isinstance(error, Retriable | Indeterminate):
-                raise failure from error
+                raise failure from error  # a retry would find the attempt unfinished
             error.add_note(f"The transaction is not aborted yet; the next run aborts it: {failure}")
             return
         self._claim.finisher.clean_up(last)

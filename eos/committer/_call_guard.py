@@ -55,12 +55,11 @@ class CallGuard:
     def check(self, query_id: str, epoch: str, call: str) -> None:
         """Check that a stream's ``epoch`` was not written in ``call`` yet.
 
-        Spark calls once for each epoch of a run, so a second call has other rows. A batch job's key
-        is the caller's own name for its rows: a second call with it is skipped.
-
         Raises:
             DuplicateEpochCall: it was written; the rows of this call would be dropped silently.
         """
+        # Spark calls once for each epoch of a run, so a second call has other rows. (A batch job's
+        # key is the caller's own name for its rows: a second call with it is skipped.)
         if (epoch, call) in (self._last.get(query_id), _done.get(self._name_of(query_id))):
             raise DuplicateEpochCall(
                 "This sink was called twice for one epoch in one run. The first call's rows are "
@@ -106,11 +105,9 @@ class CallGuard:
     def record_failure(
         self, claim: LogRecord | None, query_id: str, epoch: str, error: BaseException
     ) -> None:
-        """Append a record of an epoch that failed before its transaction: no later epoch may follow
-        unnoticed.
-
-        If user code swallows the error, Spark continues with the next epoch, in this run or later.
-        """
+        """Append a record of an epoch that failed before its transaction."""
+        # If user code swallows the error, Spark continues with the next epoch, now or in a later
+        # run: it must not follow unnoticed.
         if claim is None or isinstance(error, _NOT_RECORDED) or not is_streaming(query_id):
             return
         try:

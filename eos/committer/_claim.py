@@ -97,20 +97,16 @@ class Claim:
 
     @property
     def _has_open_attempt(self) -> bool:
-        """Whether the shared run has an open attempt. The process that opened it has completed the
-        claim. Such an attempt must not be ended as if an earlier run had left it, and a prepared
-        one hides everything after its receipt."""
+        """Whether the shared run has an open attempt."""
+        # The process that opened it has completed the claim. It must not be ended as if an earlier
+        # run had left it, and a prepared one hides everything after its receipt.
         return any(
             record.run_id == self._shared_run and record.state is not State.ABORTING
             for record in self._log.history.unfinished
         )
 
     def _find_shared_claim(self) -> LogRecord | None:
-        """Return the claim that another process of the run has appended.
-
-        Raises:
-            Fenced: the run had the claim, and lost it.
-        """
+        """Return the claim that another process of the run has appended."""
         run_id, newest = self._shared_run, self._log.history.last_claim
         if run_id is None or not self._log.history.has_claimed(run_id):
             return None
@@ -157,8 +153,7 @@ class Claim:
         )
 
     def _check_not_rolled_back(self, participant: Participant) -> None:
-        """Check that the log is not an older copy: it would look complete, but its outputs have
-        newer commits (I2)."""
+        # An older copy of the log would look complete, but its outputs have newer commits (I2).
         newer: str | None = None
         for attempt in attempts(self._deadline_s):
             with attempt:
@@ -188,8 +183,7 @@ class Claim:
         return last
 
     def decide(self, record: LogRecord, state: State, reason: Reason) -> LogRecord:
-        """Append a person's decision. The other outputs of a PREPARED attempt with several outputs
-        are ended according to the first one's outcome.
+        """Append a person's decision, and end the attempt's other outputs accordingly.
 
         Args:
             state: COMMITTED or ABORTED, the outcome of the first participant's part; or ABANDONED.
@@ -211,9 +205,9 @@ class Claim:
         return last
 
     def _abort_outputs(self, last: LogRecord) -> None:
-        """Abort the parts: a sleeping driver must not commit what a person has called aborted."""
         if last.state is not State.ABORTED:
             return
+        # A sleeping driver must not commit what a person has called aborted.
         for part, participant in self.participants.of_record(last):
             if not part.can_expire:
                 participant.abort(part, deadline_s=self._deadline_s, is_own=False)

@@ -28,10 +28,7 @@ from eos.committer.participants import Participants
 from eos.errors import (
     ConfigurationError,
     Fenced,
-    Indeterminate,
-    InDoubt,
     TransactionExpired,
-    TransactionPoisoned,
     UnfinishedEpoch,
 )
 from eos.participant import Participant
@@ -159,12 +156,9 @@ class Committer:
         Args:
             plan, check: writes the rows; and refuses them, before each attempt.
             call: distinguishes a repeated call from a new one: Spark's run id of the query.
-            planned_at: when the content of a stream's epoch was decided; without it, a committed
-                epoch is skipped by its number alone.
-            may_rerun: called before this call runs the epoch again.
+            planned_at: without it, a committed epoch is skipped by its number alone.
             finish_later: return after step 9, when the epoch is readable, and run step 10 in the
                 background; its errors are raised by the next call.
-            timer: measures the time of each step since the call began; see ``Observer``.
 
         Raises:
             DuplicateEpochCall: a stream's epoch was already written in ``call``.
@@ -219,7 +213,7 @@ class Committer:
         return result_of("skipped", decision.record, timer)
 
     def _warn_of_new_outputs(self, written: LogRecord) -> None:
-        """Warn of new outputs: a batch key counts for the whole sink, so they lack its rows."""
+        # A batch key counts for the whole sink, also for outputs that it did not have then.
         claimed = self._claim.taken
         parts = () if claimed is None else claimed.participants
         for part in parts:
@@ -232,11 +226,7 @@ class Committer:
                 )
 
     def _catch_up(self) -> None:
-        """Wait for the work of an interrupted earlier call: the log shows how far it came.
-
-        Raises:
-            EosError: as ``await_finished``.
-        """
+        """Wait for the work of an interrupted earlier call: the log shows how far it came."""
         self.await_finished()
         submit(self._executor, lambda: None).result()  # an append that was no longer waited for
         self._log.resync()
@@ -289,20 +279,11 @@ class Committer:
             planned_at=planned_at or (lambda: None),
             timer=timer,
         )
-        try:
+        with opened.abort_on_error():
             written = write()
             timer.step_ended(Step.WRITE)
             failpoints.reached(Step.WRITE)
             opened.prepare(written)
-        except (Fenced, InDoubt):
-            raise
-        except BaseException as error:
-            timer.step_failed()
-            opened.abort(error)
-            timer.attempt_aborted()
-            if isinstance(error, Indeterminate):
-                raise TransactionPoisoned(f"A write is in doubt: {error.message}") from error
-            raise
         ended = opened.commit()
         timer.step_ended(Step.END)
         outcome = ended.outcome
@@ -318,11 +299,9 @@ class Committer:
         return result_of("written", last, timer)
 
     def _decide(self, query_id: str, epoch: str) -> EpochDecision:
-        """Step 2. An overtaken driver's history may be older than the log.
-
-        Any driver may have committed a batch key since. Then it is skipped, even by a run that has
-        lost its claim: it writes nothing more.
-        """
+        """Step 2."""
+        # An overtaken driver's history may be older than the log. Any driver may have committed a
+        # batch key since: it is skipped, even by a run that has lost its claim.
         if not is_streaming(query_id):
             self._log.refresh()
         try:

@@ -119,11 +119,10 @@ function that writes the rows; when it returns, none of its tasks is running."""
 
 
 def plan_writing(plan: PlanWriting, parts: PartsBegun) -> Callable[[], Reports]:
-    """Call ``plan(parts)``; its error is raised later, when the writing would begin. An interrupt
-    is raised at once: it must not wait for the parts that are being begun."""
+    """Call ``plan(parts)``; its error is raised later, when the writing would begin."""
     try:
         return plan(parts)
-    except Exception as error:
+    except Exception as error:  # not an interrupt: it must not wait for the parts
         failure = error
 
     def fail() -> Reports:
@@ -190,11 +189,7 @@ NO_RECORDS: Final = Reason(ReasonKind.EMPTY, "the epoch had no records")
 
 
 def reason_of(error: BaseException) -> Reason:
-    """Return the log's reason for a failed epoch.
-
-    Errors of eos hold no rows, so their text is recorded. The text of other errors may contain a
-    row: the log gets only the kind of error, and the driver's own log the text.
-    """
+    """Return the log's reason for a failed epoch."""
     match error:
         case TransactionExpired():
             kind = ReasonKind.EXPIRED
@@ -206,7 +201,7 @@ def reason_of(error: BaseException) -> Reason:
             kind = ReasonKind.FAILED
         case EosError():
             kind = ReasonKind.BROKER
-        case _:
+        case _:  # its text may contain a row, unlike that of an error of eos
             return Reason(
                 ReasonKind.FAILED, f"{_error_name(error)}; its text is in the driver's log"
             )
@@ -214,7 +209,7 @@ def reason_of(error: BaseException) -> Reason:
 
 
 def _error_name(error: BaseException) -> str:
-    """The class of an error; for an error from the JVM also Spark's error condition, if any."""
+    """The class of an error, and Spark's error condition of one from the JVM."""
     name = type(error).__name__
     condition = getattr(error, "getCondition", None)
     try:

@@ -28,11 +28,11 @@ from eos.steps import EndingStep
 
 @dataclass(frozen=True)
 class EndedAttempt:
-    """An attempt that all participants have ended. ``outcome`` is the record that the log still
-    lacks, and ``reason`` its reason."""
+    """An attempt that all participants have ended."""
 
     record: LogRecord
     outcome: AppendState | None
+    """The record that the log still lacks."""
     reason: Reason | None = None
 
 
@@ -94,7 +94,7 @@ class Finisher:
                         reason = Reason(ReasonKind.EXPIRED, known[0].why)
                     record = self._append(record, claim, State.ABORTING, reason)
                     failpoints.reached(EndingStep.ABORTING)
-                    known = known[:1]
+                    known = known[:1]  # the others were only prepared, and are asked to abort
                 case AppendState() as outcome:
                     why = reason if decided is not None else None
                     if outcome.expired and decided is None:
@@ -146,10 +146,7 @@ class Finisher:
         return InDoubt(
             " ".join(filter(None, (f"{label} is in doubt: {why}.", *seen))),
             hint=_hint(record, is_lost=is_lost),
-            sink_id=record.sink_id,
-            query_id=record.query_id,
-            epoch=record.epoch,
-            txn_id=record.txn_id,
+            **record.context,
         )
 
 

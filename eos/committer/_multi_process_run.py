@@ -1,12 +1,8 @@
 """One run of a sink in several processes: tasks open an epoch or join it, one process commits it.
 
 For drivers that Spark calls step by step, each time in another process (its Data Source writer).
-The processes share only the commit log, and all know the run's id: the first one claims the sink
-with it. An attempt is opened by the conditional append of OPEN, which has one winner; the others
-find it and join. The process that ends the epoch reads the log first.
-
-Spark runs an epoch once in a run, so a run opens only one attempt of an epoch. A task that wakes up
-after the end of that attempt must not write into a new one, which would never be committed.
+The processes share only the commit log and the run's id. An attempt is opened by the conditional
+append of OPEN, which has one winner; the others find it and join.
 """
 
 from __future__ import annotations
@@ -27,8 +23,6 @@ from eos.errors import (
     ConfigurationError,
     EosError,
     Fenced,
-    Indeterminate,
-    InDoubt,
     Retriable,
     TransactionExpired,
     TransactionPoisoned,
@@ -95,8 +89,7 @@ class MultiProcessRun:
         return self.log.history.has_claimed(self._run_id)
 
     def join(self, query_id: str, epoch: str) -> OpenAttempt | Skip:
-        """Return the run's attempt of ``epoch``, and open it if needed (steps 1 to 4); ``Skip`` if
-        the epoch is done.
+        """Return the run's attempt of ``epoch``, opened if needed (steps 1 to 4), or ``Skip``.
 
         Raises:
             TransactionPoisoned: the run's attempt has ended, and there is no second one.
@@ -108,6 +101,7 @@ class MultiProcessRun:
             with attempt:  # each append has one winner: a loser looks at the winner's record
                 joined = self._join(query_id, epoch)
         if joined is None:
+            # Spark runs an epoch once in a run, so nobody would commit a second attempt.
             raise TransactionPoisoned(
                 f"Epoch {epoch} has already ended in this run of the query: its task is too late.",
                 hint="Ignore the task's error. The epoch runs again when the query is restarted.",
@@ -116,8 +110,9 @@ class MultiProcessRun:
         return joined
 
     def find(self, query_id: str, epoch: str) -> OpenAttempt | Skip | None:
-        """Return the run's attempt of ``epoch``, OPEN or PREPARED, as in the log now; ``Skip`` if
-        the epoch is done; None if the run has no unfinished attempt.
+        """Return the run's OPEN or PREPARED attempt of ``epoch``, as in the log now, or None.
+
+        ``Skip`` if the epoch is done.
 
         Raises:
             Fenced: another run has claimed the sink.
@@ -139,24 +134,16 @@ class MultiProcessRun:
         return OpenAttempt(self.log, self._claim, newest)
 
     def end(self, opened: OpenAttempt, written: Reports) -> LogRecord:
-        """Steps 6 to 10: commit the attempt of ``join`` or ``find``, or continue if it is PREPARED.
-        Return the attempt's last record, COMMITTED or EMPTY.
+        """Steps 6 to 10: commit the attempt of ``join`` or ``find``; return its last record.
 
         Raises:
             TransactionPoisoned: it must not be committed, and is aborted.
             EosError: likewise. Fenced, InDoubt: the next run of the query ends it.
         """
         if opened.record.state is State.OPEN:
-            try:
-                self._check_clock(opened.record)
+            with opened.abort_on_error():
+                _check_clock(opened.record)
                 opened.prepare(written)
-            except (Fenced, InDoubt):
-                raise
-            except BaseException as error:
-                opened.abort(error)
-                if isinstance(error, Indeterminate):
-                    raise TransactionPoisoned(f"A write is in doubt: {error.message}") from error
-                raise
         last = opened.finish(opened.commit())
         if last.state is State.ABORTED:
             raise TransactionExpired("The transaction expired before it was committed.")
@@ -171,21 +158,6 @@ class MultiProcessRun:
             RewoundCheckpoint: see ``eos.protocol.check_replayed``.
         """
         self._guard.check_replayed(query_id, epoch, planned_at)
-
-    def _check_clock(self, opened: LogRecord) -> None:
-        """Refuse a clock skew: ``check_replayed`` compares the plan's time, of this machine, with
-        OPEN's, of a task's. If the latter is ahead, a new plan looks older."""
-        assert opened.query_id is not None
-        assert opened.opened_at is not None
-        ahead = opened.opened_at - datetime.now(UTC)
-        if ahead > MAX_CLOCK_SKEW and is_streaming(opened.query_id):
-            raise ConfigurationError(
-                f"The clock of the machine that opened epoch {opened.epoch} is "
-                f"{ahead.total_seconds():.0f} s ahead of this one, and a checkpoint that was set "
-                "back would not be noticed.",
-                hint="Synchronize the clocks of driver and executors (NTP), and start the query "
-                "again: nothing of the epoch is readable, and it runs again.",
-            )
 
     def _join(self, query_id: str, epoch: str) -> OpenAttempt | Skip | None:
         found = self.find(query_id, epoch)
@@ -202,8 +174,8 @@ class MultiProcessRun:
         return decision if isinstance(decision, Skip) else self._open(query_id, epoch, decision)
 
     def _has_opened(self, query_id: str, epoch: str) -> bool:
-        """Whether an attempt of ``epoch`` was opened in this run, and so has ended. An attempt that
-        others have opened since the last refresh has not: the next append finds it."""
+        """Whether an attempt of ``epoch`` was opened in this run, and so has ended."""
+        # One that others have opened since the last refresh has not: the next append finds it.
         history = self.log.history
         newest, known = history.newest(query_id, epoch), history.last_seq
         if newest is None or newest.attempt is None:
@@ -232,8 +204,7 @@ class MultiProcessRun:
         return opened
 
     def _undo(self, parts: tuple[Part, ...]) -> None:
-        """Abort begun parts that are in no log. They can never be committed, and would otherwise
-        stay open until they expire. Not needed for safety."""
+        """Abort begun parts that are in no log. Not needed for safety: they would expire."""
         claimed: LogRecord = self._claim.take()
         for part, (_, participant) in zip(
             parts, self._claim.participants.of_record(claimed), strict=True
@@ -242,3 +213,19 @@ class MultiProcessRun:
                 participant.abort(part, deadline_s=self._deadline_s, is_own=True)
             except EosError as error:
                 logger.warning("%s is empty and stays until it expires: %s", part.label, error)
+
+
+def _check_clock(opened: LogRecord) -> None:
+    # ``check_replayed`` compares the plan's time, of this machine, with that of OPEN, of a task's
+    # machine. If the latter is ahead, a new plan looks older.
+    assert opened.query_id is not None
+    assert opened.opened_at is not None
+    ahead = opened.opened_at - datetime.now(UTC)
+    if ahead > MAX_CLOCK_SKEW and is_streaming(opened.query_id):
+        raise ConfigurationError(
+            f"The clock of the machine that opened epoch {opened.epoch} is "
+            f"{ahead.total_seconds():.0f} s ahead of this one, and a checkpoint that was set "
+            "back would not be noticed.",
+            hint="Synchronize the clocks of driver and executors (NTP), and start the query "
+            "again: nothing of the epoch is readable, and it runs again.",
+        )

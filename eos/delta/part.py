@@ -6,7 +6,7 @@ import json
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 from eos.delta.files import StagedFile
 from eos.protocol import Part, Payload, Stage, require, require_carried
@@ -29,6 +29,10 @@ class DeltaPart(Part):
         files: the staged files; None before they are counted.
     """
 
+    kind: ClassVar[str] = KIND
+    # Staged files stay until they are deleted, by a vacuum after 7 days at the earliest.
+    can_expire: ClassVar[bool] = False
+
     table: str
     app_id: str
     version: int | None = None
@@ -37,17 +41,6 @@ class DeltaPart(Part):
     schema: str | None = None
     merge: bool = False
     files: tuple[StagedFile, ...] | None = None
-
-    @property
-    def kind(self) -> str:
-        """``delta``."""
-        return KIND
-
-    @property
-    def can_expire(self) -> bool:
-        """False: staged files stay until they are deleted, by a vacuum after 7 days at the
-        earliest."""
-        return False
 
     @property
     def output(self) -> str:

@@ -26,8 +26,7 @@ class Skip:
 
 @dataclass(frozen=True)
 class Run:
-    """Begin attempt number ``attempt`` of the epoch. ``previous``: the newest record of the attempt
-    before; None for the first attempt."""
+    """Begin attempt number ``attempt``; ``previous``: the newest record of the one before."""
 
     attempt: int
     previous: LogRecord | None
@@ -41,13 +40,13 @@ def decide_epoch(history: History, query_id: str, epoch: str) -> EpochDecision:
 
     Raises:
         UnfinishedEpoch: an earlier epoch of the streaming query was attempted and is not in the
-            topics. Spark continues with the next epoch only if the last one seems done: the
-            sink's error was swallowed.
+            topics.
         ValueError: an attempt of the epoch is unfinished; it has to be ended first.
     """
     newest = history.newest(query_id, epoch)
     if history.is_done(query_id, epoch):
         return Skip(newest)
+    # Spark continues with the next epoch only if the last one seems done: an error was swallowed.
     left = _first_owed(history, query_id, epoch)
     if left is not None:
         raise unfinished_epoch_error(
@@ -64,17 +63,19 @@ def _first_owed(history: History, query_id: str, epoch: str) -> LogRecord | None
     """Return the first epoch before ``epoch`` that still has to be written."""
     if not is_streaming(query_id):
         return None
-    last = history.last_committed_epoch(query_id)
-    number = epoch_number(query_id, epoch)
-    owed = [
-        record
+    last, number = _last_committed(history, query_id), epoch_number(query_id, epoch)
+    owed = {
+        epoch_number(query_id, record.epoch): record
         for record in history.owing
-        if record.query_id == query_id
-        and record.epoch is not None
-        # An epoch that a later one has passed can't be written any more: it is shown, but ignored.
-        and (-1 if last is None else last) < epoch_number(query_id, record.epoch) < number
-    ]
-    return min(owed, key=lambda record: int(str(record.epoch)), default=None)
+        if record.query_id == query_id and record.epoch is not None
+    }
+    # An epoch that a later one has passed can't be written any more: it is shown, but ignored.
+    return owed.get(min((one for one in owed if last < one < number), default=-1))
+
+
+def _last_committed(history: History, query_id: str) -> int:
+    last = history.last_committed_epoch(query_id)
+    return -1 if last is None else last
 
 
 def unfinished_epoch_error(
@@ -96,21 +97,19 @@ def unfinished_epoch_error(
 
 
 def check_follows(history: History, query_id: str, epoch: str) -> None:
-    """Check that ``epoch`` follows the last one that the log has of its streaming query.
-
-    Called for the first epoch of a run. Within a run the caller knows of failures. A failure in an
-    earlier run may have left no record: a driver that has lost its claim, or never had one, can't
-    write to the log, and after a swallowed error Spark continues.
+    """Check that ``epoch``, a run's first, follows the last one that the log has of its query.
 
     Raises:
         UnfinishedEpoch: there are epochs in between.
     """
+    # A failure in an earlier run may have left no record: a driver without the claim can't write to
+    # the log, and after a swallowed error Spark continues.
     if not is_streaming(query_id) or _first_owed(history, query_id, epoch) is not None:
         return  # a failure with a record: ``decide_epoch`` names it
-    last = history.last_committed_epoch(query_id)
-    if last is None and history.streaming_queries <= {query_id}:
+    is_new = history.last_committed_epoch(query_id) is None
+    if is_new and history.streaming_queries <= {query_id}:
         return  # the sink's first query may have written elsewhere before
-    expected, number = (-1 if last is None else last) + 1, epoch_number(query_id, epoch)
+    expected, number = _last_committed(history, query_id) + 1, epoch_number(query_id, epoch)
     while _is_abandoned(history, query_id, expected):
         expected += 1
     if number > expected:
@@ -132,18 +131,15 @@ def check_replayed(
 ) -> None:
     """Check that a committed ``epoch`` may be skipped: it still has the rows that were written.
 
-    Spark plans an epoch, writes the plan to its checkpoint, and runs it. After a crash it runs the
-    last epoch again by the same plan, with the same time. With an older copy of the checkpoint it
-    plans the same numbers again, and the new plan contains rows that arrived since and are in no
-    topic. A record without the plan's time (of an earlier release, or opened by an executor) was
-    opened after the plan, if both clocks are right.
-
     Args:
         planned_at: when Spark planned the epoch that it asks for; None if unknown.
 
     Raises:
         RewoundCheckpoint: it was planned again since, or this is not known.
     """
+    # Spark writes an epoch's plan to its checkpoint. After a crash it runs the last epoch again by
+    # the same plan, with the same time. With an older copy of the checkpoint it plans the number
+    # again: the new plan holds rows that arrived since, and are in no topic.
     record = history.newest(query_id, epoch)
     if record is not None and planned_at is not None and _has_same_plan(record, planned_at):
         return
@@ -169,6 +165,7 @@ def check_replayed(
 def _has_same_plan(record: LogRecord, planned_at: datetime) -> bool:
     if record.planned_at is not None:
         return record.planned_at == planned_at
+    # Of an earlier release, or opened by an executor: after the plan, if both clocks are right.
     return record.opened_at is not None and planned_at <= record.opened_at
 
 
@@ -182,17 +179,13 @@ def check_lineage(
 ) -> None:
     """Check that ``query_id`` may write with this sink.
 
-    A new query id means a new checkpoint: its epochs start at 0 again and are not the old ones.
-    And a query that is past its first epoch has written before: a log without records of any query
-    is then not its own, or has been lost.
-
     Raises:
         NewLineage: another streaming query wrote with this sink before, or the log was lost.
     """
     known = history.streaming_queries
     if not is_streaming(query_id) or query_id in known or on_new_query == "continue":
         return
-    if known:
+    if known:  # a new query id means a new checkpoint: its epochs are not the old ones
         raise NewLineage(
             f"The sink was written by query {', '.join(sorted(known))}; this is a new query, with "
             "a new checkpoint, and its epochs start again at 0.",
@@ -200,7 +193,7 @@ def check_lineage(
             'that were written before, set on_new_query="continue".',
             query_id=query_id,
         )
-    if epoch_number(query_id, epoch) > 0:
+    if epoch_number(query_id, epoch) > 0:  # it has written before
         raise NewLineage(
             f"The query is at epoch {epoch}, and the commit log holds nothing of it: it may have "
             "been moved, lost, or not be mounted.",
@@ -214,8 +207,7 @@ def check_lineage(
 def check_not_renamed(
     other: History, query_id: str, epoch: str, on_new_query: Literal["refuse", "continue"]
 ) -> None:
-    """Check that a sink without a record of the query may write ``epoch`` to an output to which the
-    query has written as sink ``other``: the sink's id was changed.
+    """Check that a renamed sink may write ``epoch`` where the query has written as sink ``other``.
 
     Raises:
         NewLineage: ``on_new_query`` refuses it; or the epoch is readable there, or may be.

@@ -1,17 +1,15 @@
 """The state of a sink: built from its log record by record, in the order of ``seq``.
 
-The rules about more than one epoch are here: no gap, one writing run at a time, one witness, and a
-streaming query's epochs in order.
+The rules about several records: no gap, one writing run, one witness, a query's epochs in order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from eos.errors import CommitLogError
 from eos.protocol._part import Part
 from eos.protocol._record import LogRecord, epoch_number, is_streaming
-from eos.protocol._record_checks import check_record, check_successor
+from eos.protocol._record_checks import check_record, check_successor, refused
 from eos.protocol._states import FINAL, OWING, UNFINISHED, State
 
 Key = tuple[str, str]
@@ -99,8 +97,7 @@ class History:
 
     @property
     def owing(self) -> tuple[LogRecord, ...]:
-        """Newest record of each epoch that was attempted and is not in the topics: it failed or was
-        aborted, and no person has abandoned it. By ``seq``."""
+        """Newest record of each epoch that failed or was aborted and must run again, by ``seq``."""
         return tuple(sorted(self._owing.values(), key=lambda record: record.seq))
 
     def newest(self, query_id: str, epoch: str) -> LogRecord | None:
@@ -112,8 +109,7 @@ class History:
         return self._last_committed.get(query_id)
 
     def is_done(self, query_id: str, epoch: str) -> bool:
-        """Whether an epoch must be skipped: it is COMMITTED or EMPTY, or, for a streaming query, at
-        or below the last epoch that is (even if its own record was dropped).
+        """Whether an epoch must be skipped: it is COMMITTED or EMPTY, or at or below such an epoch.
 
         Raises:
             ValueError: a streaming query's ``epoch`` is not a plain number.
@@ -123,6 +119,7 @@ class History:
             return newest.state in FINAL
         if not is_streaming(query_id):
             return False
+        # Its record may have been dropped: a stream's epochs are written in order.
         return epoch_number(query_id, epoch) <= self._last_committed.get(query_id, -1)
 
     def check(self, record: LogRecord) -> None:
@@ -134,9 +131,9 @@ class History:
                 opens an epoch out of turn.
         """
         if record.sink_id != self.sink_id:
-            raise _refused(record, f"it belongs to sink {record.sink_id!r}, not {self.sink_id!r}")
+            raise refused(record, f"it belongs to sink {record.sink_id!r}, not {self.sink_id!r}")
         if record.seq != self.last_seq + 1:
-            raise _refused(record, f"expected seq {self.last_seq + 1}, found {record.seq}")
+            raise refused(record, f"expected seq {self.last_seq + 1}, found {record.seq}")
         check_record(record)
         self._check_run(record)
         self._check_witness(record)
@@ -163,13 +160,13 @@ class History:
         """
         if record.seq > horizon:
             if self.last_seq < horizon:
-                raise _refused(record, f"the record at the horizon, seq {horizon}, is missing")
+                raise refused(record, f"the record at the horizon, seq {horizon}, is missing")
             self.append(record)
             return
         if record.sink_id != self.sink_id:
-            raise _refused(record, f"it belongs to sink {record.sink_id!r}, not {self.sink_id!r}")
+            raise refused(record, f"it belongs to sink {record.sink_id!r}, not {self.sink_id!r}")
         if record.seq <= self.last_seq:
-            raise _refused(record, f"it follows seq {self.last_seq}")
+            raise refused(record, f"it follows seq {self.last_seq}")
         check_record(record)
         self._check_witness(record)
         self._add(record)
@@ -218,36 +215,26 @@ class History:
         for part in record.participants:
             known = next(iter(self.parts(part.kind)), None) if part.can_expire else None
             if known is not None and known.identity != part.identity:
-                raise _refused(record, f"what proves the outcomes of this log is {known.identity}")
+                raise refused(record, f"what proves the outcomes of this log is {known.identity}")
 
     def _check_run(self, record: LogRecord) -> None:
         if record.state is State.CLAIMED:
             if self.has_claimed(record.run_id):
-                raise _refused(record, f"run {record.run_id} claimed the sink before")
+                raise refused(record, f"run {record.run_id} claimed the sink before")
         elif self._last_claim is None:
-            raise _refused(record, "no run has claimed the sink")
+            raise refused(record, "no run has claimed the sink")
         elif record.run_id != self._last_claim.run_id:
-            raise _refused(record, f"the sink is claimed by run {self._last_claim.run_id}")
+            raise refused(record, f"the sink is claimed by run {self._last_claim.run_id}")
 
     def _check_turn(self, record: LogRecord) -> None:
         assert record.query_id is not None
         assert record.epoch is not None
         for other in self._unfinished.values():
             if other.run_id != record.run_id:
-                raise _refused(record, f"epoch {other.epoch} of an earlier run is unfinished")
+                raise refused(record, f"epoch {other.epoch} of an earlier run is unfinished")
             if is_streaming(record.query_id) and other.query_id == record.query_id:
-                raise _refused(record, f"epoch {other.epoch} of the query is unfinished")
+                raise refused(record, f"epoch {other.epoch} of the query is unfinished")
         if is_streaming(record.query_id):
             last = self._last_committed.get(record.query_id, -1)
             if epoch_number(record.query_id, record.epoch) <= last:
-                raise _refused(record, f"epoch {last} of the query is committed already")
-
-
-def _refused(record: LogRecord, why: str) -> CommitLogError:
-    return CommitLogError(
-        f"{record.state.value} record at seq {record.seq}: {why}.",
-        sink_id=record.sink_id,
-        query_id=record.query_id,
-        epoch=record.epoch,
-        txn_id=record.txn_id,
-    )
+                raise refused(record, f"epoch {last} of the query is committed already")

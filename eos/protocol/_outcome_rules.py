@@ -1,12 +1,8 @@
 """Decides how to end an attempt in the log, for any participants. One pure function.
 
-It guarantees:
-
-- It names commit only for PREPARED and abort only for ABORTING (I1, I6).
-- The first participant decides: it is the one that can expire, if any can. The others are committed
-  only after it is known to be committed. If it has expired, all are aborted. So expiry never leaves
-  a partly committed epoch.
-- An unknown outcome stays in doubt (I8). Repeating changes nothing (I7).
+It names commit only for PREPARED and abort only for ABORTING (I1, I6). An unknown outcome stays in
+doubt (I8). Repeating changes nothing (I7). The first participant, the one that can expire if any
+can, decides for the others (I9).
 """
 
 from __future__ import annotations
@@ -65,11 +61,11 @@ class AppendState:
 
 @dataclass(frozen=True)
 class StayInDoubt:
-    """Nothing can be proved now: stop, and say why. ``is_lost``: the epoch is committed, but one
-    output's prepared data is gone, so only a person can resolve it."""
+    """Nothing can be proved now: stop, and say why."""
 
     why: str
     is_lost: bool = False
+    """The epoch is committed, but one output's data is gone: only a person can resolve it."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +99,7 @@ def next_action(record: LogRecord, fates: Sequence[Fate]) -> Action:
 
 
 def _abort(record: LogRecord, fates: Sequence[Fate]) -> Action:
-    """No PREPARED can follow ABORTING, so it is never committed."""
+    # No PREPARED can follow ABORTING, so it is never committed.
     if len(fates) < len(record.participants):
         return EndPart(len(fates), commit=False)  # also if an earlier one did not answer
     for part, fate in zip(record.participants, fates, strict=True):
@@ -116,6 +112,8 @@ def _abort(record: LogRecord, fates: Sequence[Fate]) -> Action:
 
 
 def _commit(record: LogRecord, fates: Sequence[Fate]) -> Action:
+    # In order: the others are committed only after the first one is known to be. If it has expired,
+    # all are aborted. So expiry never leaves a partly committed epoch.
     for index, fate in enumerate(fates):
         if fate.known is Known.UNKNOWN:
             return StayInDoubt(fate.why)

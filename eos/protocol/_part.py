@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 Payload = Mapping[str, Any]
 """JSON: text, numbers, booleans, None, and lists and objects of them."""
@@ -161,63 +161,27 @@ def require_carried(now: object, before: object, names: Iterable[str]) -> None:
         require(is_same, f"{name} is not that of the attempt's last record")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class UnknownPart(Part):
     """The part of a participant that is not installed here: kept unchanged, and never ended."""
 
-    name: str
-    which: str
-    expires: bool
-    target: str
-    rows: int | None
-    size_bytes: int | None
+    # As in the log. An abstract property is overridden by a class attribute only: by the defaults.
+    kind: str = ""
+    identity: str = ""
+    can_expire: bool = False
+    output: str = ""
+    records: int | None = None
+    bytes: int | None = None
     text: str
     """Its payload, as in the log."""
 
-    @property
-    def kind(self) -> str:
-        """As in the log."""
-        return self.name
-
-    @property
-    def can_expire(self) -> bool:
-        """As in the log."""
-        return self.expires
-
-    @property
-    def output(self) -> str:
-        """As in the log."""
-        return self.target
+    begun_at: ClassVar[None] = None
+    checksum: ClassVar[None] = None
 
     @property
     def label(self) -> str:
         """Its kind and target."""
-        return f"{self.name} of {self.target}"
-
-    @property
-    def identity(self) -> str:
-        """As in the log."""
-        return self.which
-
-    @property
-    def begun_at(self) -> None:
-        """Not known here."""
-        return
-
-    @property
-    def records(self) -> int | None:
-        """As in the log."""
-        return self.rows
-
-    @property
-    def bytes(self) -> int | None:
-        """As in the log."""
-        return self.size_bytes
-
-    @property
-    def checksum(self) -> int | None:
-        """Not known here."""
-        return None
+        return f"{self.kind} of {self.output}"
 
     def check(self, stage: Stage) -> None:
         """Accept it."""
@@ -235,12 +199,9 @@ class UnknownPart(Part):
     @classmethod
     def parse(cls, payload: Payload, columns: Mapping[str, Any]) -> Self:
         """Parse an entry of ``participants``, whose columns these are."""
+        names = ("kind", "identity", "output", "records", "bytes")
         return cls(
-            name=columns["kind"],
-            which=columns["identity"],
-            expires=bool(columns["can_expire"]),
-            target=columns["output"],
-            rows=columns["records"],
-            size_bytes=columns["bytes"],
+            **{name: columns[name] for name in names},
+            can_expire=bool(columns["can_expire"]),
             text=json.dumps(payload),
         )

@@ -22,6 +22,8 @@ participant, Pulsar, and had no list of them."""
 UNWRITTEN: Final = 0
 """``seq`` of a record that is not appended yet; the log counts from 1."""
 
+# Spark counts a streaming query's epochs 0, 1, 2, ...: they compare as numbers. A batch job has its
+# own keys, which only compare as equal or not.
 BATCH: Final = "batch"
 """The query id of every batch write."""
 
@@ -94,16 +96,13 @@ class ReasonKind(StrEnum):
 
 @dataclass(frozen=True)
 class Reason:
-    """A kind and one line of detail.
-
-    ``detail`` is often the text of another library's error, and must not make an abort fail: white
-    space and control characters become single spaces, and text beyond 500 characters is cut.
-    """
+    """A kind and one line of detail: ``<kind>: <detail>`` in the log."""
 
     kind: ReasonKind
     detail: str
 
     def __post_init__(self) -> None:
+        # Often the text of another library's error: it must not make an abort fail.
         printable = "".join(char if char.isprintable() else " " for char in self.detail)
         clean = " ".join(printable.split())
         if len(clean) > MAX_DETAIL_CHARS:
@@ -128,15 +127,12 @@ class Reason:
 
 @dataclass(frozen=True, kw_only=True)
 class LogRecord:
-    """A record: common fields, and each participant's part. Create one with ``claimed`` or
-    ``opened``, and the following ones with ``advance``.
+    """A record: common fields, and each participant's part.
 
-    Each record carries everything known about its attempt, so the newest record of an epoch is
-    enough to end the attempt.
+    It carries everything known about its attempt: the epoch's newest one is enough to end it.
 
     Attributes:
         record_version: layout of the record.
-        sink_id: the sink; each has its own table.
         query_id: Spark's streaming query id, or ``batch``; None for CLAIMED, like all the
             columns of an epoch below. FAILED has only query_id, epoch and reason.
         epoch: Spark's batch id as text, or a batch job's own key.
@@ -149,9 +145,8 @@ class LogRecord:
             batch job, and if it is unknown.
         participants: one part for each, in the order in which they are committed: the one that can
             expire comes first, and decides for the others.
-        records: sum over ``participants``; None before it is known, 0 for EMPTY.
-        bytes: likewise.
-        checksum: likewise, modulo 2^64.
+        records, bytes, checksum: sums over ``participants``, the last one modulo 2^64; None before
+            they are known, 0 for EMPTY.
         reason: why the attempt was aborted, from ABORTING on; why there was no attempt; or who
             decided, and why.
         written_at: the writer's clock (UTC) at the append; None before. For people: only ``seq``
@@ -273,8 +268,18 @@ class LogRecord:
 
     @property
     def txn_id(self) -> str | None:
-        """The ids of the attempt's transactions, for the context of errors."""
+        """The ids of the attempt's transactions."""
         return " and ".join(filter(None, (part.txn_id for part in self.participants))) or None
+
+    @property
+    def context(self) -> dict[str, str | None]:
+        """The names of the attempt, for the context of errors."""
+        return {
+            "sink_id": self.sink_id,
+            "query_id": self.query_id,
+            "epoch": self.epoch,
+            "txn_id": self.txn_id,
+        }
 
     @property
     def unknown(self) -> UnknownPart | None:

@@ -55,7 +55,7 @@ def check_record(record: LogRecord) -> None:
         _check_participants(record)
     except (ValueError, ConfigurationError) as error:
         text = error.message if isinstance(error, ConfigurationError) else str(error)
-        raise _broken(record, text) from None
+        raise refused(record, text) from None
 
 
 def check_successor(previous: LogRecord | None, record: LogRecord) -> None:
@@ -77,7 +77,7 @@ def check_successor(previous: LogRecord | None, record: LogRecord) -> None:
         elif record.state is State.OPEN:
             require(record.attempt == 1, "the first attempt is number 1")
     except ValueError as error:
-        raise _broken(record, str(error)) from None
+        raise refused(record, str(error)) from None
 
 
 def _check_identity(record: LogRecord) -> None:
@@ -229,11 +229,8 @@ def _check_utc(name: str, moment: datetime | None) -> None:
         raise ValueError(f"{name} is not in UTC")
 
 
-def _broken(record: LogRecord, why: str) -> CommitLogError:
+def refused(record: LogRecord, why: str) -> CommitLogError:
+    """Return the error for a record that breaks a rule."""
     return CommitLogError(
-        f"{record.state.value} record at seq {record.seq}: {why}.",
-        sink_id=record.sink_id,
-        query_id=record.query_id,
-        epoch=record.epoch,
-        txn_id=record.txn_id,
+        f"{record.state.value} record at seq {record.seq}: {why}.", **record.context
     )

@@ -1,20 +1,7 @@
 """Selects the records of a log that no later decision depends on. Pure.
 
-Records of finished epochs are dropped, except for those of the newest epochs. At or below the
-horizon, records that a later decision may need are kept:
-
-- the record at the horizon itself, so that the log's order has a known beginning;
-- the newest claim, against which an append is checked;
-- every record of an unfinished epoch;
-- the newest record of an epoch that continues above the horizon, or that was aborted or failed and
-  may run again: its attempts are numbered on, and people must see it;
-- the final record of each batch key: a key is skipped forever;
-- the newest final record of each streaming query: it skips everything at or below it;
-- the newest record of each streaming query and of each anchor of a participant (Pulsar's
-  coordinators), for the lineage and for the connections; and with every record of an epoch that
-  epoch's newest one, which is its state.
-
-Above the horizon all records stay, without a gap.
+Up to a horizon, records of finished epochs are dropped unless a decision may need them. Above it
+all records stay, without a gap.
 """
 
 from __future__ import annotations
@@ -70,24 +57,26 @@ def _needed(
     """``seq`` of each record at or below the horizon that something may depend on."""
     newest = {record.key: record for record in records if record.key is not None}
     last_final = _last_finals(below)
-    needed = {below[-1].seq}
+    needed = {below[-1].seq}  # the log's order needs a known beginning
     newest_of: dict[object, int] = {}
     for record in below:
         if record.state is State.CLAIMED:
-            newest_of["claim"] = record.seq
+            newest_of["claim"] = record.seq  # an append is checked against it
             continue
         assert record.key is not None
         query_id, epoch = record.key
         for part in record.participants:
             for anchor in part.anchors:
-                newest_of["anchor", part.key, anchor] = record.seq
+                newest_of["anchor", part.key, anchor] = record.seq  # for Pulsar's coordinators
         if is_streaming(query_id):
-            newest_of["query", query_id] = record.seq
+            newest_of["query", query_id] = record.seq  # for the lineage
         last = newest[record.key]
         if last.state in UNFINISHED:
             needed.add(record.seq)
         elif record.key in keys_above:
-            newest_of["epoch", record.key] = record.seq
+            newest_of["epoch", record.key] = record.seq  # its attempts are numbered on
+        # What is owed may run again, and people must see it. A batch key is skipped for ever; a
+        # stream's newest final record skips everything at or below it.
         elif last.seq == record.seq and (
             last.state in OWING or not _is_passed(query_id, epoch, record, last_final)
         ):

@@ -1,7 +1,6 @@
 """The states of one epoch's transaction, and all transitions between them, as data.
 
-One record of the commit log is one state. The newest record of a (query, epoch) is the epoch's
-state. `CLAIMED` is separate: it belongs to the sink, not to an epoch, and opens a driver's run.
+The newest record of a (query, epoch) is the epoch's state. `CLAIMED` belongs to the sink.
 """
 
 from __future__ import annotations

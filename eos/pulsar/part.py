@@ -6,7 +6,7 @@ import uuid
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 from eos.ids import MessageId, TopicName, TxnId
 from eos.protocol import (
@@ -47,6 +47,10 @@ class PulsarPart(Part):
         partitions: figures of the sent messages, per topic partition; from PREPARED on.
     """
 
+    kind: ClassVar[str] = KIND
+    # A broker aborts a transaction after its time to live, prepared or not.
+    can_expire: ClassVar[bool] = True
+
     service_url: str
     receipt_topic: str
     txn: TxnId | None = None
@@ -55,16 +59,6 @@ class PulsarPart(Part):
     mark_uuid: str | None = None
     receipt_id: MessageId | None = None
     partitions: tuple[PartitionFigures, ...] = ()
-
-    @property
-    def kind(self) -> str:
-        """``pulsar``."""
-        return KIND
-
-    @property
-    def can_expire(self) -> bool:
-        """True: a broker aborts a transaction after its time to live, prepared or not."""
-        return True
 
     @property
     def output(self) -> str:

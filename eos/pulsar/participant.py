@@ -54,10 +54,9 @@ class PulsarParticipant(Participant):
         sink_id: names the receipt topic.
         service_url, auth, rules: the cluster; one principal for driver and executors.
         receipt_namespace: ``tenant/namespace`` for a new receipt topic.
-        admin_url: with it, blocked partitions are found and freed after an abort, and the receipt
-            topic is created even if clients must not create topics.
-        ttl_ms: time to live of an epoch's first transaction; doubled for each one that expired,
-            never above 24 hours.
+        admin_url: for freeing blocked partitions after an abort, and for creating the receipt topic
+            where clients must not.
+        ttl_ms: of an epoch's first transaction; doubled for each one that expired, up to 24 hours.
         timeout_s: timeout of each request.
     """
 
@@ -105,8 +104,8 @@ class PulsarParticipant(Participant):
 
     @property
     def reuses_handles(self) -> bool:
-        """Whether this epoch's handles at the broker may be kept for the next one: in a stream,
-        until a policy has once limited the driver or a task."""
+        """Whether this epoch's handles at the broker may be kept for the next one."""
+        # In a stream, until a policy has once limited the driver or a task.
         return self._is_streaming and not (self._limit_hit or self.client.limit_hit)
 
     def claimed(self, history: History, log_table_id: str) -> PulsarPart:
@@ -120,9 +119,7 @@ class PulsarParticipant(Participant):
         return PulsarPart(service_url=self._service_url, receipt_topic=topic)
 
     def other_receipt_topics(self) -> list[str]:
-        """List the receipt topics in this namespace that other logs of this sink have left.
-
-        If the broker denies access, assume that there are none.
+        """List the receipt topics of other logs of this sink here; [] if access is denied.
 
         Raises:
             EosError: it does not answer, or the answer is not understood.
@@ -151,11 +148,8 @@ class PulsarParticipant(Participant):
             raise
 
     def missing(self, claim: Part, history: History) -> str | None:
-        """Report a missing receipt topic, if the log names transactions.
-
-        Its subscription keeps an idle topic, and its history until it is acknowledged. Without the
-        topic, this is another cluster, or the topic was deleted.
-        """
+        """Report a missing receipt topic, if the log names transactions."""
+        # Its subscription keeps an idle topic: this is another cluster, or the topic was deleted.
         topic = _own(claim).receipt_topic
         if not history.anchors(claim.key) or self._topic(topic).exists():
             return None
@@ -170,14 +164,12 @@ class PulsarParticipant(Participant):
         self._topic(_own(claim).receipt_topic).create(self._admin)
 
     def attach(self, claim: Part, history: History) -> None:
-        """Use the log's receipt topic; connect to every coordinator that the log names.
-
-        After a restart a coordinator loads, expires and finishes its transactions only when a
-        client connects (measured).
-        """
+        """Use the log's receipt topic; connect to every coordinator that the log names."""
         if self._receipts is None:
             self._receipts = self._topic(_own(claim).receipt_topic)
             self._acks = ReceiptAcks(self._receipts)
+        # After a restart a coordinator loads, expires and finishes its transactions only when a
+        # client connects (measured).
         for tc_id in history.anchors(claim.key):
             self.client.coordinators.connect(int(tc_id))
 
@@ -243,12 +235,7 @@ class PulsarParticipant(Participant):
         return replace(mine, receipt_id=receipt_id)
 
     def _close_roll_call(self, part: PulsarPart, *, with_receipt: bool) -> tuple[Answer, ...]:
-        """Close the roll call, and register the receipt topic meanwhile: both take a few ms.
-
-        Raises:
-            TransactionExpired: the transaction has ended.
-            EosError: it is not known which runs have answered: poison.
-        """
+        """Close the roll call, and register the receipt topic meanwhile: both take a few ms."""
         if not with_receipt:
             return self._answers(part.call)
         return run_both(
@@ -256,8 +243,8 @@ class PulsarParticipant(Participant):
         )
 
     def _answers(self, call: RollCall) -> tuple[Answer, ...]:
-        """Close the roll call, again if the broker moves the topic, rather than write all rows
-        again. Runs that answer between two closings send nothing, but are counted."""
+        # Close it again if the broker moves the topic, rather than write all rows again. Runs that
+        # answer between two closings send nothing, but are counted.
         for attempt in attempts(self._timeout_s, retry_on=(ConnectionLost, BrokerNotReady)):
             with attempt:
                 answers = self._receipt_topic.close_roll_call(

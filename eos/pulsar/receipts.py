@@ -65,11 +65,9 @@ def is_receipt_subscription(subscription: str) -> bool:
 
 
 def receipt_mark_uuid(entry: Entry) -> str | None:
-    """Return the uuid of the mark that a receipt names, or "" if it names none.
-
-    None: ``entry`` is not a receipt. A plain message is never one, whatever its properties say.
-    """
+    """Return the uuid of the mark that a receipt names ("" if none); None: it is no receipt."""
     properties = properties_of(entry)
+    # A plain message is never one, whatever its properties say.
     if entry.txn is None or properties.get(KIND) != RECEIPT:
         return None
     return properties.get(CALL, "")
@@ -140,11 +138,10 @@ class ReceiptTopic:
     def subscribe(self) -> None:
         """Create the durable subscription from the earliest message, if it does not exist.
 
-        A topic without a subscription is trimmed, and deleted when idle (measured).
-
         Raises:
             EosError: the broker refuses, or does not answer.
         """
+        # A topic without a subscription is trimmed, and deleted when idle (measured).
         self._client.subscribe_durably(self.name, self._subscription)
 
     def prime(self) -> None:
@@ -200,9 +197,6 @@ class ReceiptTopic:
     def send_receipt(self, record: LogRecord, part: PulsarPart) -> MessageId:
         """Send the receipt of the attempt inside its transaction.
 
-        It goes through the producer of marks and closings. After it, this producer object sends
-        nothing more (I3), and a successor takes over.
-
         Raises:
             EosError: the broker did not store it, or it is not known whether it did: poison.
         """
@@ -222,6 +216,7 @@ class ReceiptTopic:
             txn=txn,
             properties={KIND: RECEIPT, CALL: str(part.mark_uuid), "txn": str(part.txn)},
         )
+        # This producer object sends nothing more (I3); a successor takes over.
         self._plain_producer = producer.transfer()
         txn.check()
         self._last_sent = receipt.result()
@@ -292,10 +287,8 @@ class ReceiptAcks:
         self._acknowledge()
 
     def close(self) -> None:
-        """Run the pending acknowledgement, then do nothing more.
-
-        A sink that is dropped after each call closes its client while the last epoch is finished.
-        """
+        """Run the pending acknowledgement, then do nothing more."""
+        # A sink that is dropped after each call closes its client while its last epoch is finished.
         self._acknowledge()
         with self._lock:
             self._closed = True

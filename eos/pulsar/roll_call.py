@@ -61,10 +61,9 @@ class AnsweredBefore(TransactionPoisoned):
 
 @dataclass(frozen=True)
 class RollCall:
-    """One attempt's roll call; sent to the executors.
+    """One attempt's roll call in the receipt topic ``topic``; sent to the executors.
 
-    ``topic`` is the receipt topic, ``mark_id`` the position of the attempt's mark in it and
-    ``mark_uuid`` the content of the mark.
+    ``mark_id`` is the position of the attempt's mark, ``mark_uuid`` its content.
     """
 
     topic: str
@@ -160,12 +159,10 @@ class RollCall:
 
 @dataclass
 class _Progress:
-    """How far this process has read a roll call, and the answers and closing that it found.
+    """How far this process has read a roll call, and the answers and closing that it found."""
 
-    Messages already read do not change, so the process's next task starts from there. Otherwise
-    each of n tasks would read the answers of all tasks before it.
-    """
-
+    # The process's next task starts from here: otherwise each of n tasks would read the answers of
+    # all tasks before it.
     place: EntryPlace
     first_run: dict[int, str] = field(default_factory=dict)
     closed_at: EntryPlace | None = None
@@ -194,11 +191,9 @@ def _progress_of(call: RollCall) -> _Progress:
 
 
 def properties_of(entry: Entry) -> dict[str, str]:
-    """Return the properties of a receipt topic's message that eos uses, or {} if it is not valid.
-
-    Other writers to the topic may send messages that no reader can decode, or that expand from a
-    few KB to many MB. Such a message must not stop anything, and is not decoded.
-    """
+    """Return the properties of a receipt topic's message that eos uses; {} if it is not valid."""
+    # Other writers to the topic may send messages that no reader can decode, or that expand from a
+    # few KB to many MB. Such a message must not stop anything, and is not decoded.
     if max(len(entry.payload), entry.metadata.uncompressed_size or 0) > _MAX_BYTES:
         return {}
     try:

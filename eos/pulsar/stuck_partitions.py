@@ -1,11 +1,10 @@
-"""Finds partitions that a dead transaction blocks, through the admin API, and frees them.
+"""Finds partitions that a dead transaction blocks, through the admin API, and frees them."""
 
-A partition that was registered, but never written to by any transaction, keeps no trace of an
-abort. If a task that the abort overtook sends its first entry there afterwards, this entry reopens
-the dead transaction in the topic's buffer and blocks all readers. An empty committed transaction
-on the partition frees it as soon as no older transaction is open on that coordinator (measured on
-4.2.4).
-"""
+# A partition that was registered, but never written to by any transaction, keeps no trace of an
+# abort. If a task that the abort overtook sends its first entry there afterwards, this entry
+# reopens the dead transaction in the topic's buffer and blocks all readers. An empty committed
+# transaction on it frees it as soon as no older one is open on that coordinator (measured on
+# 4.2.4).
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ logger = logging.getLogger(__name__)
 HEAL_DEADLINE_S: Final = 10.0
 _HEALING_TTL_MS: Final = 60_000
 WATCH_S: Final = 600.0
-"""How long an aborted transaction is watched: a default time to live."""
+"""How long an aborted transaction is watched, a default time to live: a late send may come late."""
 CHECK_EVERY_S: Final = 20.0
 """Each check asks the admin API once per partition."""
 
@@ -47,11 +46,7 @@ class _Watched:
 
 
 class StuckPartitions:
-    """Finds blocked partitions and frees them; logs those that it can't free. Never raises.
-
-    A zombie's late send may come long after the abort. So each aborted transaction is watched for
-    ``WATCH_S``, also after later transactions have ended.
-    """
+    """Finds blocked partitions and frees them; logs those that it can't free. Never raises."""
 
     def __init__(self, client: PulsarClient, admin: AdminClient | None) -> None:
         self._client = client

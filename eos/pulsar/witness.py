@@ -1,9 +1,7 @@
 """Proves how a transaction ended, from its receipt topic and from its own data.
 
 A reader delivers in order and stops at the first open transaction. So a reader that has read mark
-and sentinel has seen every committed receipt between them. A receipt counts only at the position
-that PREPARED names and with the transaction's id in its metadata: other writers to the topic can
-write ``receipt`` on a message, but can't put it there.
+and sentinel has seen every committed receipt between them.
 """
 
 from __future__ import annotations
@@ -105,11 +103,9 @@ class Witness:
         return self._client.entry_reader(self._receipts.name, _mark_id(part), permits=ONE_PERMIT)
 
     def ask_data(self, part: PulsarPart, *, timeout_s: float) -> DataAnswer:
-        """Whether every entry of the transaction is delivered, with the figures in PREPARED.
-
-        A broker delivers them only if the transaction is committed. On another cluster, transaction
-        ids and positions start again, but not so many entries with the same checksums.
-        """
+        """Whether every entry of the transaction is delivered, with the figures in PREPARED."""
+        # A broker delivers them only if it is committed. On another cluster, transaction ids and
+        # positions start again, but not so many entries with the same checksums.
         deadline = time.monotonic() + timeout_s
         try:
             for one in part.partitions:
@@ -129,11 +125,9 @@ def _mark_id(part: PulsarPart) -> MessageId:
 
 
 def _is_after(sent: MessageId, part: PulsarPart) -> bool:
-    """Whether a message that was just sent comes after the mark of ``part``.
-
-    Ledger numbers only grow within a cluster. On another cluster, where they are lower, a reader
-    from the mark on would wait forever.
-    """
+    """Whether a message that was just sent comes after the mark of ``part``."""
+    # Ledger numbers only grow within a cluster. On another one, where they are lower, a reader from
+    # the mark on would wait for ever.
     return sent.place > _mark_id(part).place
 
 
@@ -153,5 +147,7 @@ def _epoch_in(entry: Entry) -> str:
 
 
 def _is_receipt(entry: Entry, part: PulsarPart) -> bool:
+    # Other writers can write ``receipt`` on a message, but can't put it at the position that
+    # PREPARED names, with the transaction's id in its metadata.
     assert part.receipt_id is not None
     return entry.id.place == part.receipt_id.place and entry.txn == part.txn

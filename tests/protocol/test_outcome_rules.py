@@ -30,7 +30,7 @@ FATES = (COMMITTED, ABORTED, SILENT)
 
 def record(state: State, outputs: int = 1, reason: Reason | None = None) -> LogRecord:
     parts = [
-        UnknownPart(f"kind-{n}", "", n == 0, f"output-{n}", None, None, "{}")
+        UnknownPart(kind=f"kind-{n}", can_expire=n == 0, output=f"output-{n}", text="{}")
         for n in range(outputs)
     ]
     return LogRecord(sink_id="s", state=state, run_id="r", participants=tuple(parts), reason=reason)

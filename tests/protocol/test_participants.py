@@ -45,7 +45,7 @@ PREPARED = prepared(OPEN, CLAIM)
 COMMITTED = PREPARED.advance(State.COMMITTED, claim=CLAIM)
 UNDONE = PREPARED.advance(State.ABORTING, claim=CLAIM, reason=EXPIRED)
 ABORTED = UNDONE.advance(State.ABORTED, claim=CLAIM)
-STRANGER = UnknownPart("ledger", "main", False, "the ledger", None, None, '{"entry": 7}')
+STRANGER = UnknownPart(kind="ledger", identity="main", output="the ledger", text='{"entry": 7}')
 
 
 @pytest.mark.parametrize("record", [CLAIM, OPEN, PREPARED, COMMITTED, UNDONE, ABORTED])
