@@ -45,12 +45,12 @@ _OF_SPARK: Final = {
 }  # fmt: skip
 
 
+# Options that define a table, with their defaults. A statement with another value would read
+# another topic, or bytes, with the columns of this table; `metadata` would have no effect.
 _OF_TABLE: Final = {
     "topic": "", "topics": "", "topicspattern": "",
     "schema": "bytes", "schemadefinition": "", "metadata": "false",
 }  # fmt: skip
-"""Options that define a table, with their defaults. A statement with another value would read
-another topic, or bytes, with the columns of this table; ``metadata`` would have no effect."""
 
 
 def bound_source(

@@ -56,23 +56,6 @@ class TopicDescription:
     sizes: tuple[PartitionSize, ...]
 
 
-def describe(client: PulsarClient, admin: AdminClient, topic: TopicName) -> TopicDescription:
-    """Describe ``topic``; errors as of ``ClusterTopics.describe``."""
-    partitions = client.partition_count(str(topic))
-    found = client.lookup.schema(topic.base)
-    info = None if found is None else found[0]
-    return TopicDescription(
-        topic=str(topic),
-        partitions=partitions,
-        schema_type=type_name(info),
-        schema_version=None if found is None else int.from_bytes(found[1], "big"),
-        schema_text="" if info is None else definition_text(info),
-        stats=admin.topic_stats(topic, is_partitioned=partitions > 0),
-        retention=admin.retention(topic.base),
-        sizes=tuple(_size(admin, exact) for exact in topic.partitions(partitions)),
-    )
-
-
 def _size(admin: AdminClient, exact: TopicName) -> PartitionSize:
     try:
         ledgers = admin.ledgers(exact)
@@ -123,20 +106,24 @@ class ClusterTopics:
         return self._admin.topics(namespace)
 
     def describe(self, topic: TopicName) -> TopicDescription:
-        """Describe a topic.
-
-        Raises:
-            TopicNotFound: it does not exist.
-        """
+        """Describe a topic; TopicNotFound if it does not exist."""
         with self._connect() as client:
-            return describe(client, self._admin, topic)
+            partitions = client.partition_count(str(topic))
+            found = client.lookup.schema(topic.base)
+        info = None if found is None else found[0]
+        return TopicDescription(
+            topic=str(topic),
+            partitions=partitions,
+            schema_type=type_name(info),
+            schema_version=None if found is None else int.from_bytes(found[1], "big"),
+            schema_text="" if info is None else definition_text(info),
+            stats=self._admin.topic_stats(topic, is_partitioned=partitions > 0),
+            retention=self._admin.retention(topic.base),
+            sizes=tuple(_size(self._admin, exact) for exact in topic.partitions(partitions)),
+        )
 
     def create(self, topic: TopicName, partitions: int, schema: SchemaInfo | None) -> None:
-        """Create a topic, and register its schema.
-
-        Raises:
-            ConfigurationError: the topic already exists.
-        """
+        """Create a topic, and register its schema; ConfigurationError if it already exists."""
         with self._connect() as client:
             if client.exists(str(topic)):
                 raise ConfigurationError(f"Topic {topic} already exists.")
@@ -171,12 +158,7 @@ class ClusterTopics:
 
 
 def check_droppable(topic: TopicName, stats: TopicStats) -> None:
-    """Check that no part of a topic is in use.
-
-    Raises:
-        ConfigurationError: it is one partition of a topic.
-        NotAllowed: it is in use.
-    """
+    """Raise ConfigurationError for one partition of a topic, NotAllowed for a topic in use."""
     # Of a partitioned topic the broker would delete the unused partitions.
     if topic.partition_index is not None:
         raise ConfigurationError(

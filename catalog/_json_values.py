@@ -24,11 +24,10 @@ from eos.schemas.reading import (
 from eos.wire.calendar_text import calendar_text
 from eos.wire.commands import SchemaInfo, SchemaType
 
+# Total size of a topic's decoded values: a few bytes may decode to many.
 MAX_SHOWN_BYTES: Final = 16 * 1024 * 1024
-"""Total size of a topic's decoded values: a few bytes may decode to many."""
 
-_ITEM_BYTES: Final = 32
-"""Added for each value, list, record and item: the size of Python's object."""
+_ITEM_BYTES: Final = 32  # Added for each value, list, record and item: the size of Python's object.
 
 
 @dataclass(frozen=True)
@@ -63,11 +62,7 @@ class ValueDecoder:
         self._left = MAX_SHOWN_BYTES
 
     def decode(self, message: RawMessage) -> JsonValue:
-        """Decode the value of ``message``.
-
-        Raises:
-            EosError: the registry can't be queried.
-        """
+        """Decode the value of ``message``; EosError if the registry can't be queried."""
         named = message.schema_version or b""
         version = self._version(named)
         if version is None:

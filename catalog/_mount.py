@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from py4j.protocol import Py4JError
 from pyspark.java_gateway import ensure_callback_server_started
@@ -15,8 +15,9 @@ from pyspark.sql.types import StructType
 from eos.errors import ConfigurationError, EosError, TopicNotFound
 from eos.ids import TopicName
 
-CLASS_NAME: Final = "EosTopics"
-
+_NAME: Final = re.compile(r"[a-z_][a-z0-9_]*")
+_OF_SPARK: Final = {"spark_catalog", "system"}
+_CLASS_NAME: Final = "EosTopics"
 _JAVA_VERSION: Final = 8  # the first with static methods of interfaces, such as ``Identifier.of``
 
 _SOURCE: Final = r"""
@@ -169,43 +170,9 @@ public final class EosTopics implements TableCatalog, SupportsNamespaces {
 """
 
 
-class CatalogAnswers(Protocol):
-    """Answers the catalog's questions; a proxy of ``java.util.function.BiFunction``."""
-
-    def apply(self, question: str, names: Any) -> str | None:
-        """Return ``=`` and the answer, ``!`` and an error, or None if the thing does not exist."""
-
-
-def new_catalog(jvm: Any, loader: Any, name: str, answers: CatalogAnswers) -> Any:
-    """Make a ``TableCatalog`` of Spark with the name ``name``.
-
-    ``loader``: the class loader that has Spark's classes.
-
-    Raises:
-        Py4JJavaError: the interfaces of this Spark version differ.
-    """
-    # A py4j proxy alone would do, but every name(), equals() and method with a default would call
-    # Python, and every error would arrive as a traceback in a Py4JException. So a small class is
-    # compiled in the driver's JVM, by Spark's own compiler for generated code. It calls a proxy
-    # with five kinds of questions, as text.
-    compiler = jvm.org.codehaus.janino.SimpleCompiler()
-    compiler.setParentClassLoader(loader)
-    compiler.setTargetVersion(_JAVA_VERSION)
-    compiler.cook(_SOURCE)
-    (constructor,) = compiler.getClassLoader().loadClass(CLASS_NAME).getConstructors()
-    arguments = jvm.java.util.ArrayList()
-    arguments.add(name)
-    arguments.add(answers)
-    return constructor.newInstance(arguments.toArray())
-
-
-_NAME: Final = re.compile(r"[a-z_][a-z0-9_]*")
-_OF_SPARK: Final = {"spark_catalog", "system"}
-
-
 @dataclass(frozen=True)
 class TopicAnswers:
-    """Answers a mounted catalog's questions, as ``CatalogAnswers``, by the cluster's current state.
+    """Answers a mounted catalog's questions, by the cluster's current state.
 
     Attributes:
         table: returns the name of a topic's registered data source, and its columns; given whether
@@ -222,7 +189,7 @@ class TopicAnswers:
         implements = ("java.util.function.BiFunction",)
 
     def apply(self, question: str, names: Iterable[str]) -> str | None:
-        """See ``CatalogAnswers``."""
+        """Return ``=`` and the answer, ``!`` and an error, or None if the thing does not exist."""
         # An exception would end as a traceback in SQL.
         try:
             return f"={self._answer(question, list(names))}"
@@ -253,7 +220,7 @@ def _topic(names: list[str]) -> TopicName:
     return topic
 
 
-def mount(spark: SparkSession, name: str, answers: CatalogAnswers) -> None:
+def mount(spark: SparkSession, name: str, answers: TopicAnswers) -> None:
     """Make ``answers`` the catalog ``name`` of a session. A catalog mounted before is replaced.
 
     Raises:
@@ -277,13 +244,29 @@ def mount(spark: SparkSession, name: str, answers: CatalogAnswers) -> None:
         if _is_taken(spark, catalogs, name):
             raise ConfigurationError(f"Catalog {name} already exists, and is not one of topics.")
         loader = session.getClass().getClassLoader()
-        catalogs.put(name, new_catalog(spark._jvm, loader, name, answers))
+        catalogs.put(name, _new_catalog(spark._jvm, loader, name, answers))
     except Py4JError as error:
         raise ConfigurationError(
             f"A catalog can't be mounted in this Spark version: {str(error)[:200]}",
             hint="Mounting is experimental, and for PySpark 4.2. Use PulsarCatalog.register "
             "instead.",
         ) from error
+
+
+def _new_catalog(jvm: Any, loader: Any, name: str, answers: TopicAnswers) -> Any:
+    # A py4j proxy alone would do, but every name(), equals() and method with a default would call
+    # Python, and every error would arrive as a traceback in a Py4JException. So a small class is
+    # compiled in the driver's JVM, by Spark's own compiler for generated code. It calls a proxy
+    # with five kinds of questions, as text.
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.setParentClassLoader(loader)
+    compiler.setTargetVersion(_JAVA_VERSION)
+    compiler.cook(_SOURCE)
+    (constructor,) = compiler.getClassLoader().loadClass(_CLASS_NAME).getConstructors()
+    arguments = jvm.java.util.ArrayList()
+    arguments.add(name)
+    arguments.add(answers)
+    return constructor.newInstance(arguments.toArray())
 
 
 def _catalogs(session: Any) -> Any:
@@ -297,5 +280,14 @@ def _catalogs(session: Any) -> Any:
 
 def _is_taken(spark: SparkSession, catalogs: Any, name: str) -> bool:
     if catalogs.contains(name):
-        return bool(catalogs.apply(name).getClass().getName() != CLASS_NAME)
+        return bool(catalogs.apply(name).getClass().getName() != _CLASS_NAME)
     return spark.conf.get(f"spark.sql.catalog.{name}", None) is not None
+
+
+def parsed_plan(spark: SparkSession, statement: str) -> str:
+    """Return Spark's text of the parsed plan of ``statement``; "" in other Spark versions."""
+    try:
+        parser = spark._jsparkSession.sessionState().sqlParser()
+        return str(parser.parsePlan(statement).treeString())
+    except Py4JError:
+        return ""

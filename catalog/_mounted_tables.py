@@ -7,16 +7,16 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
-from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from eos.catalog._bound_source import bound_source, source_of
+from eos.catalog._mount import parsed_plan
 from eos.errors import ConfigurationError
 from eos.ids import TopicName
 
+# For reading, and for writing; None: read only.
 Options: TypeAlias = tuple[dict[str, str], dict[str, str] | None]
-"""For reading, and for writing; None: read only."""
 
 _READ_TOO: Final = (
     "The statement reads the topic that it writes to by the same name, and Spark uses the options "
@@ -24,13 +24,13 @@ _READ_TOO: Final = (
     "read by that."
 )
 
+# A table in Spark's text of a parsed plan: its name, its options, and whether it is a stream.
 _RELATION = re.compile(
     r"UnresolvedRelation \[(?P<name>[^\n]*?)\], \[(?P<options>[^\n]*?)\], (?:true|false)"
 )
-"""A table in Spark's text of a parsed plan: its name, its options, and whether it is a stream."""
 
+# Spark's addition to the options of a table that is written to.
 _PRIVILEGES = re.compile(r"__required_write_privileges__=[A-Z,]*(, )?")
-"""Spark's addition to the options of a table that is written to."""
 
 
 class MountedTables:
@@ -93,11 +93,7 @@ def _check_options(spark: SparkSession, statement: str, name: Sequence[str]) -> 
     # (USE).
     if not re.search(r"(?i)\bWITH\s*\(", statement):
         return
-    try:
-        parser = spark._jsparkSession.sessionState().sqlParser()
-        plan = parser.parsePlan(statement).treeString()
-    except Py4JError:
-        return  # another Spark version: the statement is not checked
+    plan = parsed_plan(spark, statement)
     spelt = {", ".join(name[begin:]) for begin in range(len(name))}
     given = {
         _PRIVILEGES.sub("", found["options"]).rstrip(", ")

@@ -18,15 +18,14 @@ from eos.errors import ProtocolError
 from eos.ids import EntryPlace, MessageId, TopicName
 from eos.wire.batch import object_bytes
 
+# Total size of the messages in memory; twice that while two partitions are merged. In JSON a byte
+# may take six, several times.
 MAX_BYTES: Final = 16 * 1024 * 1024
-"""Total size of the messages in memory; twice that while two partitions are merged. In JSON a byte
-may take six, several times."""
 
+# Size of a value that is shown: brokers accept messages of 5 MiB by default, compressed.
 MAX_VALUE_BYTES: Final = 8 * 1024 * 1024
-"""Size of a value that is shown: brokers accept messages of 5 MiB by default, compressed."""
 
-_MOST_AT_FIRST: Final = 100
-"""Entries to read at first: each may have thousands of messages."""
+_MOST_AT_FIRST: Final = 100  # Entries to read at first: each may have thousands of messages.
 
 _COLUMNS: Final = (
     "value", "key", "publish_time", "properties", "producer_name", "schema_version",
@@ -80,12 +79,7 @@ class PeekReader:
     notes: list[str] = field(default_factory=list)
 
     def add_oldest(self, topic: TopicName, start: MessageId | None) -> None:
-        """Read the exact ``topic`` from ``start`` on.
-
-        Raises:
-            TopicNotFound: it does not exist.
-            EosError: it can't be read.
-        """
+        """Read the exact ``topic`` from ``start`` on; TopicNotFound if it does not exist."""
         last = self._bounds(topic).last_id
         held: list[RawMessage] = []
         size = 0
@@ -97,12 +91,7 @@ class PeekReader:
         self.found = self._fitting(self._merged(held), newest=False)
 
     def add_newest(self, topic: TopicName, admin: AdminClient) -> None:
-        """Read the end of the exact ``topic``.
-
-        Raises:
-            TopicNotFound: it does not exist.
-            EosError: it can't be read.
-        """
+        """Read the end of the exact ``topic``; TopicNotFound if it does not exist."""
         bounds = self._bounds(topic)
         held: list[RawMessage] = []
         if bounds.last_id is None:

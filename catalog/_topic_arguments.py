@@ -17,11 +17,7 @@ TopicGiven = Annotated[
 
 
 def namespace_of(text: str) -> str:
-    """Check that ``text`` is ``tenant/namespace``, and return it.
-
-    Raises:
-        ConfigurationError: it is something else.
-    """
+    """Return ``text`` if it is ``tenant/namespace``, else raise ConfigurationError."""
     try:
         found = TopicName.parse(f"{text}/topic").namespace_name
     except ConfigurationError:
@@ -36,11 +32,7 @@ def namespace_of(text: str) -> str:
 
 @contextmanager
 def must_exist(thing: str) -> Iterator[None]:
-    """Convert ``TopicNotFound`` to a wrong option: the user named ``thing``, which does not exist.
-
-    Raises:
-        ConfigurationError: instead of ``TopicNotFound``.
-    """
+    """Raise ConfigurationError instead of TopicNotFound: the user named ``thing``."""
     try:
         yield
     except TopicNotFound:

@@ -46,7 +46,8 @@ class PulsarCatalog:
         spark.sql("INSERT INTO public_default.orders WITH (epoch='2026-11-24') SELECT * FROM new")
 
     Tables belong to the session: a new session must register them again, even if Spark's metastore
-    still has their names.
+    still has their names. Each method raises an ``EosError`` if the broker refuses, or does not
+    answer.
 
     Args:
         admin_url: of the admin API; several hosts by comma.
@@ -80,19 +81,11 @@ class PulsarCatalog:
         self._topics = ClusterTopics(admin, self._connect)
 
     def namespaces(self, tenant: str | None = None) -> list[str]:
-        """Return namespaces as ``tenant/namespace``; None: of all tenants, for superusers.
-
-        Raises:
-            EosError: the broker refuses, or does not answer.
-        """
+        """Return namespaces as ``tenant/namespace``; None: of all tenants, for superusers."""
         return self._topics.namespaces(tenant)
 
     def topics(self, namespace: str) -> list[str]:
-        """Return the full names of the topics of ``tenant/namespace``, without the broker's own.
-
-        Raises:
-            EosError: as ``namespaces``.
-        """
+        """Return the full names of the topics of ``tenant/namespace``, without the broker's own."""
         return [str(topic) for topic in self._topics.names(namespace)]
 
     def describe(self, topic: str) -> TopicDescription:
@@ -100,7 +93,6 @@ class PulsarCatalog:
 
         Raises:
             TopicNotFound: the topic does not exist.
-            EosError: as ``namespaces``.
         """
         return self._topics.describe(TopicName.parse(topic))
 
@@ -121,7 +113,6 @@ class PulsarCatalog:
 
         Raises:
             ConfigurationError: the topic already exists, or schema and columns don't fit.
-            EosError: as ``namespaces``.
         """
         info = new_schema(schema, None if columns is None else _row(columns))
         self._topics.create(TopicName.parse(topic), partitions, info)
@@ -172,7 +163,6 @@ class PulsarCatalog:
         Raises:
             TopicNotFound: the topic does not exist.
             ConfigurationError: another table has that name.
-            EosError: the broker refuses, or does not answer.
         """
         name = TopicName.parse(topic)
         table = (table or f"{database_of(name.namespace_name)}.{table_of(name)}").lower()
@@ -199,7 +189,6 @@ class PulsarCatalog:
 
         Raises:
             ConfigurationError: two topics have the same table name.
-            EosError: as ``register``.
         """
         tables = []
         for topic in self.topics(namespace):

@@ -14,17 +14,17 @@ from pyspark.sql.dataframe import DataFrame
 
 from eos.errors import ConfigurationError
 
+# A batch job's key: text, a whole number, a date, or a datetime with a time zone.
 BatchKey = str | int | date
-"""A batch job's key: text, a whole number, a date, or a datetime with a time zone."""
 
 _FROM_PANDAS = "spark.createDataFrame(pdf)"
+# Package of another kind of table -> the code that makes it a Spark DataFrame.
 _MAKE_ONE = {
     "pandas": _FROM_PANDAS,
     "pyspark.pandas": "psdf.to_spark()",
     "pyarrow": "spark.createDataFrame(table)",
     "polars": "spark.createDataFrame(df.to_arrow())",
 }
-"""Package of another kind of table -> the code that makes it a Spark DataFrame."""
 
 
 @dataclass(frozen=True)
@@ -108,11 +108,7 @@ def _key_hint(epoch: object) -> str:
 
 
 def check_dataframe(df: Any) -> None:
-    """Check that a sink can write ``df``.
-
-    Raises:
-        ConfigurationError: it is not a DataFrame, or belongs to Spark Connect.
-    """
+    """Raise ConfigurationError unless ``df`` is a DataFrame of classic Spark."""
     if isinstance(df, ClassicDataFrame):
         return
     if isinstance(df, DataFrame):
@@ -126,11 +122,7 @@ def check_dataframe(df: Any) -> None:
 
 
 def check_batch(df: DataFrame) -> None:
-    """Check that ``df`` is not a streaming DataFrame.
-
-    Raises:
-        ConfigurationError: it is.
-    """
+    """Raise ConfigurationError if ``df`` is streaming."""
     if df.isStreaming:
         raise ConfigurationError(
             "sink.write takes a batch DataFrame; this one is streaming.",

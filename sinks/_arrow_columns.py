@@ -24,18 +24,15 @@ def message_columns(batch: pa.RecordBatch, layout: Layout) -> pa.RecordBatch:
         columns["value"] = pa.StructArray.from_arrays(fields, names=list(layout.record))
     columns |= {ours: given[name] for ours, name in layout.names.items()}
     if layout.partition_may_be_minus_one:
-        columns["partition"] = _null_for_minus_one(columns["partition"])
-    converted = {name: _CONVERT.get(name, _unchanged)(array) for name, array in columns.items()}
+        partitions = columns["partition"]
+        none = pa.scalar(None, partitions.type)
+        columns["partition"] = pc.if_else(pc.equal(partitions, -1), none, partitions)
+    converted = {
+        name: _CONVERT[name](array) if name in _CONVERT else array
+        for name, array in columns.items()
+    }
     converted |= {name: json_text(columns[name]) for name in layout.json}
     return pa.RecordBatch.from_pydict(converted)
-
-
-def _unchanged(array: pa.Array) -> pa.Array:
-    return array
-
-
-def _null_for_minus_one(array: pa.Array) -> pa.Array:
-    return pc.if_else(pc.equal(array, -1), pa.scalar(None, array.type), array)
 
 
 def _milliseconds(array: pa.Array) -> pa.Array:
@@ -47,18 +44,10 @@ def _milliseconds(array: pa.Array) -> pa.Array:
     return pa.array(rounded, mask=us.is_null().to_numpy(zero_copy_only=False))
 
 
-def _as_binary(array: pa.Array) -> pa.Array:
-    return array.cast(pa.binary())
-
-
-def _long(array: pa.Array) -> pa.Array:
-    return array.cast(pa.int64())
-
-
 _CONVERT: Final[dict[str, Callable[[pa.Array], pa.Array]]] = {
     "event_time": _milliseconds,
-    "ordering_key": _as_binary,
-    "partition": _long,
+    "ordering_key": lambda array: array.cast(pa.binary()),
+    "partition": lambda array: array.cast(pa.int64()),
 }
 
 

@@ -21,11 +21,11 @@ from eos.errors import (
     NewLineage,
     TransactionPoisoned,
 )
-from eos.protocol import Part, Skip, State, is_streaming
+from eos.protocol import Skip, State, is_streaming
 from eos.pulsar.part import PulsarPart, pulsar_part
 from eos.sinks._arrow_columns import message_columns
 from eos.sinks._open_log import log_is_there, open_log
-from eos.sinks._task import WriteTask, spark_partition
+from eos.sinks._task import spark_partition
 from eos.sinks.dataframe_columns import Layout
 from eos.sinks.options import WriterOptions
 from eos.sinks.pulsar_sink import PulsarOutput
@@ -47,9 +47,8 @@ class EpochName:
 class TaskReport(WriterCommitMessage):
     """A task's report, which Spark passes to the commit.
 
-    ``mark`` names the transaction that has the task's rows; None when it sent no rows. ``summary``
-    is a ``TaskSummary`` as JSON. ``skipped``: rows that are not written, because the epoch was
-    committed before.
+    ``mark`` names the transaction that has the task's rows; None when it sent no rows. ``skipped``:
+    rows that are not written, because the epoch was committed before.
     """
 
     name: EpochName
@@ -84,10 +83,6 @@ class Writing:
         disable_delayed_acks()
         return (message_columns(batch, self.layout) for batch in batches if batch.num_rows)
 
-    def task(self, output: PulsarOutput, part: Part, topics: tuple[str, ...]) -> WriteTask:
-        """Return the task that writes rows to ``topics`` in the attempt of ``part``."""
-        return output.task(part, topics, self.layout)
-
     def report(self, name: EpochName, part: PulsarPart | None, summary: TaskSummary) -> TaskReport:
         """Return the report of this process's task."""
         mark = part.mark_uuid if part is not None and summary.run_id else None
@@ -121,17 +116,13 @@ class Writing:
             _drain(rows)  # the rows are not written, but a stateful query needs its state
             return self.nothing(name)
         part = pulsar_part(joined.record)
-        summary = self.task(process.output, part, topics).write(rows)
+        summary = process.output.task(part, topics, self.layout).write(rows)
         if topics:  # each task has looked them up itself: the results must be equal
             summary = replace(summary, counts=((str(self.options.topic), len(topics)),))
         return self.report(name, part, summary)
 
     def begin(self, name: EpochName) -> BatchTarget | Skip:
-        """Open a batch job's epoch on the driver, unless it was committed before.
-
-        Raises:
-            EosError: it can't be opened.
-        """
+        """Open a batch job's epoch on the driver, unless it was committed before."""
         process = Process.of(self.options, name)
         try:
             opened = process.run.join(name.query_id, name.epoch)
@@ -153,7 +144,7 @@ class Writing:
             disable_delayed_acks()
             return replace(self.nothing(name), skipped=sum(batch.num_rows for batch in batches))
         rows = self.rows(batches)
-        task = self.task(PulsarOutput(self.options), target.part, target.topics)
+        task = PulsarOutput(self.options).task(target.part, target.topics, self.layout)
         return self.report(name, target.part, task.write(rows))
 
     def commit(
@@ -162,12 +153,9 @@ class Writing:
         reports: Sequence[TaskReport],
         planned_at: Callable[[], datetime | None] = lambda: None,
     ) -> None:
-        """Commit the epoch after all tasks have reported.
+        """Commit the epoch after all tasks have reported, or raise EosError.
 
         ``planned_at``: when Spark planned the epoch; only called if it was committed before.
-
-        Raises:
-            EosError: it is not committed.
         """
         marks = {report.mark for report in reports if report.mark is not None}
         summaries = [TaskSummary.from_json(report.summary) for report in reports]
@@ -286,18 +274,14 @@ def _key(options: WriterOptions, name: EpochName) -> tuple[str, str, str]:
     return options.commit_log, options.sink_id, name.run_id
 
 
+# Number of runs that a process keeps open; Spark uses a process for several queries.
 MAX_CLIENTS: Final = 4
-"""Number of runs that a process keeps open; Spark uses a process for several queries."""
 
 _kept: Final[dict[tuple[str, str, str], Process]] = {}
 
 
 def running_epoch() -> EpochName:
-    """Return the streaming epoch whose task runs here.
-
-    Raises:
-        ConfigurationError: the task does not belong to a micro-batch.
-    """
+    """Return the micro-batch whose task runs here; ConfigurationError if there is none."""
     context = TaskContext.get()
     assert context is not None
     names = ("sql.streaming.queryId", "streaming.sql.batchId", "spark.jobGroup.id")

@@ -19,8 +19,8 @@ from eos.spark_worker import disable_delayed_acks, freeze_imports
 from eos.steps import TaskStep
 from eos.wire.from_python import text_row
 
+# The columns of a task's result: one row, JSON.
 REPORT_SCHEMA: Final = StructType().add("files", StringType()).add("error", StringType())
-"""The columns of a task's result: one row, JSON."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,7 @@ class StageTask:
 
     target: StagingTarget
     attempt_id: str
-    columns: tuple[str, ...]
-    """The names of the rows' columns; the batches have numbered ones."""
+    columns: tuple[str, ...]  # The names of the rows' columns; the batches have numbered ones.
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Stage ``batches`` and yield the report."""

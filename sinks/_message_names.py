@@ -10,6 +10,7 @@ from pyspark.sql.types import BinaryType, StructField
 
 from eos.errors import InputError
 
+# Column of the messages -> its name in the source, `format("pulsar")`.
 OF_SOURCE: Final = {
     "key": "__key",
     "key_is_binary": "__keyIsBinary",
@@ -20,17 +21,16 @@ OF_SOURCE: Final = {
     "topic": "__topic",
     "is_tombstone": "__isTombstone",
 }
-"""Column of the messages -> its name in the source, ``format("pulsar")``."""
 
+# Columns of the source that producer and broker set: sinks leave them out.
 NOT_KEPT: Final = ("__messageId", "__publishTime", "__sequenceId", "__schemaVersion")
-"""Columns of the source that producer and broker set: sinks leave them out."""
 
 DELAYED: Final = ("deliver_at", "deliver_after")
 _OF_MALFORMED: Final = ("__malformedValue", "__malformedReason")
 
+# Key in the metadata of the source's columns, which Spark keeps through selections and renames. Its
+# value is the name of a message's own column, or `FIELD` for a field of a record.
 ORIGIN: Final = "pulsar"
-"""Key in the metadata of the source's columns, which Spark keeps through selections and renames.
-Its value is the name of a message's own column, or ``FIELD`` for a field of a record."""
 FIELD: Final = "field"
 
 ALL_FIELDS: Final = "Set metadata=False, which makes all columns fields of the value"
@@ -118,11 +118,7 @@ def _check_kind_of_keys(columns: Sequence[StructField], names: dict[str, str]) -
 
 
 def check_all_are_fields(columns: Sequence[StructField]) -> None:
-    """Check, for ``metadata=False``, that no column was read as one of the message's own.
-
-    Raises:
-        InputError: some were.
-    """
+    """Raise InputError if a column was read as one of the message's own, for ``metadata=False``."""
     own = [field.name for field in columns if origin_of(field) == field.name]
     if own:
         raise InputError(

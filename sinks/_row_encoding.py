@@ -75,7 +75,9 @@ class TaskSchemas:
 
         bases = {_base(topic): None for topic in topics}
         new = [base for base in bases if base not in self._writers]
-        for base, found in zip(new, parallel_map(self._newest, new), strict=True):
+        lookup = self._client.lookup
+        newest = parallel_map(lambda base: lookup.schema(TopicName.parse(base)), new)
+        for base, found in zip(new, newest, strict=True):
             registered = None if found is None else found[0]
             if found is not None:
                 self._versions[base, found[1]] = found[0]
@@ -88,11 +90,7 @@ class TaskSchemas:
             self._writers[base] = writer
 
     def encoded(self, batch: pa.RecordBatch, topic: str) -> pa.RecordBatch:
-        """Encode the values of ``batch``, and its keys if they have a schema, for ``topic``.
-
-        Raises:
-            InputError: a row does not fit the schema.
-        """
+        """Encode the values, and the keys if they have a schema; or raise InputError."""
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         marked = columns.get("is_tombstone")
         if marked is not None:
@@ -165,9 +163,6 @@ class TaskSchemas:
         from eos.schemas import check_same_layout
 
         check_same_layout(self._versions[base, version], self._writers[base].info)
-
-    def _newest(self, base: str) -> tuple[SchemaInfo, bytes] | None:
-        return self._client.lookup.schema(TopicName.parse(base))
 
     def release(self, producers: Sequence[EntryProducer], txn: Transaction) -> None:
         """Keep ``producers``, which were used in ``txn``, idle for the next epoch."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -21,6 +21,11 @@ from eos.sinks._arguments import check_dataframe
 
 _FLUSH_MS: Final = 10_000
 _END_OF_TASKS_S: Final = 30.0
+
+_QUERY_ID: Final = "sql.streaming.queryId"
+_STATE_FORMAT: Final = "spark.sql.streaming.stateStore.checkpointFormatVersion"
+# In the names of the RDDs that open state stores, for every stateful operator.
+_STATE: Final = "StateStore"
 
 _PY4J_LOGGERS: Final = ("py4j.clientserver", "py4j.java_gateway")
 _PY4J_BYTES: Final = re.compile(r"^j[A-Za-z0-9+/=]+$", re.MULTILINE)
@@ -39,11 +44,7 @@ _WITHOUT_BYTES: Final = _WithoutBytes()
 
 
 def spark_context(df: DataFrame) -> SparkContext:
-    """Return the SparkContext of ``df``, after checking that a sink can work with its session.
-
-    Raises:
-        ConfigurationError: not a DataFrame, one of Spark Connect, or a session with speculation.
-    """
+    """Return the SparkContext of ``df``, or raise ConfigurationError if a sink can't use it."""
     check_dataframe(df)
     for name in _PY4J_LOGGERS:
         logging.getLogger(name).addFilter(_WITHOUT_BYTES)  # which does nothing the second time
@@ -92,7 +93,7 @@ class TaggedJobs:
         return self.context._jsc.sc()
 
 
-@contextmanager
+@contextlib.contextmanager
 def tagged_jobs(context: SparkContext) -> Iterator[TaggedJobs]:
     """Tag the jobs that the block starts; after an error, wait for their tasks to end."""
     jobs = TaggedJobs(context, f"eos-{uuid.uuid4()}")
@@ -106,12 +107,6 @@ def tagged_jobs(context: SparkContext) -> Iterator[TaggedJobs]:
         context.removeJobTag(jobs.tag)
 
 
-_QUERY_ID: Final = "sql.streaming.queryId"
-_STATE_FORMAT: Final = "spark.sql.streaming.stateStore.checkpointFormatVersion"
-# In the names of the RDDs that open state stores, for every stateful operator.
-_STATE: Final = "StateStore"
-
-
 @dataclass(frozen=True)
 class RunningQuery:
     """A streaming query: its id, from the checkpoint, and its run id, new at each start."""
@@ -121,10 +116,9 @@ class RunningQuery:
 
 
 def running_query(df: DataFrame) -> RunningQuery:
-    """Return the query in whose ``foreachBatch`` call ``df`` was made, in any thread of the driver.
+    """Return the query in whose ``foreachBatch`` call ``df`` was made, or raise ConfigurationError.
 
-    Raises:
-        ConfigurationError: ``df`` belongs to no query.
+    In any thread of the driver.
     """
     query = _query_of(df)
     return RunningQuery(query.id().toString(), query.runId().toString())
@@ -141,11 +135,9 @@ def is_in_query(df: DataFrame) -> bool:
 
 def planned_at(df: DataFrame, epoch: int) -> datetime | None:
     """Return when Spark planned which rows are in ``epoch``, from its checkpoint; None if the
-    checkpoint has no such epoch.
-
-    Raises:
-        ConfigurationError: see ``running_query``.
+    checkpoint has no such epoch. Errors as of ``running_query``.
     """
+    # When an old plan runs again, its time is the old one (measured on Spark 4.2).
     # When an old plan runs again, its time is the old one (measured on Spark 4.2).
     plan = _query_of(df).offsetLog().get(epoch)
     if plan.isEmpty():
@@ -174,11 +166,15 @@ def run_without_writing(df: DataFrame) -> None:
         rdd.count()
 
 
+def drop_checkpoint(df: DataFrame) -> None:
+    """Free the blocks of a DataFrame that ``localCheckpoint`` returned."""
+    with contextlib.suppress(Py4JError):  # the gateway may be gone
+        df._jdf.queryExecution().analyzed().rdd().unpersist(False)
+
+
 def may_rerun(df: DataFrame) -> bool:
     """Whether ``df`` may be computed again in this call after it was computed in part or whole.
-
-    Raises:
-        ConfigurationError: see ``running_query``.
+    Errors as of ``running_query``.
     """
     # Not if its state stores use checkpoint format 2: with it Spark keeps the state that the first
     # run of each partition wrote, while the rows of the last run count. A stateful function whose

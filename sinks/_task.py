@@ -47,12 +47,12 @@ from eos.wire.from_python import text_row
 if TYPE_CHECKING:
     from eos.schemas import Schema  # costs a new worker 36 ms, and few need it
 
+# The columns of a task's result: one row, `TaskSummary` as JSON. Not DDL text, which Spark's JVM
+# would have to parse in each epoch.
 SUMMARY_SCHEMA: Final = StructType().add("summary", StringType())
-"""The columns of a task's result: one row, ``TaskSummary`` as JSON. Not DDL text, which Spark's JVM
-would have to parse in each epoch."""
 
+# Entries' worth of rows that are held back, at most, before they are split by key.
 MAX_GATHERED_BATCHES = 16
-"""Entries' worth of rows that are held back, at most, before they are split by key."""
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ from eos.wire.binary_columns import array_of, numbers_of
 
 logger = logging.getLogger(__name__)
 
+# The first characters of the names of receipt topics and of the broker's own topics.
 _SYSTEM_PREFIX = "__"
-"""The first characters of the names of receipt topics and of the broker's own topics."""
 
 
 class TaskTopics:
@@ -137,11 +137,7 @@ class TopicCreation:
     retention_minutes: int | None = None
 
     def create(self, topic: TopicName, client: PulsarClient, options: ClientOptions) -> None:
-        """Create ``topic``, unless another client has just done so.
-
-        Raises:
-            EosError: the broker or the admin API refuses.
-        """
+        """Create ``topic``, unless another client has just done so; EosError if it is refused."""
         if not self.partitions:
             client.create_unpartitioned(str(topic))
         if self.partitions or self.retention_minutes is not None:

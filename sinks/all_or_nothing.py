@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext, StorageLevel
 from pyspark.sql import DataFrame
 
 from eos.committer import PartsBegun, Reports
 from eos.errors import ConfigurationError, Retriable
 from eos.sinks._arguments import check_dataframe
-from eos.sinks._spark_jvm import tagged_jobs
+from eos.sinks._spark_jvm import drop_checkpoint, tagged_jobs
 from eos.sinks.options import SinkOptions
 from eos.sinks.output import Output
 from eos.sinks.sink import Sink
@@ -131,8 +130,7 @@ class _AllOrNothing(Sink):
                     raise Retriable("An executor with rows for the outputs is lost.") from error
                 raise
             finally:
-                with contextlib.suppress(Py4JError):  # the gateway may be gone
-                    rows._jdf.queryExecution().analyzed().rdd().unpersist(False)
+                drop_checkpoint(rows)
 
         return write
 

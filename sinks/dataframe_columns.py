@@ -163,11 +163,7 @@ def select_columns(
     schema: Schema | None = None,
     metadata: bool = True,
 ) -> MessageColumns:
-    """Select the columns of messages, in the form that tasks take.
-
-    Raises:
-        InputError: see ``layout_of``.
-    """
+    """Select the columns of messages, in the form that tasks take. Errors as of ``layout_of``."""
     layout = layout_of(df.schema, names_topics=names_topics, schema=schema, metadata=metadata)
     named = df
     if layout.record or any(ours != name for ours, name in layout.names.items()):

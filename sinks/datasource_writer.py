@@ -215,11 +215,7 @@ def planned_at(checkpoint: str, epoch: str) -> datetime:
 
 
 def query_id_of(checkpoint: str) -> str:
-    """Return the id of the checkpoint's query, from its file ``metadata``.
-
-    Raises:
-        ConfigurationError: it can't be read here.
-    """
+    """Return the id of the checkpoint's query, or raise ConfigurationError."""
     try:
         return str(json.loads("".join(_lines(checkpoint, "metadata")))["id"])
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -170,6 +170,7 @@ _IN_TABLES: Final = (
     BinaryType, BooleanType, ByteType, CharType, DateType, DecimalType, DoubleType, FloatType,
     IntegerType, LongType, ShortType, TimestampNTZType, TimestampType, VarcharType,
 )  # fmt: skip
+# First word of a type's name -> the hint for it.
 _HINTS: Final = {
     "variant": "Write its text: CAST({path} AS STRING), or to_json({path}).",
     "geometry": "Write its bytes: ST_AsBinary({path}), and what its SRID is.",
@@ -177,7 +178,6 @@ _HINTS: Final = {
     "time": "Write its text: CAST({path} AS STRING).",
     "interval": "Write its text: CAST({path} AS STRING); or its length as a number.",
 }
-"""First word of a type's name -> the hint for it."""
 
 
 def arrow_schema(df: DataFrame) -> pa.Schema:

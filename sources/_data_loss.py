@@ -43,11 +43,7 @@ class LossGuard:
         self.losses = 0
 
     def report(self, loss: str, topic: str, *, hint: str = _HINT) -> None:
-        """Report a certain or possible loss.
-
-        Raises:
-            DataLost: unless this only warns.
-        """
+        """Report a certain or possible loss: raise DataLost, or warn."""
         if self._fail:
             raise DataLost(loss, hint=hint)
         self.losses += 1
@@ -146,7 +142,11 @@ def known_places(
     # The places stay in the offsets of all later epochs, and the query's subscription keeps the
     # topic's new messages: if it is read again, the query continues there, even if startingOffsets
     # says otherwise.
-    gone = [name for name in sorted(offset.ends.keys() - set(there)) if not _reads(options, name)]
+    gone = [
+        name
+        for name in sorted(offset.ends.keys() - set(there))
+        if not options.reads(TopicName.parse(name))
+    ]
     _report(gone, there, options, guard)
     if back := sorted(offset.left.keys() & set(there)):
         logger.info("%s: read again, from where the query stopped.", ", ".join(back))
@@ -158,11 +158,8 @@ def known_places(
 
 
 def check_named(offset: Offset, options: SourceOptions) -> None:
-    """Check that the query's options name all topics and tables of an epoch.
-
-    Raises:
-        ConfigurationError: the options do not name one of them.
-    """
+    """Raise ConfigurationError unless the query's options name all topics and tables of an
+    epoch."""
     # A checkpoint may be writable by others, so it must not decide where the query's token is sent,
     # and what is read.
     for name, span in offset.spans.items():
@@ -189,10 +186,6 @@ def _is_named(options: SourceOptions, name: str) -> bool:
     except ConfigurationError:
         return False
     return options.reads(topic) or options.drops(topic)
-
-
-def _reads(options: SourceOptions, name: str) -> bool:
-    return options.reads(TopicName.parse(name))
 
 
 def _report(

@@ -274,12 +274,7 @@ class EpochPlanner:
 
 
 def values_of(options: SourceOptions) -> ValueFormat:
-    """Return the format of the topics' values, by the schemas that the registry has now.
-
-    Raises:
-        TopicNotFound: a topic does not exist, or no topic matches the pattern.
-        EosError: as ``value_format``.
-    """
+    """Return the format of the topics' values; errors as of ``SourceTopics.values``."""
     if options.value_schema == BYTES:
         return ValueFormat(None, None, options.mode)
     topics = SourceTopics(options)

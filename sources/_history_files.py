@@ -131,8 +131,7 @@ def _as_wanted(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 ID_COLUMN: Final = "__messageId"
 TOPIC_COLUMN: Final = "__topic"
 
-IsRead = Callable[[TopicName], bool]
-"""Whether a query reads this topic."""
+IsRead = Callable[[TopicName], bool]  # Whether a query reads this topic.
 
 
 def last_messages(
@@ -150,7 +149,9 @@ def last_messages(
     found: dict[str, MessageId] = {}
     for batch in batches:
         for name, last in _of_batch(batch, is_read, only):
-            found[name] = max(last, found.get(name, last), key=_order)
+            found[name] = max(
+                last, found.get(name, last), key=lambda one: (*one.place, one.batch_index)
+            )
     return found
 
 
@@ -207,7 +208,3 @@ def _decoded(column: pa.Array) -> MessageIds:
 def _id_at(ids: MessageIds, row: int) -> MessageId:
     columns = (ids.ledger, ids.entry, ids.partition, ids.batch_index)
     return MessageId(*(int(column[row]) for column in columns))
-
-
-def _order(message_id: MessageId) -> tuple[int, int, int]:
-    return message_id.ledger, message_id.entry, message_id.batch_index

@@ -31,10 +31,9 @@ from eos.sources._offsets import HistorySpan
 from eos.sources._row_format import METADATA, RowFormat
 from eos.sources._source_options import SourceOptions
 
+# Matches a path outside of the table's folder.
 _ELSEWHERE: Final = re.compile("/|[a-z][a-z0-9+.-]*:/")
-"""Matches a path outside of the table's folder."""
-_TASK_BYTES: Final = 128 * 1024 * 1024
-"""Bytes of files in a task; Spark's default."""
+_TASK_BYTES: Final = 128 * 1024 * 1024  # Bytes of files in a task; Spark's default.
 
 
 class SizedFile(NamedTuple):
@@ -192,10 +191,7 @@ class HistoryTable:
 
     def last_messages(self) -> dict[str, MessageId]:
         """Return the last message of each partition that the query reads, from the column of all
-        ids.
-
-        Raises:
-            InputError: a row has no id.
+        ids; InputError if a row has none.
         """
         columns = [ID_COLUMN] if self._only else [ID_COLUMN, TOPIC_COLUMN]
         files = [one.file for one in self.files]

@@ -13,10 +13,9 @@ from eos.ids import EntryPlace, MessageId, TopicName
 from eos.user_input import parse_time_ms
 
 VERSION: Final = 1
+# Version of the offsets of a query that began with a history; older releases refuse it.
 WITH_HISTORY: Final = 2
-"""Version of the offsets of a query that began with a history; older releases refuse it."""
-WITH_LEFT: Final = 3
-"""Version of offsets that have topics in ``left``; older releases refuse it."""
+WITH_LEFT: Final = 3  # Version of offsets that have topics in `left`; older releases refuse it.
 EARLIEST: Final = "earliest"
 
 _PLACE: Final = re.compile(r"(0|[1-9][0-9]{0,18}):(0|[1-9][0-9]{0,18})")
@@ -159,11 +158,7 @@ def place_text(place: EntryPlace | None) -> str:
 
 
 def parse_place(text: str) -> EntryPlace | None:
-    """Parse ``earliest`` or ``ledger:entry``.
-
-    Raises:
-        ValueError: the text is something else.
-    """
+    """Parse ``earliest`` or ``ledger:entry``; ValueError if the text is something else."""
     if text == EARLIEST:
         return None
     match = _PLACE.fullmatch(text)
@@ -249,11 +244,7 @@ class Offset:
 
     @classmethod
     def from_json(cls, value: object) -> Self:
-        """Parse the result of ``to_json``.
-
-        Raises:
-            ConfigurationError: it is not an offset of this source.
-        """
+        """Parse the result of ``to_json``; ConfigurationError if it is no offset of this source."""
         try:
             assert isinstance(value, dict)
             version = value["version"]
@@ -279,16 +270,14 @@ class Offset:
 
 LATEST: Final = "latest"
 
+# For one partition: `earliest`, `latest`, `ledger:entry`, or a time in milliseconds.
 PlaceOption = str | int
-"""For one partition: ``earliest``, ``latest``, ``ledger:entry``, or a time in milliseconds."""
 
 
 def parse_offsets(text: str, names: Iterable[str], option: str) -> dict[str, PlaceOption]:
     """Parse starting_offsets or ending_offsets: a word for all of ``names``, or JSON by topics and
-    exact partitions. Partitions without an entry are not in the result.
-
-    Raises:
-        ConfigurationError: the text is invalid.
+    exact partitions. Partitions without an entry are not in the result. ConfigurationError if the
+    text is invalid.
     """
     if text in (EARLIEST, LATEST):
         return dict.fromkeys(names, text)
@@ -296,11 +285,7 @@ def parse_offsets(text: str, names: Iterable[str], option: str) -> dict[str, Pla
 
 
 def parse_times(text: str, names: Iterable[str], option: str) -> dict[str, PlaceOption]:
-    """Parse starting_time or ending_time: one time, or JSON.
-
-    Raises:
-        ConfigurationError: the text is invalid.
-    """
+    """Parse starting_time or ending_time: one time, or JSON; errors as of ``parse_offsets``."""
     if not text.startswith("{"):
         return dict.fromkeys(names, _time(text, option))
     return _by_partition(_object(text, option, "a time"), names, option, _time)

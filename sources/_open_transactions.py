@@ -21,8 +21,8 @@ _AFTER_S: Final = 60.0
 _AGAIN_S: Final = 300.0
 _EVERY_S: Final = 10.0
 _ISO: Final = "%Y-%m-%dT%H:%M:%SZ"
+# Partitions that are checked at once, each for 10 s at most: most idle ones just have no news.
 _MAX_CHECKED: Final = 64
-"""Partitions that are checked at once, each for 10 s at most: most idle ones just have no news."""
 
 
 class TransactionLookup(Protocol):
@@ -40,15 +40,15 @@ class TransactionLookup(Protocol):
 
 def wait_for_time(time_ms: int | None, wait_s: float) -> None:
     """Wait until the time at which a read ends has passed, by this machine's clock.
-
-    Raises:
-        ConfigurationError: it is further ahead than ``wait_s``.
+    ConfigurationError if it is further ahead than ``wait_s``.
     """
-    ahead_s = 0.0 if time_ms is None else time_ms / 1000 - time.time()
+    if time_ms is None:
+        return
+    ahead_s = time_ms / 1000 - time.time()
     if ahead_s > wait_s:
         raise ConfigurationError(
-            f"endingTime is {_moment(time_ms)}, {ahead_s:.0f} s from now: messages published until "
-            "then would be missing.",
+            f"endingTime is {datetime.fromtimestamp(time_ms / 1000, UTC):{_ISO}}, {ahead_s:.0f} s "
+            "from now: messages published until then would be missing.",
             hint="Read after that time, or increase endingWaitS, or leave endingTime out: the read "
             "then ends at the current end of the topic.",
         )
@@ -176,7 +176,3 @@ def _first_in(
     first = [(topics.first_entry_of(topic, one.txn), one) for one in here]
     at = [(place, one) for place, one in first if place is not None]
     return min(at, key=lambda pair: pair[0])[1] if at else next(iter(here), None)
-
-
-def _moment(time_ms: int | None) -> str:
-    return f"{datetime.fromtimestamp((time_ms or 0) / 1000, UTC):{_ISO}}"

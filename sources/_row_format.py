@@ -36,8 +36,7 @@ logger = logging.getLogger(__name__)
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
 _MIN_TIME_MS: Final = -62_135_596_800_000
-_MAX_TIME_MS: Final = 253_402_300_799_999
-"""The years 1 to 9999, the range of Spark and Python."""
+_MAX_TIME_MS: Final = 253_402_300_799_999  # The years 1 to 9999, the range of Spark and Python.
 
 
 @dataclass(frozen=True)
@@ -113,9 +112,10 @@ def _schema_version(_: TopicName, columns: dict[str, pa.Array]) -> pa.Array:
 _VERSION_BYTES: Final = 8
 
 ORIGIN: Final = "pulsar"
+# Key and value in the metadata of Spark's columns; see `eos.sinks._message_names`.
 FIELD: Final = "field"
-"""Key and value in the metadata of Spark's columns; see ``eos.sinks._message_names``."""
 
+# The message's own columns, in their order.
 METADATA: Final = {
     "__key": _same("key"),
     "__topic": SourceColumn(StringType(), ("entry",), _topic),
@@ -130,7 +130,6 @@ METADATA: Final = {
     "__orderingKey": _same("ordering_key"),
     "__isTombstone": SourceColumn(BooleanType(), ("value",), lambda _, c: c["value"].is_null()),
 }
-"""The message's own columns, in their order."""
 
 
 _CELLS_AT_ONCE: Final = 4_000_000

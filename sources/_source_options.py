@@ -268,11 +268,8 @@ class SourceOptions(BaseModel):
 
     @property
     def pattern(self) -> tuple[str, re.Pattern[str]] | None:
-        """The namespace and the regular expression of topics_pattern.
-
-        Raises:
-            ConfigurationError: it has no namespace, or an invalid regular expression.
-        """
+        """The namespace and the regular expression of topics_pattern; ConfigurationError if
+        invalid."""
         if self.topics_pattern is None:
             return None
         *namespace, local = self.topics_pattern.removeprefix("persistent://").split("/", 2)
@@ -291,11 +288,8 @@ class SourceOptions(BaseModel):
 
     @property
     def own_schema(self) -> Schema | None:
-        """The schema of the options; None: bytes, or the registry's.
-
-        Raises:
-            ConfigurationError: its name is unknown, or its definition is wrong.
-        """
+        """The schema of the options; None: bytes, or the registry's. Errors as of
+        ``own_schema``."""
         return own_schema(self.value_schema, self.schema_definition)
 
     @property

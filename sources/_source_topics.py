@@ -47,11 +47,7 @@ class SourceTopics:
         self._rows_per_entry = RowsPerEntry(self._rows_of)
 
     def partitions(self) -> list[str]:
-        """Return the exact names of all partitions that exist now.
-
-        Raises:
-            TopicNotFound: a topic does not exist.
-        """
+        """Return the exact names of all partitions now; TopicNotFound if a topic does not exist."""
         pattern = self._options.pattern
         if pattern is not None:
             return self._matching(pattern)
@@ -94,10 +90,8 @@ class SourceTopics:
             return None
 
     def values(self) -> ValueFormat:
-        """Return the format of the topics' values, by the schemas that the registry has now.
-
-        Raises:
-            TopicNotFound: no topic matches the pattern.
+        """Return the format of the topics' values, by the schemas that the registry has now;
+        TopicNotFound if no topic matches the pattern.
         """
         options = self._options
         topics = options.topic_names
@@ -146,11 +140,9 @@ class SourceTopics:
 
     def starts(self, *, otherwise: str) -> dict[str, EntryPlace | None]:
         """Return the starting places of the options, for all partitions; None: the first entry.
+        ConfigurationError if the options are invalid.
 
         ``otherwise``: ``earliest`` or ``latest``, the default of the options.
-
-        Raises:
-            ConfigurationError: the options are invalid.
         """
         names = self.partitions()
         options = self._options
@@ -161,10 +153,8 @@ class SourceTopics:
 
     def stops(self, names: list[str]) -> dict[str, EntryPlace | None]:
         """Return the ending places of the options. Partitions without one, or with ``latest``, are
-        not in the result.
-
-        Raises:
-            ConfigurationError: the options are invalid, or have a time in the future.
+        not in the result. ConfigurationError if the options are invalid, or have a time in the
+        future.
         """
         options = self._options
         if options.ending_time is not None:

@@ -16,8 +16,7 @@ from eos.sources._offsets import place_text
 
 logger = logging.getLogger(__name__)
 
-PREFIX: Final = "eos-source-"
-"""Prefix of generated names."""
+PREFIX: Final = "eos-source-"  # Prefix of generated names.
 
 
 def new_subscription_name() -> str:

@@ -38,8 +38,8 @@ _MODES: Final = (
     "With mode=permissive such values are kept, with the reason, in the columns "
     f"{MALFORMED_VALUE} and {MALFORMED_REASON}; with mode=dropmalformed the messages are left out."
 )
+# Versions of a topic's schema that are searched for one that can be read.
 _MOST_VERSIONS: Final = 100
-"""Versions of a topic's schema that are searched for one that can be read."""
 
 Arrays = Mapping[str, pa.Array]
 
@@ -54,10 +54,7 @@ class Mode(StrEnum):
 
 def own_schema(name: str, definition: str | None) -> Schema | None:
     """Return the schema of the options ``schema`` and ``schema_definition``; None for ``bytes`` and
-    ``auto``.
-
-    Raises:
-        ConfigurationError: the name is unknown, or the definition is invalid.
+    ``auto``. ConfigurationError if the name is unknown, or the definition is invalid.
     """
     if name in (AUTO, BYTES) or name in PRIMITIVE_NAMES:
         if definition is not None:
@@ -206,7 +203,7 @@ def value_format(
     """
     if own is None and allow_different:
         return ValueFormat(None, None, mode)
-    registered = [(topic, _newest(client, topic)) for topic in topics]
+    registered = [(topic, version_of(client, topic, None)) for topic in topics]
     if not registered:
         return ValueFormat(None, own, mode)
     if own is not None:
@@ -253,18 +250,10 @@ def _is_other(one: SchemaVersion | None, other: SchemaVersion | None) -> bool:
     return not are_same_values(one.info, other.info)
 
 
-def _newest(client: PulsarClient, topic: TopicName) -> SchemaVersion | None:
-    return version_of(client, topic, None)
-
-
 def version_of(
     client: PulsarClient, topic: TopicName, version: bytes | None
 ) -> SchemaVersion | None:
-    """Return a version of the schema of ``topic``, or the newest; None if it does not exist.
-
-    Raises:
-        EosError: the registry can't be queried.
-    """
+    """Return a version of the schema of ``topic``, or the newest; None if it does not exist."""
     found = client.lookup.schema(topic.base, version)
     if found is None:
         return None

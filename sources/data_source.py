@@ -114,7 +114,14 @@ class _Reader:
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one range, on an executor."""
-        return _rows_of(self._options, self._form, partition)
+        if isinstance(partition, HistoryRange):
+            yield from read_history(self._options, self._form, partition)
+        else:
+            assert isinstance(partition, EntryRange | RangeGroup)
+            ranges = [partition] if isinstance(partition, EntryRange) else partition.ranges
+            for one in ranges:
+                yield from read_range(self._options, self._form, one)
+        freeze_imports()
 
 
 class PulsarBatchReader(_Reader, DataSourceReader):
@@ -174,16 +181,3 @@ class PulsarStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailab
         if self._opened is not None:
             self._opened.close()
             self._opened = None
-
-
-def _rows_of(
-    options: SourceOptions, form: RowFormat, partition: InputPartition
-) -> Iterator[pa.RecordBatch]:
-    if isinstance(partition, HistoryRange):
-        yield from read_history(options, form, partition)
-    else:
-        assert isinstance(partition, EntryRange | RangeGroup)
-        ranges = [partition] if isinstance(partition, EntryRange) else partition.ranges
-        for one in ranges:
-            yield from read_range(options, form, one)
-    freeze_imports()

@@ -132,27 +132,21 @@ def _each(
     client: PulsarClient, admin: AdminClient, names: list[TopicName], *, with_sizes: bool
 ) -> Iterator[TopicFacts]:
     for name in names:
+        size = None
         try:
-            yield _facts(client, admin, name, with_sizes=with_sizes)
+            partitions = client.partition_count(str(name))
+            if with_sizes:
+                size = admin.topic_stats(name, is_partitioned=partitions > 0).storage_bytes
+            yield TopicFacts(
+                topic=str(name),
+                partitions=partitions,
+                schema_type=type_name(client.schema(str(name))),
+                storage_bytes=size,
+            )
         except TopicNotFound:
             continue  # just dropped
         except (Unauthorized, BrokerNotReady) as error:  # of this topic alone
             yield TopicFacts(topic=str(name), error=error.message)
-
-
-def _facts(
-    client: PulsarClient, admin: AdminClient, name: TopicName, *, with_sizes: bool
-) -> TopicFacts:
-    partitions = client.partition_count(str(name))
-    size = None
-    if with_sizes:
-        size = admin.topic_stats(name, is_partitioned=partitions > 0).storage_bytes
-    return TopicFacts(
-        topic=str(name),
-        partitions=partitions,
-        schema_type=type_name(client.schema(str(name))),
-        storage_bytes=size,
-    )
 
 
 def _or_dash(number: int | None) -> str:

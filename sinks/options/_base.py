@@ -27,6 +27,7 @@ from eos.user_input import unknown_option
 Text = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
 T = TypeVar("T")
 _SECRETS = {"token", "basic_password", "storage_options"}
+# A part of the name of an option of Pulsar's own clients -> why it is refused.
 _LEFT_OUT = {
     "encrypt": "end-to-end encryption is not supported yet",
     "crypto": "end-to-end encryption is not supported yet",
@@ -34,7 +35,6 @@ _LEFT_OUT = {
     "sasl": "Kerberos authentication (SASL) is not supported",
     "kerberos": "Kerberos authentication (SASL) is not supported",
 }
-"""A part of the name of an option of Pulsar's own clients -> why it is refused."""
 
 
 def allowed(check: Callable[[str], T], value: str) -> T:

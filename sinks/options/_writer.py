@@ -75,11 +75,7 @@ class WriterOptions(PulsarSinkOptions):
 
     @classmethod
     def of_stream(cls, given: Mapping[str, str], *, overwrite: bool) -> Self:
-        """Parse the options of ``writeStream``.
-
-        Raises:
-            ConfigurationError: an option is wrong.
-        """
+        """Parse the options of ``writeStream``, or raise ConfigurationError."""
         if overwrite:
             raise ConfigurationError(
                 "Complete mode replaces earlier rows, but a topic can only append.",
@@ -101,11 +97,7 @@ class WriterOptions(PulsarSinkOptions):
 
     @classmethod
     def of_batch(cls, given: Mapping[str, str], *, overwrite: bool) -> Self:
-        """Parse the options of ``write``.
-
-        Raises:
-            ConfigurationError: an option is wrong.
-        """
+        """Parse the options of ``write``, or raise ConfigurationError."""
         if overwrite:
             raise ConfigurationError(
                 'mode("overwrite") replaces existing messages, but a topic can only append.',
