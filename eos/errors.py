@@ -1,13 +1,7 @@
-"""The error tree: each class says how the caller can react.
+"""The error tree: ``Retriable``, ``Fatal`` or ``Indeterminate`` says how the caller can react.
 
-``Retriable``: nothing is decided and nothing is lost, retry. ``Fatal``: a retry changes nothing, a
-person must act. ``Indeterminate``: the outcome is unknown; ask the log and the witness, never
-assume. Errors cross from executors to the driver, so each survives pickling, and none may contain a
-token, a password or row data. Much of their text comes from a peer and ends up in a terminal, so
-all of it is made printable.
-
-``BROKER_ERRORS`` maps the broker's error codes to classes. An unknown code is ``Indeterminate``: an
-answer that we do not understand proves nothing.
+Errors cross from executors to the driver, so each survives pickling, and none may contain a token,
+a password or row data.
 """
 
 from __future__ import annotations
@@ -64,10 +58,8 @@ class EosError(Exception):
 
 
 def reported_error(kind: str, message: str, hint: str) -> EosError:
-    """Rebuild an error that a task reported, from its class name.
-
-    Data from an executor is never unpickled. An unknown name becomes ``TransactionPoisoned``.
-    """
+    """Rebuild an error that a task reported; an unknown class becomes ``TransactionPoisoned``."""
+    # By name: data from an executor is never unpickled.
     cls = globals().get(kind)
     if not (isinstance(cls, type) and issubclass(cls, EosError)):
         cls = TransactionPoisoned
@@ -293,10 +285,7 @@ class CommitLogError(Fatal):
 
 
 class CommitLogUnreadable(CommitLogError):
-    """The commit log can't be read (permissions, no answer from the store).
-
-    Whether it is broken is unknown.
-    """
+    """The commit log can't be read (permissions, no answer): whether it is broken is unknown."""
 
 
 class InDoubt(Indeterminate):
@@ -367,6 +356,7 @@ BROKER_ERRORS: Final[dict[int, type[EosError]]] = {
 
 def broker_error(code: int, text: str, *, doing: str, **context: object) -> EosError:
     """Return the error for the broker's answer ``code`` to the operation ``doing``."""
+    # An answer that we do not understand proves nothing.
     cls, hint = BROKER_ERRORS.get(code, BrokerError), None
     if code == 1 and text.startswith("Encryption is required"):  # has no own code
         cls, hint = NotAllowed, "End-to-end encryption is not supported yet: write elsewhere."

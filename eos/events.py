@@ -1,7 +1,6 @@
 """Events of an epoch while it runs: for the log, metrics, traces and users' listeners.
 
-An event is a plain value: names, numbers and states, never a row, a secret or a handle. A listener
-can't harm an epoch: ``eos.committer.Observer`` sees to that.
+An event is a plain value: names, numbers and states, never a row, a secret or a handle.
 """
 
 from __future__ import annotations
@@ -159,9 +158,8 @@ class EpochEnded(EpochEvent):
 class EpochListener:
     """Base class of listeners: override the methods of interest and pass an object to a sink.
 
-    Each listener has its own thread, which delivers events one after the other, in the context
-    (``contextvars``) of the sink's caller. Records that are appended in the background have no
-    context. An epoch never waits for a listener. Errors of a listener are logged; if it blocks
+    Each listener has its own thread, which delivers events in order, in the context (contextvars)
+    of the sink's caller, if any. An epoch never waits for it. Its errors are logged; if it blocks
     until 1,000 events are pending, later events are dropped with a warning.
     """
 

@@ -1,12 +1,9 @@
 """Failpoints: a test kills, stops or fails the process after any step of ``eos.steps``.
 
-A disabled failpoint costs one lookup in an empty dictionary. Tests and the chaos harness enable
-them in the same process with ``armed``, or in a child process with
-``EOS_FAILPOINTS=prepare=kill,open=stop@2``. ``@2`` means the second time. ``kill`` sends SIGKILL to
-the process, ``stop`` sends SIGSTOP (it sleeps until a SIGCONT), ``error`` raises
-``ConnectionError``. With ``EOS_FAILPOINTS_FIRED=FOLDER`` a failpoint fires in the first process
-that reaches it only, and leaves a file named after the step with that process's id. Never set
-either variable in production.
+In the same process: ``armed``. In a child: ``EOS_FAILPOINTS=prepare=kill,open=stop@2`` (``@2``: the
+second time; ``kill`` is SIGKILL, ``stop`` SIGSTOP, ``error`` a ``ConnectionError``). With
+``EOS_FAILPOINTS_FIRED=FOLDER`` only the first process that reaches the step fires: it leaves a file
+named after the step, with its id. Never set either variable in production.
 """
 
 from __future__ import annotations
@@ -28,7 +25,7 @@ _actions: dict[AnyStep, Callable[[], None]] = {}
 
 def reached(place: AnyStep) -> None:
     """Report that the process has completed the step ``place``."""
-    if _actions and place in _actions:
+    if _actions and place in _actions:  # almost always one look at an empty dictionary
         _actions[place]()
 
 

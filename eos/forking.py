@@ -1,8 +1,6 @@
 """Objects with threads and connections raise in a forked child of the process that made them.
 
-A forked child has no copy of the threads. Its copy of a lock may be held forever, its copy of a
-socket is the parent's, and answers go to a thread that does not exist there. The child would hang,
-or write into the parent's connection.
+It has no copy of the threads: it would hang, or write into the parent's connection.
 """
 
 from __future__ import annotations
@@ -24,8 +22,9 @@ _ENDS: Final = ("close", "__exit__", "__aexit__")
 
 
 class ThisProcess:
-    """The id of this process. Asking the system at each call would cost more than the call."""
+    """The id of this process."""
 
+    # Kept: asking the system at each call would cost more than the call.
     def __init__(self) -> None:
         self.update()
         os.register_at_fork(after_in_child=self.update)

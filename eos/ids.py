@@ -23,11 +23,9 @@ _PARTITION_SUFFIX = re.compile(r"^(?P<base>.+)-partition-(?P<index>0|[1-9][0-9]*
 
 
 class TxnId(NamedTuple):
-    """Pulsar's TxnID: ``most`` is the coordinator's number, ``least`` counts within it.
+    """Pulsar's TxnID: ``most`` is the coordinator's number, ``least`` counts within it."""
 
-    Numbers start again on a fresh cluster, so an id alone never identifies a transaction.
-    """
-
+    # Numbers start again on a fresh cluster, so an id alone never identifies a transaction.
     most: int
     least: int
 

@@ -8,8 +8,7 @@
     start_http_server(9464)
     sink = PulsarSink(..., listeners=[PrometheusListener()])
 
-docs/monitoring.md lists all metrics and their labels. Label values are sink ids and fixed names.
-Query ids, keys and topics are never labels, as their number is unbounded.
+docs/monitoring.md lists all metrics and their labels: sink ids and fixed names.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
@@ -46,16 +46,14 @@ _WRITTEN: Final = (EpochOutcome.COMMITTED, EpochOutcome.EMPTY)
 
 @dataclass(frozen=True)
 class SinkFigures:
-    """The state of a sink at the time ``since`` (``time.monotonic()``).
-
-    ``unfinished``: its unfinished attempts; ``owed``: the number of epochs that were attempted and
-    neither written nor abandoned; ``committed_at``: the time of the last commit.
-    """
+    """The state of a sink at the time ``since`` (``time.monotonic()``)."""
 
     sink_id: str
     unfinished: tuple[UnfinishedAttempt, ...]
     owed: int
+    """Epochs that were attempted and are neither written nor abandoned."""
     committed_at: datetime | None
+    """Time of the last commit."""
     since: float = field(default_factory=time.monotonic)
 
 
@@ -141,25 +139,21 @@ class _Metrics(Collector):
     """All metrics of one registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.epochs = Counter(
+        counter = partial(Counter, registry=registry)
+        # Query ids, keys and topics are never labels: their number is unbounded.
+        self.epochs = counter(
             "eos_epochs",
             "Calls of a sink for an epoch, by outcome: committed, empty, skipped, aborted, failed, "
             "in_doubt, fenced.",
             ["sink", "outcome"],
-            registry=registry,
         )
-        self.aborts = Counter(
+        self.aborts = counter(
             "eos_aborted_attempts",
             "Attempts that were aborted, by the kind of reason.",
             ["sink", "reason"],
-            registry=registry,
         )
-        self.rows = Counter(
-            "eos_rows", "Rows committed, by kind of output.", ["sink", "kind"], registry=registry
-        )
-        self.bytes = Counter(
-            "eos_bytes", "Bytes committed, by kind of output.", ["sink", "kind"], registry=registry
-        )
+        self.rows = counter("eos_rows", "Rows committed, by kind of output.", ["sink", "kind"])
+        self.bytes = counter("eos_bytes", "Bytes committed, by kind of output.", ["sink", "kind"])
         self.durations = Histogram(
             "eos_epoch_duration_seconds",
             "Time from the call for an epoch until it was committed or found to be empty.",
@@ -174,14 +168,9 @@ class _Metrics(Collector):
             buckets=_STEP_BUCKETS_S,
             registry=registry,
         )
-        self.claims = Counter(
-            "eos_claims", "Claims that this driver has taken.", ["sink"], registry=registry
-        )
-        self.claims_lost = Counter(
-            "eos_claims_lost",
-            "Claims of this driver that another one has taken over.",
-            ["sink"],
-            registry=registry,
+        self.claims = counter("eos_claims", "Claims that this driver has taken.", ["sink"])
+        self.claims_lost = counter(
+            "eos_claims_lost", "Claims of this driver that another one has taken over.", ["sink"]
         )
         self._lock = threading.Lock()
         self._figures: dict[str, SinkFigures] = {}

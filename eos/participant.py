@@ -1,11 +1,8 @@
 """A participant: the transactional side of one output. Spark-free; `docs/writing-a-sink.md`.
 
 The committer decides with the commit log; participants carry the decision out. Each method that
-does I/O is one bounded attempt, and reports "unknown" rather than a guess. The other side of a
-sink, from a DataFrame to the argument of ``count``, is part of the sink.
-
-Recovery finds a participant by its kind, the name that the log records. A third-party package
-registers its kind as an entry point of the group ``eos.participants``.
+does I/O is one bounded attempt, and reports "unknown" rather than a guess. Recovery finds a
+participant by its kind, the name in the log: an entry point of the group ``eos.participants``.
 """
 
 from __future__ import annotations
@@ -32,41 +29,33 @@ _BUILT_IN: Final = {"pulsar": "eos.pulsar._pulsar_kind", "delta": "eos.delta._de
 
 @dataclass(frozen=True)
 class Attempt:
-    """The attempt that is about to begin.
-
-    ``previous``: the participant's part of the epoch's previous attempt, if there was one;
-    ``has_expired``: whether that attempt exceeded its time to live.
-    """
+    """The attempt that is about to begin."""
 
     query_id: str
     epoch: str
     number: int
     previous: Part | None
+    """The participant's part of the epoch's previous attempt, if there was one."""
     has_expired: bool
+    """Whether that attempt exceeded its time to live."""
 
 
 class Kept(IntEnum):
-    """How much of a commit an output still contains, from best to worst.
-
-    ``CHANGED``: rows were changed or deleted since, by a regular operation of the output.
-    """
+    """How much of a commit an output still contains, from best to worst."""
 
     WHOLE = 0
-    CHANGED = 1
+    CHANGED = 1  # by a regular operation of the output
     UNKNOWN = 2
     LOST = 3
 
 
 @dataclass(frozen=True)
 class Audited:
-    """The state of one committed attempt in an output.
-
-    ``what``: details, as text that follows "its", for example "rows were deleted by DELETE
-    (version 7)".
-    """
+    """The state of one committed attempt in an output."""
 
     kept: Kept
     what: str = ""
+    """Text that follows "its", for example "rows were deleted by DELETE (version 7)"."""
 
 
 class Participant(ABC):

@@ -1,7 +1,4 @@
-"""The retry policy of the project: exponential back-off with jitter, up to a deadline.
-
-``attempts`` retries calls that raise an error; ``Patience`` paces a loop that polls for an answer.
-"""
+"""The retry policy of the project: exponential back-off with jitter, up to a deadline."""
 
 from __future__ import annotations
 

@@ -17,13 +17,10 @@ _QUICK_ACK: Final[int | None] = getattr(socket, "TCP_QUICKACK", None)
 
 @functools.cache
 def freeze_imports() -> None:
-    """Exclude all that this process has imported from garbage collection, once per process.
-
-    PySpark makes a worker collect garbage after each task. Scanning the modules of pyarrow, pyspark
-    and eos takes about 95 ms of a core each time (measured), much more than a small epoch. Frozen
-    objects are still freed with their last reference; only cycles of objects that exist now are
-    never collected.
-    """
+    """Exclude all that this process has imported from garbage collection, once per process."""
+    # PySpark makes a worker collect garbage after each task. Scanning the modules of pyarrow,
+    # pyspark and eos takes about 95 ms of a core each time (measured), much more than a small
+    # epoch. Frozen objects are still freed with their last reference, but never as part of a cycle.
     gc.collect()
     gc.freeze()
 
@@ -31,13 +28,11 @@ def freeze_imports() -> None:
 def disable_delayed_acks() -> None:
     """Receive the task's rows without delay; call it once per task, before the first row is read.
 
-    Spark's JVM sends a task's command and holds its rows back until the command is acknowledged
-    (Nagle's algorithm). The kernel delays the acknowledgement by up to 40 ms, to send it with an
-    answer. That is most of the time of a task with few rows: 200 empty tasks took 5.1 s on two
-    cores, and 1.9 s without the delay (measured). Pending data is acknowledged now and further data
-    when it is read, until this process answers (``TCP_QUICKACK``, tcp(7)). Does nothing if Spark
-    uses Unix domain sockets, or on systems without the option.
+    Does nothing if Spark uses Unix domain sockets, or on systems without ``TCP_QUICKACK``.
     """
+    # Spark's JVM sends a task's command and holds its rows back until the command is acknowledged
+    # (Nagle's algorithm). The kernel delays the acknowledgement by up to 40 ms, to send it with an
+    # answer: 200 empty tasks took 5.1 s on two cores, and 1.9 s without the delay (measured).
     if _QUICK_ACK is None or not _OPEN_FILES.is_dir():
         return
     # It is unknown which file is Spark's connection. The kernel refuses files of other kinds, and

@@ -1,8 +1,6 @@
 """The ten numbered steps of a commit, as data: failpoints, tests and docs derive from here.
 
-The process may die after each step. ARCHITECTURE.md explains them. ``TaskStep`` lists the steps of
-an executor within step 5, ``EndingStep`` those of recovery for one unfinished transaction. There
-are no places before a step: that is the place after the previous one.
+The process may die after each step. ARCHITECTURE.md explains them.
 """
 
 from __future__ import annotations
@@ -44,7 +42,7 @@ class Step(AnyStep):
 
 
 class TaskStep(AnyStep):
-    """A step of one Spark task, on an executor."""
+    """A step of one Spark task, on an executor, within step 5."""
 
     ANSWER = 1, "connect, and answer the roll call"
     REGISTER = 2, "register the partitions that a batch touches"

@@ -1,7 +1,4 @@
-"""The report of a writing task to the driver: how much it sent, to which topics and producers.
-
-It crosses from executors as JSON, so this module imports nothing that only a driver needs.
-"""
+"""The report of a writing task to the driver, as JSON: what it sent, and where."""
 
 from __future__ import annotations
 
@@ -57,9 +54,6 @@ class Answer:
 class TaskSummary:
     """The report of one task.
 
-    A task that must not or could not write reports ``error`` instead of raising: Spark would
-    only run it again, and no second run may write into the same transaction.
-
     Attributes:
         run_id: the task's answer to the roll call; empty if it had no rows to send.
         registered: the exact partitions that it added to the transaction.
@@ -71,6 +65,8 @@ class TaskSummary:
     run_id: str
     registered: tuple[str, ...]
     partitions: tuple[PartitionFigures, ...]
+    # Reported instead of raised: Spark would only run the task again, and no second run may write
+    # into the same transaction.
     error: TaskError | None = None
     counts: tuple[tuple[str, int], ...] = ()
     limit_hit: bool = False

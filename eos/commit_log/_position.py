@@ -62,11 +62,7 @@ class LogPosition:
         self._own_runs.add(run_id)
 
     def resync(self) -> None:
-        """Catch up if an append was interrupted.
-
-        Raises:
-            CommitLogError: as ``catch_up``.
-        """
+        """Catch up if an append was interrupted; raises as ``catch_up``."""
         if self._is_stale:
             self.catch_up()
 

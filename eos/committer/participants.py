@@ -90,11 +90,7 @@ class Participants:
             return None
 
     def of_record(self, record: LogRecord) -> Iterator[tuple[Part, Participant]]:
-        """Yield each part of ``record`` with its participant.
-
-        Raises:
-            InDoubt: see ``of``.
-        """
+        """Yield each part of ``record`` with its participant; raises as ``of``."""
         for part in record.participants:
             yield part, self.of(part)
 

@@ -175,14 +175,7 @@ _GONE: Final = FileFate(Kept.LOST, ("no commit of the table explains it",))
 
 
 class TableAudit:
-    """Compares one version of a table with the attempts of a log.
-
-    Args:
-        table: a handle on the newest version.
-
-    Raises:
-        Retriable: it can't be read.
-    """
+    """Compares the table's newest version, seen by ``table``, with the attempts of a log."""
 
     def __init__(self, folder: Folder, table: DeltaTable) -> None:
         self._folder = folder

@@ -1,10 +1,7 @@
-"""Statistics of one file according to Delta's protocol: readers use them to skip files.
+"""Statistics of one file according to Delta's protocol, "Per-file Statistics": to skip files.
 
 A bound may be too wide, but never too narrow: a wrongly skipped file is lost data. So values that
-readers compare differently get no bounds: a column with NaN or an infinity, decimals with more
-digits than a double holds (``deltalake`` 1.6 reads them as one), text that is not UTF-8, years
-outside 1 to 9999. Bounds of timestamps are whole milliseconds, as Delta writes them, rounded
-outwards. Source: Delta's protocol, "Per-file Statistics".
+readers compare differently get no bounds.
 """
 
 from __future__ import annotations
@@ -78,6 +75,7 @@ class _Column:
         self.nulls += array.null_count
         if self._shown is None or array.null_count == len(array):
             return
+        # NaN and infinities are compared differently.
         if pa.types.is_floating(array.type) and not pc.all(pc.is_finite(array)).as_py():
             self._shown = None
             return
@@ -93,7 +91,7 @@ class _Column:
             return None
         try:
             return self._shown(*self._range)
-        except (OverflowError, ValueError):
+        except (OverflowError, ValueError):  # text that is not UTF-8, years outside 1 to 9999
             return None
 
 
@@ -117,11 +115,13 @@ def _handling(
 ) -> tuple[pa.DataType | None, Callable[[Any, Any], _Bounds] | None]:
     """The type in which values are compared, and the formatter of bounds; None: no bounds."""
     if pa.types.is_integer(kind):
-        return None, _unchanged
+        return None, lambda low, high: (low, high)
     if pa.types.is_floating(kind):
         return None, _floats
+    # deltalake 1.6 reads decimals as doubles, which do not hold more digits than that.
     if pa.types.is_decimal(kind) and kind.precision <= _EXACT_DIGITS:
-        return None, _whole_decimals if kind.scale == 0 else _decimals
+        number = int if kind.scale == 0 else float
+        return None, lambda low, high: (number(low), number(high))
     if pa.types.is_string(kind):
         return pa.binary(), _texts
     if pa.types.is_date32(kind):
@@ -131,25 +131,13 @@ def _handling(
     return None, None
 
 
-def _unchanged(low: Any, high: Any) -> _Bounds:
-    return low, high
-
-
 def _floats(low: float, high: float) -> _Bounds:
     # To some readers -0.0 is less than 0.0, to others equal.
     return low or -0.0, high or 0.0
 
 
-def _whole_decimals(low: Any, high: Any) -> _Bounds:
-    return int(low), int(high)
-
-
-def _decimals(low: Any, high: Any) -> _Bounds:
-    return float(low), float(high)
-
-
 def _texts(low: bytes, high: bytes) -> _Bounds:
-    """Cut to length: this lowers the lower bound, but the upper one must be raised."""
+    # Cutting lowers the lower bound; the upper one must be raised.
     first, last = low.decode()[:_TEXT_CHARS], high.decode()
     if len(last) <= _TEXT_CHARS:
         return first, last
@@ -164,6 +152,7 @@ def _dates(low: int, high: int) -> _Bounds:
 
 
 def _timestamps(low_us: int, high_us: int) -> _Bounds:
+    # Whole milliseconds, as Delta writes them, rounded outwards.
     low_ms, high_ms = low_us // 1000, -(-high_us // 1000)
     first, last = (_EPOCH + timedelta(milliseconds=moment) for moment in (low_ms, high_ms))
     return first.isoformat(timespec="milliseconds"), last.isoformat(timespec="milliseconds")

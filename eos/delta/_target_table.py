@@ -1,24 +1,15 @@
 """Phase two, in the driver and in recovery: staged files become part of the table, once.
 
-A commit carries Delta's transaction identifier ``(app id, version)``. Three facts of ``deltalake``
-1.6 make it exactly once, and shape the code:
-
-- Of several commits with one app id from handles at the same version of the table, or an older
-  one, one succeeds; the others fail, regardless of other commits in between.
-- A handle that has seen an identifier accepts it again: this is checked here, on a handle opened
-  for this commit.
-- A commit does not check that its files exist, their types, or that the table is the same one:
-  this is checked here, too.
-
-Every query opens the table again, so no answer is older than its query.
+A commit carries Delta's transaction identifier ``(app id, version)``: of several commits with one
+app id from handles at one version of the table, or an older one, one succeeds.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Final
+from typing import Final, TypeVar
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
@@ -31,6 +22,8 @@ from eos.delta._rows import can_partition
 from eos.delta.files import StagedFile
 from eos.delta.folder import Folder
 from eos.errors import ConfigurationError, Fatal, Fenced, InputError
+
+T = TypeVar("T")
 
 _LOG_FOLDER: Final = "_delta_log"
 _CHECKPOINT_INTERVAL: Final = "delta.checkpointInterval"
@@ -107,31 +100,24 @@ class TargetTable:
     @property
     def table_id(self) -> str:
         """The table's own id; a recreated table has another one."""
-        table = self._open()
-        with self._reading():
-            return str(table.metadata().id)
+        return self._ask(lambda table: str(table.metadata().id))
 
     @property
     def schema(self) -> pa.Schema:
         """The table's columns as an Arrow schema."""
-        table = self._open()
-        with self._reading():
-            return opening.arrow_schema(table)
+        return self._ask(opening.arrow_schema)
 
     @property
     def partition_columns(self) -> tuple[str, ...]:
         """The table's partition columns, in order."""
-        table = self._open()
-        with self._reading():
-            return tuple(table.metadata().partition_columns)
+        return self._ask(lambda table: tuple(table.metadata().partition_columns))
 
     def is_table(self, table_id: str) -> bool:
         """Whether the table still has this id."""
         return self.table_id == table_id
 
     def compared(self, have: pa.Schema) -> tuple[list[str], list[str]]:
-        """List the columns, and fields of structs, that only the rows have, and those that only the
-        table has."""
+        """List the columns and fields that only the rows have, and those only the table has."""
         return column_rules.compared(have, self.schema)
 
     def check_staged(self, schema: pa.Schema, *, merge: bool) -> None:
@@ -163,9 +149,7 @@ class TargetTable:
 
     def committed_version(self, app_id: str) -> int | None:
         """Return the version last committed with ``app_id``, durably; None without one."""
-        table = self._open()
-        with self._reading():
-            version: int | None = table.transaction_version(app_id)
+        version: int | None = self._ask(lambda table: table.transaction_version(app_id))
         # A commit that a power failure could still undo must not be reported.
         self._make_log_durable()
         return version
@@ -173,9 +157,7 @@ class TargetTable:
     @property
     def forgets_transactions(self) -> bool:
         """Whether the table drops identifiers of commits after a while."""
-        table = self._open()
-        with self._reading():
-            return opening.TXN_RETENTION in table.metadata().configuration
+        return self._ask(lambda table: opening.TXN_RETENTION in table.metadata().configuration)
 
     def missing(self, files: Iterable[StagedFile]) -> list[StagedFile]:
         """List those of ``files`` that no longer exist, or have another size."""
@@ -187,9 +169,7 @@ class TargetTable:
     def discard(
         self, files: Iterable[StagedFile], *, unless_committed: tuple[str, int] | None = None
     ) -> None:
-        """Delete staged files; missing ones are ignored.
-
-        The caller knows that they are not, and never will be, in the table.
+        """Delete staged files, which never will be in the table; missing ones are ignored.
 
         Args:
             unless_committed: app id and version of their commit: checked first, as a guard.
@@ -238,6 +218,8 @@ class TargetTable:
             Fatal: the table is another one, has other columns or new requirements, or files are
                 missing; nothing was appended.
         """
+        # A handle that has seen an identifier accepts it again, and a commit checks neither its
+        # files nor which table it is (deltalake 1.6): all this is checked here, on a fresh handle.
         table = self._open()
         with self._reading():
             found, committed = str(table.metadata().id), table.transaction_version(app_id)
@@ -267,12 +249,11 @@ class TargetTable:
     def checkpoint_when_due(self) -> None:
         """Now and then write a Delta checkpoint, and drop log files beyond the table's retention.
 
-        No commit does so itself, so that none fails because of it. Without checkpoints, every
-        reader reads every commit of the table's life.
-
         Raises:
             Exception: it failed; the table is as good as before.
         """
+        # No commit does so itself, so that none fails because of it. Without checkpoints, every
+        # reader reads every commit of the table's life.
         table = self._open()
         interval = table.metadata().configuration.get(_CHECKPOINT_INTERVAL)
         if table.version() % int(interval or _COMMITS_PER_CHECKPOINT):
@@ -379,6 +360,11 @@ class TargetTable:
                 hint="Check the path. Dropping a table deletes its staged files, too.",
             )
         return table
+
+    def _ask(self, question: Callable[[DeltaTable], T]) -> T:
+        table = self._open()  # again each time: no answer is older than its question
+        with self._reading():
+            return question(table)
 
     def _reading(self) -> AbstractContextManager[None]:
         return opening.reading(self.folder)

@@ -15,14 +15,7 @@ large or dictionary-encoded     plain text or bytes
 null                            anything
 ==============================  ==========================================
 
-Whether Spark calls a column nullable depends on the plan (a literal is not), so it does not hold
-for the next rows. Added columns are nullable at every level, as in Spark's Delta writer. Required
-columns of the table are checked row by row (``_rows``).
-
-CHAR(n) and VARCHAR(n) are text in Delta's schema, with a length that only writers enforce. Spark
-stores the declared type in the column's metadata. Its writers refuse longer text and cut off
-trailing spaces beyond the length; CHAR is padded when it is read (delta-spark 4.4 on Spark 4.2
-stores "a" in CHAR(3) unchanged). ``deltalake`` commits any text.
+Added columns are nullable at every level. Required ones are checked row by row (``_rows``).
 """
 
 from __future__ import annotations
@@ -41,6 +34,7 @@ _DIGITS: Final = {8: 3, 16: 5, 32: 10, 64: 19}
 _REFUSED_IN_NAMES: Final = " ,;{}()\n\t="
 """Refused by Spark's Delta writer: it could not write to the table any more (delta-spark 4.4)."""
 DECLARED: Final = "__CHAR_VARCHAR_TYPE_STRING"
+"""Key of a column's metadata under which Spark stores its declared type."""
 _SIMPLE: Final = re.compile(r"(?:char|varchar)\((\d+)\)")
 
 
@@ -94,11 +88,7 @@ def check_names(have: pa.Schema) -> None:
 
 
 def check_new_names(paths: Iterable[tuple[str, str]]) -> None:
-    """Check names that a table would get, each with its path.
-
-    Raises:
-        InputError: see ``check_names``.
-    """
+    """Check names that a table would get, each with its path; raises as ``check_names``."""
     for path, name in paths:
         if "\0" in name:  # Spark's writer accepts it; Arrow passes names as C strings
             raise InputError(
@@ -180,8 +170,8 @@ def children(kind: pa.DataType) -> Iterator[tuple[str, pa.Field]]:
 
 
 def local_times_in_maps(columns: Iterable[pa.Field]) -> list[str]:
-    """List the paths of maps that hold timestamps without time zone. ``deltalake`` 1.6 overlooks
-    that they need a table feature, and creates a table that can't be read."""
+    """List the paths of maps that hold timestamps without time zone."""
+    # deltalake 1.6 overlooks that they need a table feature, and creates an unreadable table.
     return [path for one in columns for path in _local_times(one, one.name, in_map=False)]
 
 
@@ -216,9 +206,8 @@ def is_enforced(declared: str) -> bool:
 def unsupported_length(column: Mapping[str, Any], name: str) -> str | None:
     """Describe a declared length that is not supported: inside a struct, list or map."""
     declared = column["metadata"].get(DECLARED)
-    if declared is None or is_enforced(declared):
-        return None
-    return f"column {name} declared as {declared}"
+    is_supported = declared is None or is_enforced(declared)
+    return None if is_supported else f"column {name} declared as {declared}"
 
 
 def declared_text(array: pa.Array, field: pa.Field) -> pa.Array:
@@ -227,6 +216,9 @@ def declared_text(array: pa.Array, field: pa.Field) -> pa.Array:
     Raises:
         InputError: one is longer than declared.
     """
+    # CHAR(n) and VARCHAR(n) are text in Delta's schema, with a length that only writers enforce:
+    # Spark's refuse longer text, and cut off trailing spaces beyond the length. CHAR is padded when
+    # it is read (delta-spark 4.4 stores "a" in CHAR(3) unchanged). deltalake commits any text.
     declared = (field.metadata or {}).get(DECLARED.encode(), b"").decode()
     found = _SIMPLE.fullmatch(declared)
     if found is None:
@@ -269,6 +261,8 @@ class _Matcher:
                 self.problems.append(f"{path} takes no nulls, and is missing here")
             merged.append(known)
         for new in given.values():
+            # As in Spark's Delta writer. Whether Spark calls a column nullable depends on the plan
+            # (a literal is not), and does not hold for the next rows.
             path, kind = f"{above}{new.name}", nullable(plain(new.type))
             self.added.append(f"{path} ({kind})")
             self.new_names += [(path, new.name), *_names(new.type, f"{path}.")]

@@ -1,8 +1,6 @@
 """A staged file: a Parquet file in a table's folder that no commit of the table names yet.
 
-Executors send it to the driver, and a log keeps it until the commit. A record of a log may come
-from outside. So only names that staging could have written are valid here: acting on them never
-touches a file outside the table's folder, or another writer's file in it.
+Executors send it to the driver, and a log keeps it until the commit.
 """
 
 from __future__ import annotations
@@ -42,6 +40,8 @@ class StagedFile:
     """When it was closed: milliseconds since 1970, by the executor's clock."""
 
     def __post_init__(self) -> None:
+        # A record of a log may come from outside. Acting on a name that staging could have written
+        # never touches a file outside the table's folder, or another writer's file in it.
         path: object = self.path
         if not isinstance(path, str) or len(path) > _MAX_PATH_CHARS or not _PATH.fullmatch(path):
             raise ValueError(f"path {str(path)[:200]!r}: not a file that staging writes")

@@ -63,8 +63,7 @@ def open_if_exists(folder: Folder) -> DeltaTable | None:
 
 
 def open_version_if_exists(folder: Folder, version: int | None) -> DeltaTable | None:
-    """Open a handle on one version of the table, the newest if None; None if that version does not
-    exist, yet or any more.
+    """As ``open_if_exists``, one version of the table, the newest if None.
 
     Raises:
         ConfigurationError, Retriable: as ``open_if_exists``.
@@ -122,8 +121,7 @@ def create(folder: Folder, schema: pa.Schema, partition_by: Sequence[str]) -> No
 
 
 def allow_local_times(table: DeltaTable) -> None:
-    """Declare in a separate commit that the table has timestamps without time zone, if it does not
-    yet: otherwise no reader could read a table that has some."""
+    """Declare that the table has timestamps without time zone: readers need to know."""
     if "timestampNtz" not in (table.protocol().writer_features or ()):
         table.alter.add_feature(
             TableFeatures.TimestampWithoutTimezone,
@@ -145,11 +143,9 @@ def reading(folder: Folder) -> Iterator[None]:
 
 @contextmanager
 def committing(folder: Folder, what: str) -> Iterator[None]:
-    """Turn errors while ``what`` is committed into ``CommitUnconfirmed``: none proves a failure.
-
-    Not even a conflict: a put whose answer was lost may be repeated by the client, and conflict
-    with itself.
-    """
+    """Turn errors while ``what`` is committed into ``CommitUnconfirmed``: none proves a failure."""
+    # Not even a conflict: a put whose answer was lost may be repeated by the client, and conflict
+    # with itself.
     try:
         with panics_as_errors():
             yield
@@ -188,8 +184,7 @@ def delta_schema(schema: pa.Schema) -> Schema:
 
 
 def _spark_metadata(part: dict[str, Any]) -> dict[str, Any]:
-    """Return a column's metadata as Spark's Delta writer stores it, such as comments; without rules
-    that would not be enforced here."""
+    """A column's metadata as Spark's Delta writer stores it, without rules not enforced here."""
     hidden = part.pop(SPARK_METADATA, None)
     given = {} if hidden is None else json.loads(hidden)
     return part | {name: value for name, value in given.items() if not _is_rule(name, value)}

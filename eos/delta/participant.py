@@ -1,11 +1,7 @@
 """The Delta participant: an attempt stages files, and its commit is one append. Spark-free.
 
-Staged files are in the table's folder, but in no version of the table. The commit names the files
-and carries Delta's transaction identifier (app id of the log, version of the attempt), which the
-table keeps: it proves the outcome. Nothing expires, and the first process that commits succeeds.
-
-An abort needs no fence. It is decided for an attempt that was never PREPARED, which no process
-commits; or because the deciding output has expired, and then no process begins to commit this one.
+The commit carries Delta's transaction identifier (app id of the log, version of the attempt), which
+the table keeps: it proves the outcome. Nothing expires; the first process that commits succeeds.
 """
 
 from __future__ import annotations
@@ -40,12 +36,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Staged:
-    """Result of the writing: all tasks' files, and the table's columns after the commit (as Delta's
-    JSON); ``merge``: the commit adds columns that the table lacks."""
+    """Result of the writing: all tasks' files, and what the commit makes of the table."""
 
     files: tuple[StagedFile, ...]
     schema: str
+    """The table's columns after the commit, as Delta's JSON."""
     merge: bool
+    """The commit adds columns that the table lacks."""
 
 
 class DeltaParticipant(Participant):
@@ -85,12 +82,11 @@ class DeltaParticipant(Participant):
     def check(self, claim: Part) -> None:
         """Check that the table can be appended to. Whether it exists is checked by ``missing``.
 
-        If the log has begun attempts, ``begin`` checks it instead: unfinished attempts must be
-        ended although the table may have new requirements.
-
         Raises:
             ConfigurationError: it requires something that an append of files can't do.
         """
+        # If the log has begun attempts, ``begin`` checks it instead: unfinished attempts must be
+        # ended although the table may have new requirements.
         if not self._has_begun and self.table.exists():
             self.table.check_writable()
 
@@ -241,8 +237,9 @@ class DeltaParticipant(Participant):
         return COMMITTED
 
     def abort(self, part: Part, *, deadline_s: float, is_own: bool) -> Fate:
-        """Delete staged files, as far as they are known and reachable; a vacuum deletes the
-        rest."""
+        """Delete staged files, as far as they are known and reachable; a vacuum deletes others."""
+        # It needs no fence: the attempt was never PREPARED, and no process commits it; or the
+        # deciding output has expired, and no process begins to commit this one.
         mine = _own(part)
         files = mine.files or self._staged.get(str(mine.attempt_id), ())
         try:
@@ -257,14 +254,12 @@ class DeltaParticipant(Participant):
         return ABORTED
 
     def outcome(self, part: Part, *, timeout_s: float) -> Fate:
-        """The outcome by the version in the table, and by the staged files.
-
-        A missing table proves nothing: it may come back, with the version in it.
-        """
+        """The outcome by the version in the table, and by the staged files."""
         mine = _own(part)
         assert mine.version is not None
         try:
             if not self.table.exists() or not self.table.is_table(str(mine.table_id)):
+                # It may come back, with the version in it.
                 return unknown(f"the table at {mine.table} is missing, or another one")
             committed = self.table.committed_version(mine.app_id)
             if committed == mine.version:

@@ -1,11 +1,5 @@
 """Phase one, on executors: rows become Parquet files in the table's folder, invisible to readers.
 
-The files are where Delta's own writers put theirs: in the table's folder, or their partition's. A
-vacuum deletes files there that no version of the table names and that are older than the table's
-retention (7 days by default). So it cleans up after runs that died, and after the table removed a
-file. From a separate folder (``_staged``) it would never delete a file, not even one that the table
-has removed (measured, see docs/facts.md).
-
 Nothing here needs more than ``pyarrow``.
 """
 
@@ -135,6 +129,9 @@ class _Staging:
             if len(self._open) >= _OPEN_FILES:
                 self._close(max(self._open.values(), key=lambda one: one.statistics.records))
             compression = self._target.compression
+            # Where Delta's own writers put theirs: a vacuum cleans up after runs that died. From a
+            # folder of its own (``_staged``) it would never delete a file (measured,
+            # docs/facts.md).
             path = folder + file_name(*self._names, uuid.uuid4().hex, compression)
             self._begun.append(path)
             with self._folder.failures(f"writing {path}"):
@@ -171,11 +168,7 @@ class _OpenFile:
         self.pending_bytes += max(rows.nbytes, 1)
 
     def write_row_group(self) -> int:
-        """Encode the buffered rows.
-
-        Returns:
-            The bytes of the file so far.
-        """
+        """Encode the buffered rows; return the bytes of the file so far."""
         rows = pa.Table.from_batches(self._pending)
         self._pending, self.pending_bytes = [], 0
         try:

@@ -143,11 +143,7 @@ class History:
             self._check_turn(record)
 
     def append(self, record: LogRecord) -> None:
-        """Add ``record`` after ``check``; on an error nothing changes.
-
-        Raises:
-            CommitLogError: see ``check``.
-        """
+        """Add ``record`` after ``check``; on an error nothing changes; raises as ``check``."""
         self.check(record)
         self._add(record)
 
