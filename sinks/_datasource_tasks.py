@@ -248,9 +248,7 @@ class Process:
             [self.output.participant],
             name.run_id,
             deadline_s=options.resolve_timeout_s,
-            on_new_cluster=options.on_new_cluster,
-            on_new_query=options.on_new_query,
-            on_rewind=options.on_rewind,
+            policies=options.policies,
         )
 
     @classmethod

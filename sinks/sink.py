@@ -235,11 +235,9 @@ class Sink(ABC):
                 [output.participant for output in outputs],
                 max_attempts=options.max_attempts,
                 deadline_s=options.resolve_timeout_s,
-                on_new_cluster=options.on_new_cluster,
-                on_gap=options.on_gap,
-                on_rewind=options.on_rewind,
+                policies=options.policies,
             )
-        self._committer.check_lineage(query_id, epoch, options.on_new_query)
+        self._committer.check_lineage(query_id, epoch)
         return self._committer
 
     def _check(self, df: DataFrame) -> None:

@@ -1,7 +1,7 @@
 """Performs the protocol's decisions; shared by the sinks and the recovery tools."""
 
 from eos.committer._attempt import OpenAttempt
-from eos.committer._call_guard import wrote_in_run
+from eos.committer._call_guard import Policies, wrote_in_run
 from eos.committer._claim import Claim
 from eos.committer._committer import Committer
 from eos.committer._epoch import EpochResult, PartsBegun, PlanWriting, Reports
@@ -19,6 +19,7 @@ __all__ = [
     "Participants",
     "PartsBegun",
     "PlanWriting",
+    "Policies",
     "Reports",
     "wrote_in_run",
 ]

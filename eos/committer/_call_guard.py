@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal
 
@@ -31,6 +32,23 @@ def wrote_in_run(log_uri: str, sink_id: str, query_id: str, call: str) -> bool:
     return _done.get((log_uri, sink_id, query_id), ("", ""))[1] == call != ""
 
 
+@dataclass(frozen=True)
+class Policies:
+    """What a driver does if its query or cluster does not agree with the log.
+
+    Attributes:
+        on_new_query: the log does not know the query.
+        on_new_cluster: the cluster lacks the transactions in the log.
+        on_gap: the query's first epoch follows epochs that the log lacks.
+        on_rewind: a stream has planned committed epochs again.
+    """
+
+    on_new_query: Literal["refuse", "continue"] = "refuse"
+    on_new_cluster: Literal["refuse", "continue"] = "refuse"
+    on_gap: Literal["refuse", "continue"] = "refuse"
+    on_rewind: Literal["refuse", "skip"] = "refuse"
+
+
 _NOT_RECORDED: Final = (Fenced, RewoundCheckpoint, CommitLogError)
 """No FAILED is recorded for these: the log is another run's, has the epoch, or is unreliable."""
 
@@ -38,16 +56,9 @@ _NOT_RECORDED: Final = (Fenced, RewoundCheckpoint, CommitLogError)
 class CallGuard:
     """The epochs that one run of a driver was asked to write, and those that failed."""
 
-    def __init__(
-        self,
-        log: CommitLog,
-        *,
-        on_gap: Literal["refuse", "continue"],
-        on_rewind: Literal["refuse", "skip"],
-    ) -> None:
+    def __init__(self, log: CommitLog, policies: Policies) -> None:
         self._log = log
-        self._on_gap = on_gap
-        self._on_rewind = on_rewind
+        self._policies = policies
         self._asked: set[str] = set()
         # Spark asks for a stream's epochs in order, so only the last one is remembered.
         self._last: dict[str, tuple[str, str]] = {}
@@ -77,7 +88,7 @@ class CallGuard:
         Raises:
             UnfinishedEpoch: see ``eos.protocol.check_follows``.
         """
-        if self._on_gap == "refuse" and query_id not in self._asked:
+        if self._policies.on_gap == "refuse" and query_id not in self._asked:
             check_follows(self._log.history, query_id, epoch)
         self._asked.add(query_id)
 
@@ -89,7 +100,7 @@ class CallGuard:
         Raises:
             RewoundCheckpoint: see ``eos.protocol.check_replayed``.
         """
-        if self._on_rewind == "refuse" and is_streaming(query_id):
+        if self._policies.on_rewind == "refuse" and is_streaming(query_id):
             check_replayed(self._log.history, query_id, epoch, planned_at())
 
     def _name_of(self, query_id: str) -> tuple[str, str, str]:

@@ -7,13 +7,12 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime
-from typing import Literal
 
 from eos import failpoints
 from eos._waiting import submit
 from eos.commit_log import CommitLog
 from eos.committer._attempt import OpenAttempt
-from eos.committer._call_guard import CallGuard
+from eos.committer._call_guard import CallGuard, Policies
 from eos.committer._claim import Claim
 from eos.committer._epoch import (
     EpochResult,
@@ -63,9 +62,6 @@ class Committer:
         participants: the sink's outputs: all of them hold an epoch, or none.
         max_attempts: how often one call may run the same epoch.
         deadline_s: timeout of each wait for a participant.
-        on_new_cluster: whether to accept a cluster that lacks the transactions in the log.
-        on_gap: whether to accept a query whose first epoch follows epochs that the log lacks.
-        on_rewind: how to treat committed epochs that a stream has planned again.
     """
 
     def __init__(
@@ -75,34 +71,31 @@ class Committer:
         *,
         max_attempts: int = 3,
         deadline_s: float = 60.0,
-        on_new_cluster: Literal["refuse", "continue"] = "refuse",
-        on_gap: Literal["refuse", "continue"] = "refuse",
-        on_rewind: Literal["refuse", "skip"] = "refuse",
+        policies: Policies | None = None,
     ) -> None:
         self._log = log
+        self._policies = policies or Policies()
         self._max_attempts = max_attempts
         self._deadline_s = deadline_s
         self._claim = Claim(
             log,
             Participants(log, participants),
             deadline_s=deadline_s,
-            on_new_cluster=on_new_cluster,
+            on_new_cluster=self._policies.on_new_cluster,
         )
         # Not a daemon thread: a driver that exits normally waits for it.
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="eos-log")
         self._finishing: Future[LogRecord] | None = None
-        self._guard = CallGuard(log, on_gap=on_gap, on_rewind=on_rewind)
+        self._guard = CallGuard(log, self._policies)
 
-    def check_lineage(
-        self, query_id: str, epoch: str, on_new_query: Literal["refuse", "continue"]
-    ) -> None:
+    def check_lineage(self, query_id: str, epoch: str) -> None:
         """Refuse a new query on a known sink, before anything is claimed.
 
         Raises:
             NewLineage: see ``eos.protocol.check_lineage``.
         """
         self._catch_up()
-        check_lineage(self._log.history, query_id, epoch, on_new_query)
+        check_lineage(self._log.history, query_id, epoch, self._policies.on_new_query)
 
     def check_similar_keys(
         self, key: str, similar_keys: Iterable[str], midnights: Iterable[str] = ()

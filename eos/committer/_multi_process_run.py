@@ -10,12 +10,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Final, Literal
+from typing import Final
 
 from eos.commit_log import CommitLog
 from eos.committer._attempt import OpenAttempt
-from eos.committer._call_guard import CallGuard
+from eos.committer._call_guard import CallGuard, Policies
 from eos.committer._claim import Claim
 from eos.committer._epoch import Reports, check_epoch
 from eos.committer.participants import Participants
@@ -54,9 +55,7 @@ class MultiProcessRun:
         participants: the sink's outputs.
         run_id: id of the run; the same in all of its processes, and in no other run.
         deadline_s: timeout of each wait for a participant, and for the log while others append.
-        on_new_cluster: whether to accept a cluster that lacks the transactions in the log.
-        on_new_query: whether to accept a query that the log does not know.
-        on_rewind: how to treat committed epochs that a stream has planned again.
+        policies: except ``on_gap``: Spark leaves no epoch out.
     """
 
     def __init__(
@@ -66,20 +65,18 @@ class MultiProcessRun:
         run_id: str,
         *,
         deadline_s: float = 60.0,
-        on_new_cluster: Literal["refuse", "continue"] = "refuse",
-        on_new_query: Literal["refuse", "continue"] = "refuse",
-        on_rewind: Literal["refuse", "skip"] = "refuse",
+        policies: Policies | None = None,
     ) -> None:
         self.log = log
         self._run_id = run_id
         self._deadline_s = deadline_s
-        self._on_new_query = on_new_query
-        self._guard = CallGuard(log, on_gap="continue", on_rewind=on_rewind)
+        self._policies = replace(policies or Policies(), on_gap="continue")
+        self._guard = CallGuard(log, self._policies)
         self._claim = Claim(
             log,
             Participants(log, participants),
             deadline_s=deadline_s,
-            on_new_cluster=on_new_cluster,
+            on_new_cluster=self._policies.on_new_cluster,
             shared_run=run_id,
         )
 
@@ -162,7 +159,7 @@ class MultiProcessRun:
     def _join(self, query_id: str, epoch: str) -> OpenAttempt | Skip | None:
         found = self.find(query_id, epoch)
         if found is None and not self.has_claimed:
-            check_lineage(self.log.history, query_id, epoch, self._on_new_query)
+            check_lineage(self.log.history, query_id, epoch, self._policies.on_new_query)
             self._claim.complete()
             found = self.find(query_id, epoch)  # meanwhile another process may have been quicker
         if found is not None:

@@ -17,6 +17,7 @@ from pydantic import (
 
 from eos.commit_log import KEEP_EPOCHS
 from eos.commit_log.location import Location
+from eos.committer import Policies
 from eos.errors import ConfigurationError
 from eos.events import EpochListener
 from eos.ids import check_sink_id
@@ -129,6 +130,11 @@ class SinkOptions(BaseModel):
             known = sorted(field.alias or name for name, field in fields)
             wrong = "; ".join(_explain(one, known) for one in error.errors())
             raise ConfigurationError(wrong if wrong.endswith("?") else f"{wrong}.") from None
+
+    @property
+    def policies(self) -> Policies:
+        """The options ``on_new_query``, ``on_new_cluster``, ``on_gap`` and ``on_rewind``."""
+        return Policies(self.on_new_query, self.on_new_cluster, self.on_gap, self.on_rewind)
 
 
 def _explain(error: Any, known: Sequence[str]) -> str:

@@ -19,7 +19,7 @@ from typing import Literal
 from eos.client import PulsarClient
 from eos.client.worker_cache import ClientOptions
 from eos.commit_log import CommitLog
-from eos.committer import Committer, EpochResult, Reports
+from eos.committer import Committer, EpochResult, Policies, Reports
 from eos.ids import TopicName, TxnId
 from eos.participant import Participant
 from eos.protocol import LogRecord, Part
@@ -54,6 +54,7 @@ class PlainDriver:
     deadline_s: float = 60.0
     timeout_s: float = 20.0
     max_attempts: int = 3
+    on_new_query: Literal["refuse", "continue"] = "refuse"
     on_new_cluster: Literal["refuse", "continue"] = "refuse"
     on_gap: Literal["refuse", "continue"] = "refuse"
     on_rewind: Literal["refuse", "skip"] = "refuse"
@@ -87,9 +88,12 @@ class PlainDriver:
             self.participants,
             max_attempts=self.max_attempts,
             deadline_s=self.deadline_s,
-            on_new_cluster=self.on_new_cluster,
-            on_gap=self.on_gap,
-            on_rewind=self.on_rewind,
+            policies=Policies(
+                on_new_query=self.on_new_query,
+                on_new_cluster=self.on_new_cluster,
+                on_gap=self.on_gap,
+                on_rewind=self.on_rewind,
+            ),
         )
 
     def run(
