@@ -40,6 +40,7 @@ def _plain(name: str) -> str:
     return _OTHER.sub("_", name.lower())
 
 
+# Spark's own properties of a table, which it passes like options.
 _OF_SPARK: Final = {
     "owner", "provider", "location", "external", "is_managed_location", "comment", "collation",
 }  # fmt: skip

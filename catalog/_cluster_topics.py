@@ -83,6 +83,7 @@ def type_name(info: SchemaInfo | None) -> str:
         name = SchemaType(info.type).name.lower()
     except ValueError:  # of a later Pulsar
         return f"type {info.type}"
+    # Source and sinks have one name for both kinds.
     return "protobuf" if name == "protobuf_native" else name
 
 

@@ -87,6 +87,7 @@ class ValueDecoder:
             return _as_bytes(message.value, problem=found.failures.reasons[0])
         columns = found.columns
         self._left -= (size := sum(_size(one) for one in columns.columns))
+        # A value that is left out does not count: smaller ones are still shown.
         if self._left < 0:
             self._left += size
             return JsonValue(None, problem="The decoded value is too large to be shown.")

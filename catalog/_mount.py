@@ -238,6 +238,7 @@ def mount(spark: SparkSession, name: str, answers: TopicAnswers) -> None:
             "A catalog can't be mounted with Spark Connect, only in a classic session.",
             hint="Use PulsarCatalog.register, which makes tables there, too.",
         )
+    # The JVM calls Python through this server, which PySpark starts on demand.
     ensure_callback_server_started(spark.sparkContext._gateway)  # type: ignore[no-untyped-call]
     try:
         catalogs = _catalogs(session)

@@ -72,6 +72,7 @@ class MountedTables:
         """
         kind = self._kind(topic)
         _check_options(self._spark, statement, [self._prefix, topic.namespace_name, topic.local])
+        # Two sources: the one that is read refuses jobs that write, see `_READ_TOO`.
         name = f"{self._prefix}_{source_of(topic)}" + ("" if is_target else "_read")
         reading, writing = self._options(topic, kind)
         no_jobs = None if is_target or writing is None else _READ_TOO

@@ -113,6 +113,7 @@ class PeekReader:
         for message in self._messages(topic, first, last, of_each_batch=wanted):
             newer.append(message)
             size += message.size
+            # One message is kept, however large.
             while len(newer) > wanted or (len(newer) > 1 and self._is_too_much(size)):
                 is_full = True
                 size -= newer.popleft().size
@@ -141,6 +142,7 @@ class PeekReader:
                     return
                 except ProtocolError as error:
                     reason, start = error.message, reader.next_id
+            # The place of the bad entry: read again, without decoding it.
             bad = self._next_place(topic, start)
             if self.is_late() or bad is None or bad > last.place:
                 return
@@ -162,6 +164,7 @@ class PeekReader:
     def _merged(self, more: Sequence[RawMessage]) -> list[RawMessage]:
         clock, timed = 0, []
         for one in more:
+            # Producers' clocks differ, but the messages of a partition stay in their order.
             clock = max(clock, one.publish_time_ms or 0)
             timed.append(replace(one, clock=clock))
         return list(heapq.merge(self.found, timed, key=lambda one: one.clock))

@@ -195,6 +195,8 @@ class PulsarCatalog:
             try:
                 tables.append(self.register(topic))
             except AnalysisException as error:
+                # Spark's text has a traceback of the worker; its line of the source's error says
+                # why.
                 reason = next(
                     (line for line in str(error).splitlines() if "eos.errors." in line), error
                 )

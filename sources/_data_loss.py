@@ -69,6 +69,7 @@ class LossGuard:
                 f"{place_text(places[name])}.",
                 name,
             )
+        # A recreated partition is a new one: it is read from its beginning.
         places = dict(places) | dict.fromkeys(self._recreated(places, bounds, topics))
         moved = [name for name, one in bounds.items() if _is_moved(places.get(name), one.first)]
         fresh = {**bounds, **(topics.reopen(moved) if moved else {})}

@@ -116,6 +116,7 @@ class HistoryTable:
         actions = pa.table(self._table.get_add_actions(flatten=False))
         names = ("path", "size_bytes", "modification_time", "num_records")
         columns = [actions.column(name).to_pylist() for name in names]
+        # Delta's log has paths as in URLs.
         known = {unquote(path): rest for path, *rest in zip(*columns, strict=True)}
         found = [
             (known[one.path], HistoryFile(one.path, one.partition_expression))
@@ -127,6 +128,8 @@ class HistoryTable:
                     f"history: {self._folder.uri} is a shallow clone, with files in other folders.",
                     hint="Use the table that it was cloned from, or make a deep clone.",
                 )
+        # By the time of writing, and by the path: the same in each run, which reads files by
+        # number.
         found.sort(key=lambda pair: (pair[0][1], pair[1].path))
         return tuple(SizedFile(file, size, rows) for (size, _, rows), file in found)
 

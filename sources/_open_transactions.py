@@ -111,6 +111,7 @@ class StandstillWatch:
         self._partitions = {
             name: old[name]
             if name in old and old[name].place == place
+            # Its first check is due in `after_s`.
             else _Idle(place, now, now + self._after_s - self._again_s)
             for name, place in places.items()
         }

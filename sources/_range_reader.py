@@ -134,6 +134,7 @@ def _opened(
                 if error.place is None:
                     raise
                 logger.warning("%s: %s It is skipped.", one.topic, error.message)
+                # After the whole entry: none of its messages could be decoded.
                 start = MessageId(error.place[0], error.place[1] + 1)
                 continue
         return

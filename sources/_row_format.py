@@ -118,6 +118,7 @@ FIELD: Final = "field"
 # The message's own columns, in their order.
 METADATA: Final = {
     "__key": _same("key"),
+    # Of the client's columns the entry alone is needed, for the number of rows.
     "__topic": SourceColumn(StringType(), ("entry",), _topic),
     "__messageId": SourceColumn(BinaryType(), ("ledger", "entry", "batch_index"), _message_id),
     "__publishTime": _time("publish_time"),

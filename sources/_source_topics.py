@@ -75,6 +75,7 @@ class SourceTopics:
             for name in names
             if name is not None
             and local.fullmatch(name.base.local)
+            # Receipt topics, and the broker's own.
             and not name.local.startswith("__")
             and not self._options.drops(name)
         ]

@@ -130,6 +130,7 @@ class QuerySubscription:
         if name not in self._kept:
             self._kept[name] = self._cursors.cursor(name, self.name)
         cursor = self._kept[name]
+        # Up to one entry less; without one to acknowledge, the subscription is just created.
         if place is not None and place[1] > 1:
             cursor.acknowledge(MessageId(place[0], place[1] - 2))
         else:

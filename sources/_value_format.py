@@ -180,6 +180,7 @@ def _kept(values: pa.Array, found: DecodedValues) -> dict[str, pa.Array]:
     rows = pa.array(found.failures.rows)
     places = pa.nulls(len(values), pa.int64()).to_numpy(zero_copy_only=False)
     places[found.failures.rows] = range(len(rows))
+    # NaN becomes null, and a null index a null row: only failures have a value and a reason.
     at = pa.array(places, pa.int64(), from_pandas=True)
     return {
         MALFORMED_VALUE: values.cast(pa.binary()).take(rows).take(at),

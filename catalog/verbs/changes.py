@@ -160,6 +160,7 @@ def drop(
     topics = ClusterTopics(cluster.admin(), cluster.client)
     with must_exist(f"topic {name}"):
         description = topics.describe(name)
+        # Checked before the user is asked for the name.
         check_droppable(name, description.stats)
         typed = _ask(cluster, description) if confirm is None else confirm
         topics.drop(name, confirm=typed)

@@ -159,6 +159,7 @@ def peek(
         _look(cluster, reader, exact, from_)
         decoder = ValueDecoder(client, name)
         shown = [_shown(one, decoder) for one in reader.found]
+    # Not in the JSON, which has one line for each message.
     if cluster.as_json:
         for note in reader.notes:
             Console(stderr=True).print(Text(note, style="yellow"))
