@@ -6,6 +6,7 @@ import heapq
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -155,11 +156,8 @@ class PeekReader:
         return None if entry is None else entry.id.place
 
     def _bounds(self, topic: TopicName) -> Bounds:
-        tail = self.client.topic_bounds(str(topic))
-        try:
+        with closing(self.client.topic_bounds(str(topic))) as tail:
             return tail.bounds()
-        finally:
-            tail.close()
 
     def _merged(self, more: Sequence[RawMessage]) -> list[RawMessage]:
         clock, timed = 0, []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -161,11 +162,8 @@ def _check_not_deleted(client: PulsarClient, one: EntryRange, guard: LossGuard) 
     start = one.span.start
     if start is None:
         return
-    tail = client.topic_bounds(one.topic)
-    try:
+    with closing(client.topic_bounds(one.topic)) as tail:
         first = tail.bounds().first
-    finally:
-        tail.close()
     if first > start:
         guard.report(
             f"Entries of {one.topic} from {place_text(start)} up to {place_text(first)} were "

@@ -1,1 +1,1 @@
-"""The verbs of ``eos catalog``, one file each."""
+"""The verbs of ``eos catalog``."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from contextlib import closing
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
@@ -207,11 +208,8 @@ def _look(cluster: Cluster, reader: PeekReader, exact: list[TopicName], where: s
 def _start(client: PulsarClient, topic: TopicName, time_ms: int | None) -> MessageId | None:
     if time_ms is None:
         return None
-    tail = client.topic_bounds(str(topic))
-    try:
+    with closing(client.topic_bounds(str(topic))) as tail:
         return MessageId(*tail.place_at(time_ms))
-    finally:
-        tail.close()
 
 
 def _shown(message: RawMessage, decoder: ValueDecoder) -> PeekedMessage:
