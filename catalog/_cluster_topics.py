@@ -195,7 +195,7 @@ def new_schema(schema: Schema | str, row: pa.StructType | None) -> SchemaInfo | 
 
 
 def _known(schema: Schema | None) -> SchemaInfo | None:
-    # Complete without columns.
+    """Return the schema if it is complete without columns."""
     match schema:
         case PrimitiveSchema() | ProtobufSchema():
             return schema.info

@@ -66,6 +66,7 @@ class ValueDecoder:
         named = message.schema_version or b""
         version = self._version(named)
         if version is None:
+            # Bytes are no problem where neither message nor topic has a schema.
             is_plain = message.value is None or not (named or self._has_schema)
             return _as_bytes(message.value, problem=None if is_plain else why_unknown(named))
         return replace(
@@ -118,7 +119,7 @@ class ValueDecoder:
 
 
 def _size(array: pa.Array) -> int:
-    # About that of the result of plain().
+    """Return the approximate size of the result of ``plain``."""
     kind, types = array.type, pa.types
     inner: list[pa.Array] = []
     if types.is_struct(kind):

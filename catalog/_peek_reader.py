@@ -168,7 +168,6 @@ class PeekReader:
         return list(heapq.merge(self.found, timed, key=lambda one: one.clock))
 
     def _fitting(self, messages: list[RawMessage], *, newest: bool) -> list[RawMessage]:
-        # As far as they fit in memory.
         kept: list[RawMessage] = []
         size = 0
         for one in reversed(messages) if newest else messages:

@@ -173,6 +173,7 @@ class PulsarCatalog:
         source = bound_source(source_of(name), reading | options, writing, tuple(metadata))
         self._spark.dataSource.register(source)
         self._spark.sql(f"CREATE DATABASE IF NOT EXISTS {table.rpartition('.')[0]}")
+        # The metastore may have it from an earlier session, of which the options are lost.
         self._spark.sql(f"DROP TABLE IF EXISTS {table}")
         comment = f"topic {name}"
         if writing is not None:
@@ -236,7 +237,6 @@ class PulsarCatalog:
             )
 
     def _kind(self, topic: TopicName) -> str:
-        # The type of its currently registered schema.
         with self._connect() as client:
             if not client.exists(str(topic)):
                 raise TopicNotFound(f"Topic {topic} does not exist.")
@@ -245,7 +245,7 @@ class PulsarCatalog:
     def _options(
         self, topic: TopicName, kind: str, sink_id: str | None = None
     ) -> tuple[dict[str, str], dict[str, str] | None]:
-        # For reading, and for writing if there is a commit log.
+        """Return the options for reading, and for writing if there is a commit log."""
         common = {
             "serviceUrl": self._service_url,
             "adminUrl": self._admin_url,
@@ -259,7 +259,7 @@ class PulsarCatalog:
         return reading, common | sink | {"schema": kind}
 
     def _provider(self, table: str) -> str:
-        # "" if the table does not exist.
+        """Return the provider of a table; "" if the table does not exist."""
         if not self._spark.catalog.tableExists(table):
             return ""
         # DESCRIBE does not show it for tables of Python sources (measured).

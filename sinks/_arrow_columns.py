@@ -90,7 +90,7 @@ def _map(array: pa.MapArray) -> pa.Array:
 
 
 def _inner(lists: pa.Array, texts: pa.Array) -> pa.Array:
-    # The texts of each list's values, joined by commas.
+    """Return the texts of each list's values, joined by commas."""
     offsets = np.zeros(len(lists) + 1, np.int32)
     np.cumsum(pc.list_value_length(lists).fill_null(0), out=offsets[1:])
     return pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), texts), ",")

@@ -95,7 +95,7 @@ def _check_not_renamed(
 
 
 def _log_with(options: SinkOptions, query_id: str, sink_id: str) -> CommitLog | None:
-    # Another sink's log; None if it can't be read or does not have the query.
+    """Return another sink's log; None if it can't be read or does not have the query."""
     with contextlib.suppress(EosError):
         log = CommitLog.open_read_only(
             options.commit_log, sink_id, storage_options=options.storage_options

@@ -76,6 +76,7 @@ class TaggedJobs:
     def _active_tasks(self) -> int:
         tracker = self.context.statusTracker()
         try:
+            # The status tracker learns of ended tasks by events.
             self._scala.listenerBus().waitUntilEmpty(_FLUSH_MS)
             infos = [tracker.getStageInfo(stage_id) for stage_id in self._stage_ids()]
         except Py4JError:
@@ -84,6 +85,7 @@ class TaggedJobs:
 
     def _stage_ids(self) -> list[int]:
         tracker = self.context.statusTracker()
+        # PySpark's tracker finds jobs by group alone, and groups are the user's.
         jobs = self._scala.statusTracker().getJobIdsForTag(self.tag)
         infos = [tracker.getJobInfo(job_id) for job_id in jobs]
         return [stage_id for info in infos if info is not None for stage_id in info.stageIds]

@@ -93,11 +93,9 @@ class _AllOrNothing(Sink):
         self._frames = frames
 
     def outputs(self) -> list[Output]:
-        # Of all sinks, in their order.
         return [output for sink in self._sinks for output in sink.outputs()]
 
     def frames(self, df: DataFrame) -> list[DataFrame]:
-        # One DataFrame for each sink.
         if self._frames is None:
             return [df] * len(self._sinks)
         given: Any = self._frames(df)

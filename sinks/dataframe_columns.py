@@ -96,7 +96,7 @@ def _check_kind(column: str, name: str, kind: DataType) -> None:
 
 
 def _converted(name: str, kind: DataType) -> str:
-    # The SQL that converts a column to the form that tasks take.
+    """Return the SQL that converts a column to the form that tasks take."""
     match name:
         case "event_time" if isinstance(kind, TimestampType):
             return "unix_millis(event_time) AS event_time"

@@ -72,13 +72,13 @@ def _bare(error: Exception) -> Exception:
 
 
 def _line(text: str) -> str:
-    # The line that names the error: the last one of a traceback, else the first one.
+    """Return the line that names the error: the last one of a traceback, else the first one."""
     lines = text.strip().splitlines() or [""]
     return lines[-1 if any(line.startswith("Traceback ") for line in lines) else 0][:_MAX_CHARS]
 
 
 def _java_line(error: Py4JJavaError) -> str:
-    # The class and message of the Java error, and its first cause.
+    """Return the class and message of the Java error, and its first cause."""
     thrown: Any = error.java_exception
     try:
         lines = str(thrown.toString()).strip().splitlines()

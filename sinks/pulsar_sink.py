@@ -132,7 +132,7 @@ class PulsarOutput(Output):
         self._checked_type = kind
 
     def _changed(self, schema: Schema, kind: pa.DataType) -> tuple[list[str], list[str]]:
-        # Fields that the topic lacks, and those that the rows lack.
+        """Return the fields that the topic lacks, and those that the rows lack."""
         try:
             registered = self.participant.client.schema(str(self._options.topic_name))
         except TopicNotFound:

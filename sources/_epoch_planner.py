@@ -57,7 +57,7 @@ class EpochPlanner:
         return replace(initial, keeps_left=True)
 
     def _history_boundary(self, subscription: str | None) -> Offset:
-        # The offset before the history's first file; in the topics, where it ends.
+        """Return the offset before the history's first file; in the topics, where it ends."""
         from eos.sources._history_table import HistoryTable  # deltalake, which executors lack
 
         # Not cached: Spark calls this again when the first epoch is replayed, and then the newest
@@ -118,7 +118,7 @@ class EpochPlanner:
         return offset.followed_by(starts, {**ends, **self._limited(following)}, left)
 
     def _next_history(self, offset: Offset) -> HistorySpan | None:
-        # The history's files after those of `offset`; None if there are no more.
+        """Return the history's files after those of ``offset``; None if there are no more."""
         span, wanted = offset.history, self._options.history
         if wanted is not None and Folder(wanted).uri != (span and span.table):
             before = "without a history" if span is None else f"with the history at {span.table}"

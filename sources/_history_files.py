@@ -179,7 +179,7 @@ def _exact(topic: TopicName, partition: int) -> str:
 
 
 def _topics(column: pa.Array) -> tuple[np.ndarray, list[TopicName | None]]:
-    # An index for each row, and the topics; None: a topic that no query can read.
+    """Return an index for each row, and the topics; None: a topic that no query can read."""
     named = column.cast(pa.string()).dictionary_encode()
     if named.null_count:
         raise InputError(f"The history has a row without a {TOPIC_COLUMN}.")

@@ -188,7 +188,7 @@ class HistoryTable:
 
     @property
     def _only(self) -> TopicName | None:
-        # The topic of all rows, if the table has no column for it.
+        """The topic of all rows, if the table has no column for it."""
         names = self._options.topic_names
         return names[0] if len(names) == 1 and TOPIC_COLUMN not in self.schema.names else None
 
@@ -226,7 +226,7 @@ class HistoryTable:
 
 
 def _fitting(sizes: Iterator[int], limit: int) -> int:
-    # How many of the first sizes add up to at most `limit`; at least one.
+    """Return how many of the first sizes add up to at most ``limit``; at least one."""
     return max(1, sum(total <= limit for total in accumulate(sizes)))
 
 

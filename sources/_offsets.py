@@ -233,6 +233,7 @@ class Offset:
             for name, span in sorted(self.spans.items())
         }
         named = {} if self.subscription is None else {"subscription": self.subscription}
+        # The lowest version that can hold it: older releases refuse higher ones.
         version: int = VERSION
         more: dict[str, Any] = {"keepsLeft": True} if self.keeps_left else {}
         if self.history is not None:

@@ -120,6 +120,7 @@ class StandstillWatch:
             for name, one in self._partitions.items()
             if now - one.since >= self._after_s and now - one.checked_at >= self._again_s
         ]
+        # The rest is checked next time: first those that have waited longest.
         due = sorted(due, key=lambda name: self._partitions[name].checked_at)[:_MAX_CHECKED]
         if not due or now - self._checked_at < self._every_s:
             return
@@ -150,7 +151,7 @@ class StandstillWatch:
 
 
 def _named(undecided: Mapping[str, EntryPlace], topics: TransactionLookup) -> str:
-    # The transaction that blocks the first of the partitions.
+    """Describe the transaction that blocks the first of the partitions."""
     name, place = min(undecided.items())
     more = f" (and {len(undecided) - 1} partitions more)" if len(undecided) > 1 else ""
     where = f"{name} from {place_text(place)} on{more}"

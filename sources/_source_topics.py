@@ -285,7 +285,7 @@ def _bounds_or_none(tail: TopicBounds) -> Bounds | None:
 
 
 def _end(bounds: Bounds) -> EntryPlace:
-    # After the last readable entry; the topic's first place if there is none.
+    """Return the place after the last readable entry; the topic's first place if there is none."""
     return place_after(bounds.last_id) or bounds.first
 
 

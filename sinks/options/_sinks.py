@@ -242,7 +242,7 @@ def _is_within(inner: str, outer: str) -> bool:
 
 
 def _canonical(uri: str) -> str:
-    # One name for a folder, however it is written.
+    """Return one name for a folder, however it is written."""
     scheme, separator, path = uri.partition("://")
     if not separator:
         return os.path.realpath(uri)
