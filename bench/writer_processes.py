@@ -149,7 +149,7 @@ class _RawSender:
         self._txn = txn
         self._producer = producer
         self._connection = producer._connection
-        self._connection.add_producer(producer._id, self)
+        self._connection.listeners.add_producer(producer._id, self)
         self._room = threading.Semaphore(_IN_FLIGHT_BYTES // (1 << 20))
         self._failure: BaseException | None = None
 

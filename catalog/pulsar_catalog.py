@@ -23,9 +23,8 @@ from eos.client.worker_cache import ClientOptions
 from eos.errors import ConfigurationError, TopicNotFound
 from eos.ids import TopicName
 from eos.schemas import Schema
-from eos.transport.address import parse_service_url
+from eos.transport.address import ClusterRules, parse_service_url
 from eos.transport.auth import Auth
-from eos.transport.rules import ClusterRules
 
 logger = logging.getLogger(__name__)
 

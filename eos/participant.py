@@ -17,8 +17,8 @@ from importlib.metadata import entry_points
 from typing import Any, ClassVar, Final, Protocol, cast
 
 from eos.protocol import Fate, History, LogRecord, Part
+from eos.transport.address import ClusterRules
 from eos.transport.auth import Auth
-from eos.transport.rules import ClusterRules
 
 GROUP: Final = "eos.participants"
 """The group of entry points: an entry point's name is the kind, its object is a ``Kind``."""

@@ -14,8 +14,8 @@ from eos.errors import ConfigurationError
 from eos.participant import Access, Participant
 from eos.protocol import History, LogRecord, Part, Reason, State
 from eos.recovery._unreachable_output import GivenUpOutput, check_given_up
+from eos.transport.address import ClusterRules
 from eos.transport.auth import Auth
-from eos.transport.rules import ClusterRules
 
 
 class Takeover:

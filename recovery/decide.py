@@ -18,8 +18,8 @@ from eos.recovery._evidence import Evidence, ask_outputs, gather
 from eos.recovery._target import Target
 from eos.recovery._timeline import epoch_records
 from eos.recovery._unreachable_output import check_given_up
+from eos.transport.address import ClusterRules
 from eos.transport.auth import Auth
-from eos.transport.rules import ClusterRules
 
 STATE: Final = {
     Verdict.COMMITTED: State.COMMITTED,

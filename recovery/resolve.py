@@ -8,8 +8,8 @@ from pathlib import Path
 from eos.errors import EosError
 from eos.protocol import LogRecord
 from eos.recovery._takeover import Takeover
+from eos.transport.address import ClusterRules
 from eos.transport.auth import Auth
-from eos.transport.rules import ClusterRules
 
 
 def resolve(

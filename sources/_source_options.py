@@ -22,9 +22,8 @@ from eos.errors import ConfigurationError
 from eos.ids import TopicName
 from eos.schemas import Schema
 from eos.sources._value_format import BYTES, Mode, own_schema
-from eos.transport.address import parse_service_url
+from eos.transport.address import ClusterRules, parse_service_url
 from eos.transport.auth import Auth, take_auth, with_auth_options
-from eos.transport.rules import ClusterRules
 from eos.transport.secret_text import check_no_secrets
 from eos.user_input import plain, unknown_option
 

@@ -10,9 +10,8 @@ from eos.cli import access_options as options
 from eos.client import PulsarClient
 from eos.client.worker_cache import ClientOptions
 from eos.errors import ConfigurationError
-from eos.transport.address import Address, parse_service_url
+from eos.transport.address import Address, ClusterRules, parse_service_url
 from eos.transport.auth import Auth
-from eos.transport.rules import ClusterRules
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,8 +26,8 @@ from eos.client._window import Budget
 from eos.client.coordinators import Coordinators
 from eos.errors import ConfigurationError, ConsumerBusy, TopicNotFound
 from eos.ids import MessageId, TopicName, TxnId
+from eos.transport.address import ClusterRules
 from eos.transport.auth import Auth
-from eos.transport.rules import ClusterRules
 from eos.wire.commands import InitialPosition, SchemaInfo, SubscriptionType
 from eos.wire.decoding import checked_columns
 

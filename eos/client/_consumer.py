@@ -94,7 +94,7 @@ class Consumer:
             self._connection = connection
             self._queue = ReceiveQueue(self._queue.entry_bytes_max)
         try:
-            connection.add_consumer(self._id, self)
+            connection.listeners.add_consumer(self._id, self)
             subscribe(
                 connection,
                 self._subscribe_command,
@@ -102,7 +102,7 @@ class Consumer:
                 doing=f"Subscribing {self.subscription} to {self.topic}",
             )
         except BaseException:
-            connection.remove_consumer(self._id)
+            connection.listeners.remove_consumer(self._id)
             self._lose()
             raise
         with self._changed:
@@ -330,7 +330,7 @@ class Consumer:
         connection = self._connection
         if connection is not None:
             self._lose()
-            connection.remove_consumer(self._id)
+            connection.listeners.remove_consumer(self._id)
             with contextlib.suppress(EosError):
                 connection.request(
                     closing(self._id),
@@ -386,7 +386,7 @@ class Consumer:
         self._lose()
         self._failure = failure
         if connection is not None:
-            connection.remove_consumer(self._id)
+            connection.listeners.remove_consumer(self._id)
             connection.notify(closing(self._id))
 
     def on_closed(self, reason: EosError) -> None:  # noqa: ARG002

@@ -101,7 +101,7 @@ class EntryProducer:
             EosError: the broker refuses, or does not answer.
         """
         doing = f"Opening a producer on {self.topic}"
-        self._connection.add_producer(self._id, self)
+        self._connection.listeners.add_producer(self._id, self)
         try:
             answer = self._connection.request(
                 lambda request_id: commands.Producer(
@@ -289,7 +289,7 @@ class EntryProducer:
             timeout_s=self._timeout_s,
             doing=f"Closing the producer on {self.topic}",
         )
-        self._connection.remove_producer(self._id)
+        self._connection.listeners.remove_producer(self._id)
         with self._window.lock:
             self._transactions.clear()
 
@@ -310,7 +310,7 @@ class EntryProducer:
             )
             successor.name, successor._schema_version = self.name, self._schema_version
             successor._window = self._window.successor(successor._poison_all)
-            self._connection.replace_producer(self._id, self, successor)
+            self._connection.listeners.replace_producer(self._id, self, successor)
         except EosError:
             self._forget()
             raise
@@ -319,7 +319,7 @@ class EntryProducer:
         return successor
 
     def _forget(self) -> None:
-        self._connection.remove_producer(self._id)
+        self._connection.listeners.remove_producer(self._id)
         self._connection.notify(self._close_command)
 
     def _close_command(self, request_id: int) -> commands.CloseProducer:

@@ -18,8 +18,8 @@ from eos._waiting import Monitor
 from eos.client._subscriptions import closing, subscribe
 from eos.errors import ConfigurationError, ConnectionLost, EosError, Fatal, ProtocolError
 from eos.ids import MessageId
+from eos.transport.address import ClusterRules
 from eos.transport.connection import Connection
-from eos.transport.rules import ClusterRules
 from eos.wire import commands
 from eos.wire.batch import Entry
 from eos.wire.commands import MessageIdData
@@ -127,7 +127,7 @@ class EntryReader:
             TopicNotFound: the topic does not exist.
             EosError: the broker refuses, or does not answer.
         """
-        self._connection.add_consumer(self._id, self)
+        self._connection.listeners.add_consumer(self._id, self)
         try:
             subscribe(
                 self._connection,
@@ -136,7 +136,7 @@ class EntryReader:
                 doing=f"Opening a reader on {self.topic}",
             )
         except BaseException:
-            self._connection.remove_consumer(self._id)
+            self._connection.listeners.remove_consumer(self._id)
             raise
 
     def _subscribe_command(self, request_id: int) -> commands.Subscribe:
@@ -229,7 +229,7 @@ class EntryReader:
 
     def _open_again(self) -> None:
         """Subscribe again after the last read entry: dropped entries come again, fewer at once."""
-        self._connection.remove_consumer(self._id)
+        self._connection.listeners.remove_consumer(self._id)
         self._connection.notify(closing(self._id))
         self._subscription = new_subscription(self._rules)  # the old one may not be closed yet
         with self._changed:
@@ -278,7 +278,7 @@ class EntryReader:
         if not self._closed:
             self._closed = True
             self._end(Fatal(f"The reader on {self.topic} is closed."))
-            self._connection.remove_consumer(self._id)
+            self._connection.listeners.remove_consumer(self._id)
             self._connection.notify(closing(self._id))
 
     def _end(self, reason: EosError) -> None:

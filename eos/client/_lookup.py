@@ -19,11 +19,10 @@ from eos.errors import (
     no_usable_host,
 )
 from eos.ids import MAX_PARTITIONS, TopicName
-from eos.transport.address import Address, parse_service_url
+from eos.transport.address import Address, ClusterRules, parse_service_url
 from eos.transport.auth import Auth
 from eos.transport.blocking_connection import BlockingConnection
 from eos.transport.connection import Connection
-from eos.transport.rules import ClusterRules
 from eos.wire import commands
 
 MAX_REDIRECTS: Final = 20

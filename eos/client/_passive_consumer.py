@@ -80,7 +80,7 @@ class PassiveConsumer:
         connection = self._lookup.broker_of(self.topic)
         self._id = next(self._consumer_ids)
         self._closed.clear()
-        connection.add_consumer(self._id, self)
+        connection.listeners.add_consumer(self._id, self)
         start = None if self._start is None else commands.MessageIdData.of_entry(self._start)
         try:
             subscribe(
@@ -101,7 +101,7 @@ class PassiveConsumer:
                 doing=f"Subscribing {self.subscription} to {self.topic}",
             )
         except BaseException:
-            connection.remove_consumer(self._id)
+            connection.listeners.remove_consumer(self._id)
             raise
         self._connection = connection
         return connection
@@ -175,7 +175,7 @@ class PassiveConsumer:
         connection, self._connection = self._connection, None
         if connection is None:
             return
-        connection.remove_consumer(self._id)
+        connection.listeners.remove_consumer(self._id)
         if not confirmed:
             connection.notify(closing(self._id))
             return

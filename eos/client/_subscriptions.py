@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from eos.errors import Unauthorized
+from eos.transport.address import PREFIX_HINT
 from eos.transport.connection import Connection
-from eos.transport.rules import PREFIX_HINT
 from eos.wire import commands
 
 

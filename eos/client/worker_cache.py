@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from eos.client import PulsarClient
+from eos.transport.address import ClusterRules
 from eos.transport.auth import Auth
-from eos.transport.rules import ClusterRules
 
 MAX_CLIENTS: Final = 8
 """In one worker, for jobs with several sinks; the least recently used one is closed."""

@@ -36,8 +36,8 @@ from eos.pulsar.witness import Witness
 from eos.retry import attempts
 from eos.steps import Step
 from eos.task_report import Answer, TaskSummary, merge_figures, raise_task_error
+from eos.transport.address import ClusterRules
 from eos.transport.auth import Auth
-from eos.transport.rules import ClusterRules
 from eos.wire.commands import TxnAction
 
 logger = logging.getLogger(__name__)

@@ -1,23 +1,31 @@
-"""Authentication methods: their credentials for brokers, and their header for the admin API.
-
-When credentials expire, the broker sends a challenge; then ``forget`` is called before
-``credentials``.
-"""
+"""Authentication methods: their credentials for brokers, and their header for the admin API."""
 
 from __future__ import annotations
 
 import base64
 import json
 import re
+import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Protocol
 
 from eos.errors import ConfigurationError, Unauthorized
 from eos.transport.secret_text import MAX_TEXT, path_text, repeats
+
+
+class Credentials(Protocol):
+    """How a client proves its identity to brokers, and checks theirs; ``Auth`` has it."""
+
+    @property
+    def login(self) -> Login:
+        """The authentication method."""
+
+    def ssl_context(self) -> ssl.SSLContext:
+        """Return a context that verifies the broker's certificate and host name."""
 
 
 class Login(ABC):
@@ -43,7 +51,7 @@ class Login(ABC):
         """
 
     def forget(self, credentials: bytes) -> None:  # noqa: B027 - most methods cache nothing
-        """Drop ``credentials`` from any cache: a peer has rejected them."""
+        """Drop ``credentials`` from any cache: a peer has rejected them, or asks for new ones."""
 
     def http_authorization(self, credentials: bytes) -> str | None:
         """Return the value of the ``Authorization`` header; None: no header."""
@@ -54,8 +62,7 @@ class Login(ABC):
         """Return a hint for when a peer has rejected ``credentials``, without secrets."""
 
     def redact(self, text: str, credentials: bytes) -> str:
-        """Return a peer's ``text`` without ``credentials``; "" if it repeats them in part or in
-        another encoding."""
+        """Return a peer's ``text`` without ``credentials``; "" if it repeats them otherwise."""
         if not credentials:
             return text
         secret = credentials.decode()
@@ -66,7 +73,7 @@ class Login(ABC):
 class Anonymous(Login):
     """No authentication."""
 
-    method_name = None
+    method_name: ClassVar[str | None] = None
 
     def credentials(self, timeout_s: float) -> bytes:  # noqa: ARG002
         """Return no data."""
@@ -77,14 +84,10 @@ class Anonymous(Login):
         return "The broker requires authentication: set the options for it."
 
 
-class ByCertificate(Login):
+class ByCertificate(Anonymous):
     """By the client's certificate, which the TLS handshake has already sent."""
 
     method_name = "tls"
-
-    def credentials(self, timeout_s: float) -> bytes:  # noqa: ARG002
-        """Return no data."""
-        return b""
 
     def advice(self, credentials: bytes) -> str:  # noqa: ARG002
         """See ``Login``."""
@@ -122,8 +125,7 @@ class ByToken(Login):
 
 
 def token_advice(token: bytes) -> str:
-    """Return a hint with the expiry of a JSON web token (claim ``exp``, RFC 7519), which brokers
-    do not report."""
+    """Return a hint with the expiry of a JSON web token (claim ``exp``, RFC 7519)."""
     advice = "Check the token."
     try:
         claims = token.split(b".")[1]
@@ -140,12 +142,11 @@ _TIME: Final = "%Y-%m-%d %H:%M:%S UTC"
 def checked_token(token: object, source: str) -> bytes:
     """Return ``token`` as it is sent.
 
-    Checked here to keep the token out of error messages: http.client quotes an invalid header.
-
     Raises:
         Unauthorized: ``token`` is not a token.
     """
     token = token.strip() if isinstance(token, str) else ""
+    # Checked here to keep it out of error messages: http.client quotes an invalid header.
     if not re.fullmatch(r"[\x21-\x7e]+", token):
         raise Unauthorized(f"The value from {source} is not a token: it must be printable ASCII.")
     return token.encode()
@@ -179,11 +180,8 @@ class ByPassword(Login):
         return "Check basic_user and basic_password."
 
     def redact(self, text: str, credentials: bytes) -> str:
-        """Return ``text``, or "" if it contains the password.
-
-        Replacing a short password would reveal it by its position in known text. The user name is
-        not a secret.
-        """
+        """Return ``text``, or "" if it contains the password; the user's name is no secret."""
+        # To replace a short password would reveal it by its position in known text.
         text = text[:MAX_TEXT]
         secrets = (self.password, base64.b64encode(credentials).decode())
         return "" if repeats(text, *secrets) else text

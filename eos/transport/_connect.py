@@ -1,32 +1,58 @@
-"""Opens connections: TCP, then TLS if requested, both within one deadline."""
+"""Opens connections: TCP, then TLS if requested, both within one deadline; the TLS contexts."""
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Final
 
 from eos.errors import Unreachable, Untrusted
-from eos.transport.address import Address
+
+_SYSTEM_BUNDLES: Final = (
+    "/etc/ssl/certs/ca-certificates.crt",  # Debian, Alpine
+    "/etc/pki/tls/certs/ca-bundle.crt",  # Red Hat
+    "/etc/ssl/ca-bundle.pem",  # SUSE
+    "/etc/ssl/cert.pem",  # BSD, macOS
+)
+
+
+def trust_file(chosen: str | None) -> str | None:
+    """Return the PEM file of the authorities to trust: ``chosen``, else that of ``SSL_CERT_FILE``,
+    else the system's; None if only ``SSL_CERT_DIR`` is set, or no file was found."""
+    # Not left to each library's default: that of pulsar-client differs from OpenSSL's.
+    if known := chosen or os.environ.get("SSL_CERT_FILE"):
+        return known
+    if os.environ.get("SSL_CERT_DIR"):  # pulsar-client ignores it
+        return None
+    # OpenSSL may have been built with other default paths than the system's.
+    bundles = (ssl.get_default_verify_paths().cafile, *_SYSTEM_BUNDLES)
+    return next((file for file in bundles if file and Path(file).is_file()), None)
+
+
+def verifying_context(trust_certs_file: str | None) -> ssl.SSLContext:
+    """Return a context that verifies the peer's certificate and host name, for TLS 1.2 and newer.
+
+    Raises:
+        OSError: the file of the authorities can't be loaded.
+    """
+    context = ssl.create_default_context(cafile=trust_file(trust_certs_file))
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
 
 
 @dataclass(frozen=True)
 class Peer:
-    """The other end of a connection. Errors call it ``name`` and refer to ``option``, which
-    configures it."""
+    """The other end of a connection: ``name`` and the ``option`` that configures it, for errors."""
 
     host: str
     port: int
     name: str
     option: str
-
-    @classmethod
-    def of_broker(cls, address: Address) -> Peer:
-        """A broker or proxy, by the binary protocol."""
-        return cls(address.host, address.port, str(address), "service_url")
 
 
 @dataclass(frozen=True)
@@ -60,9 +86,7 @@ _ADVICE: Final = {
 def connect(target: Peer, context: ssl.SSLContext | None, deadline: float) -> socket.socket:
     """Return a connected socket; with ``context`` verify the peer's certificate and host name.
 
-    Args:
-        deadline: in ``time.monotonic`` time, for the whole call. Name resolution can't be
-            interrupted and may exceed it.
+    ``deadline``: by ``time.monotonic``, for the whole call.
 
     Raises:
         Unreachable: no connection by the deadline.
@@ -95,6 +119,7 @@ def connect(target: Peer, context: ssl.SSLContext | None, deadline: float) -> so
 
 
 def _connect_tcp(target: Peer, deadline: float) -> socket.socket:
+    # Name resolution can't be interrupted, and may exceed the deadline.
     found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
     last: OSError = OSError("the name has no address")
     for number, (family, kind, protocol, _, address) in enumerate(found):

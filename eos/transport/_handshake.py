@@ -10,28 +10,27 @@ from typing import Final
 
 from eos import __version__
 from eos.errors import ConnectionLost, EosError, ProtocolError, RequestTimeout, Unauthorized
+from eos.transport._auth_methods import Login
 from eos.transport.address import Address
-from eos.transport.auth import Auth
 from eos.wire import commands
 
 CLIENT_VERSION: Final = f"eos-python-{__version__}"
+
+# A peer may send so many challenges in so many seconds, as each one calls the user's token
+# function. Brokers challenge once a minute, or once a second at most.
 MAX_CHALLENGES: Final = 10
 CHALLENGES_S: Final = 5.0
-"""A peer may send at most ``MAX_CHALLENGES`` challenges within ``CHALLENGES_S``, because each one
-calls the user's token function. Brokers challenge once a minute, or once a second at most."""
-
+# No real broker has a smaller limit.
 MIN_MESSAGE_BYTES: Final = 4096
-"""The least maximum message size that is accepted: no real broker has a smaller limit."""
-
+# A broker that has no answer by its next challenge disconnects.
 RESPONSE_TIMEOUT_S: Final = 30.0
-"""For getting fresh credentials: a broker that has no answer by its next challenge disconnects."""
 
 
 class Authenticator:
     """Authenticates one connection, and keeps its credentials out of error messages."""
 
-    def __init__(self, auth: Auth) -> None:
-        self._login = auth.login
+    def __init__(self, login: Login) -> None:
+        self._login = login
         self._sent = b""
         self._challenges: deque[float] = deque(maxlen=MAX_CHALLENGES)
 
@@ -70,10 +69,7 @@ class Authenticator:
             raise self._refusal(error) from None
 
     def _refusal(self, error: EosError) -> EosError:
-        """Return the error to raise for ``error``, the peer's answer to CONNECT.
-
-        The credentials are removed from its text, and from the cache if they were rejected.
-        """
+        """The error to raise for ``error``, the peer's answer to CONNECT."""
         hint = error.hint
         if isinstance(error, Unauthorized):
             self._login.forget(self._sent)

@@ -1,16 +1,82 @@
-"""Dispatches the broker's unsolicited commands to the listener of their producer or consumer."""
+"""Who waits for what the broker sends: requests for their answers, producers and consumers."""
 
 from __future__ import annotations
 
 import copy
 import logging
 import threading
-from typing import Protocol
+from typing import Final, Protocol, TypeVar
 
+from eos._waiting import Future
 from eos.errors import ConnectionLost, EosError
 from eos.wire import commands
 from eos.wire.commands import CloseConsumer
 from eos.wire.frames import Delivery
+from eos.wire.messages import WireMessage
+
+CONNECT: Final = 0
+"""The id of CONNECT, which carries no request id, like its answer. Real ids are greater."""
+
+AnswerT = TypeVar("AnswerT", bound=WireMessage)
+
+
+class PendingRequests:
+    """The requests of one connection that await an answer, by request id."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._futures: dict[int, Future[WireMessage]] = {}
+        self._failed: EosError | None = None
+
+    def expect(self, request_id: int) -> Future[WireMessage]:
+        """Return a future for the answer to ``request_id``. The caller must ``remove`` it.
+
+        Raises:
+            EosError: the connection has failed; the error that ``fail`` was given.
+        """
+        future: Future[WireMessage] = Future()
+        with self._lock:
+            if self._failed is not None:
+                raise copy.copy(self._failed)
+            self._futures[request_id] = future
+        return future
+
+    def remove(self, request_id: int) -> None:
+        """Drop the future of ``request_id``, answered or not."""
+        with self._lock:
+            self._futures.pop(request_id, None)
+
+    def fail_one(self, request_id: int, error: EosError) -> None:
+        """Raise ``error`` in the request that waits for ``request_id``, if there is one."""
+        with self._lock:
+            future = self._futures.pop(request_id, None)
+        if future is not None:
+            future.set_exception(error)
+
+    def resolve(self, command: WireMessage) -> None:
+        """Pass ``command`` to the request that it answers, if there is one."""
+        request_id = getattr(command, "request_id", None)
+        with self._lock:
+            # CONNECT is answered before any other request is sent; the id of an ERROR that
+            # answers it is arbitrary.
+            if isinstance(command, commands.Connected | commands.Error) and (
+                CONNECT in self._futures
+            ):
+                request_id = CONNECT
+            future = None if request_id is None else self._futures.pop(request_id, None)
+        # None: a late answer to a request that timed out, PONG, a notice that needs no action.
+        if future is not None:
+            future.set_result(command)
+
+    def fail(self, error: EosError) -> None:
+        """Raise ``error`` in all pending and all later requests: the connection has failed."""
+        with self._lock:
+            self._failed = error
+            futures = list(self._futures.values())
+            self._futures.clear()
+        for future in futures:
+            future.set_exception(copy.copy(error))
+
 
 logger = logging.getLogger(__name__)
 
@@ -61,8 +127,7 @@ class Listeners:
         """Register ``new`` for ``producer_id`` instead of ``old``.
 
         Raises:
-            ConnectionLost: the broker has closed the producer; ``old.on_closed`` was or will be
-                called.
+            ConnectionLost: the broker has closed the producer; ``old`` is told.
             EosError: the connection has failed; the error that ``fail`` was given.
         """
         with self._lock:
@@ -95,12 +160,7 @@ class Listeners:
         """Pass ``notice`` to its listener; drop it if the listener was removed."""
         if isinstance(notice, Delivery | CloseConsumer):
             self._dispatch_to_consumer(notice)
-        else:
-            self._dispatch_to_producer(notice)
-
-    def _dispatch_to_producer(
-        self, notice: commands.SendReceipt | commands.SendError | commands.CloseProducer
-    ) -> None:
+            return
         # Looked up and removed under one lock: otherwise ``replace_producer`` could succeed in
         # between, and the new listener would never learn that the producer is closed.
         with self._lock:
@@ -130,15 +190,14 @@ class Listeners:
             listener.on_closed(ConnectionLost("The broker closed the consumer."))
 
     def fail(self, error: EosError) -> None:
-        """Call ``on_closed`` of all listeners: the connection has failed. No lock is held
-        meanwhile, because listeners run users' code."""
+        """Call ``on_closed`` of all listeners: the connection has failed."""
         with self._lock:
             self._failed = error
             listeners: list[ProducerListener | ConsumerListener] = list(self._producers.values())
             listeners += self._consumers.values()
             self._producers.clear()
             self._consumers.clear()
-        for listener in listeners:
+        for listener in listeners:  # without the lock, as listeners run users' code
             try:
                 listener.on_closed(copy.copy(error))
             except Exception:

@@ -1,9 +1,6 @@
 """Authentication by OAuth2 client credentials: a token server issues the tokens.
 
-The flow and the credentials file are those of Pulsar's own clients (``AuthenticationOAuth2``): the
-issuer's ``/.well-known/openid-configuration`` names the token endpoint (RFC 8414), which receives
-client id and secret in a form (RFC 6749, sections 2.3.1 and 4.4). The secret is sent only there:
-through TLS, and without following redirects. All connections of a process share one token.
+The flow and the credentials file are those of Pulsar's own clients (``AuthenticationOAuth2``).
 """
 
 from __future__ import annotations
@@ -26,17 +23,14 @@ from eos.errors import (
     Unauthorized,
 )
 from eos.transport._auth_methods import Login, checked_token, token_advice
-from eos.transport._tls import verifying_context
+from eos.transport._connect import verifying_context
 from eos.transport.http import HttpService, Origin, Request, Response, perform
 from eos.transport.secret_text import path_text
 
+# Even if the caller could wait longer: a connection that answers a challenge reads nothing else.
 FETCH_TIMEOUT_S: Final = 10.0
-"""For getting a token, even if the caller could wait longer: a connection that answers a challenge
-reads nothing else meanwhile."""
-
+# A token is used for this share of its life; the rest is for requests in flight.
 USED_SHARE: Final = 0.9
-"""A token is used for this share of its life; the rest is for requests in flight."""
-
 _MAX_LIFE_S: Final = 10**9
 _WELL_KNOWN: Final = "/.well-known/openid-configuration"
 _TOKEN_SERVER: Final = HttpService(
@@ -45,12 +39,23 @@ _TOKEN_SERVER: Final = HttpService(
     "Check that it runs and that oauth2_issuer_url is right.",
 )
 _URL: Final = "must be https://host[:port][/path]"
+_CLIENT: Final = ("client_id", "client_secret")
+_TYPE: Final = "client_credentials"
+# From RFC 6749, section 5.2; and ``access_denied``, which some servers use for a wrong audience.
+_ERROR_CODES: Final = (
+    "invalid_request",
+    "invalid_client",
+    "invalid_grant",
+    "unauthorized_client",
+    "unsupported_grant_type",
+    "invalid_scope",
+    "access_denied",
+)
 
 
 @dataclass(frozen=True)
 class ByOAuth2(Login):
-    """By a token that ``issuer_url`` issues for the client id and secret in
-    ``credentials_file``."""
+    """By a token from ``issuer_url``, for the client id and secret in ``credentials_file``."""
 
     issuer_url: str
     credentials_file: str
@@ -90,7 +95,7 @@ class ByOAuth2(Login):
 
 
 class _CachedToken:
-    """The token of a process. One thread at a time fetches it."""
+    """The token that all connections of a process share. One thread at a time fetches it."""
 
     def __init__(self, login: ByOAuth2) -> None:
         self._login = login
@@ -134,6 +139,9 @@ def _cached(login: ByOAuth2) -> _CachedToken:
 
 def _fetch(login: ByOAuth2, deadline: float) -> tuple[bytes, float]:
     """Return a new token and its life in seconds; 0 if the server does not say."""
+    # The issuer names the token endpoint (RFC 8414), which receives client id and secret in a form
+    # (RFC 6749, sections 2.3.1 and 4.4). The secret is sent only there: through TLS, and without
+    # following redirects.
     client_id, secret = _read_client(login.credentials_file)
     metadata = _ask(login, login.issuer_url.rstrip("/") + _WELL_KNOWN, None, deadline)
     endpoint = metadata.get("token_endpoint")
@@ -154,8 +162,8 @@ def _fetch(login: ByOAuth2, deadline: float) -> tuple[bytes, float]:
 
 
 def _read_client(file: str) -> tuple[str, str]:
-    """Return client id and secret. Errors name only the exception's type: its text may contain
-    them."""
+    """Return client id and secret."""
+    # Errors name only the exception's type: its text may contain them.
     hint = (
         "It must be a JSON object with client_id and client_secret, on the driver and each "
         "executor."
@@ -178,10 +186,6 @@ def _read_client(file: str) -> tuple[str, str]:
             f"oauth2_credentials_file {path_text(file)} has a type other than {_TYPE}."
         )
     return client_id, secret
-
-
-_CLIENT: Final = ("client_id", "client_secret")
-_TYPE: Final = "client_credentials"
 
 
 def _ask(login: ByOAuth2, url: str, form: bytes | None, deadline: float) -> dict[str, Any]:
@@ -231,19 +235,6 @@ def _refusal(answer: Response, origin: Origin) -> EosError:
         hint="Check oauth2_issuer_url, oauth2_audience, oauth2_scope and the client in "
         "oauth2_credentials_file.",
     )
-
-
-_ERROR_CODES: Final = (
-    "invalid_request",
-    "invalid_client",
-    "invalid_grant",
-    "unauthorized_client",
-    "unsupported_grant_type",
-    "invalid_scope",
-    "access_denied",
-)
-"""From RFC 6749, section 5.2; and ``access_denied``, which some servers use for a wrong
-audience."""
 
 
 def _object(body: bytes) -> dict[str, Any] | None:

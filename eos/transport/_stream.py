@@ -1,10 +1,4 @@
-"""A byte stream over TCP or TLS, for one reading and one writing thread at a time.
-
-Both threads use one non-blocking socket and wait in ``poll`` without holding the lock. Every
-socket call except ``recv`` holds the lock: after ``close`` the system may give the file descriptor
-to another socket. With TLS ``recv`` holds it too: an SSL object must not be used by two threads at
-once.
-"""
+"""A byte stream over TCP or TLS, and its writer of whole frames."""
 
 from __future__ import annotations
 
@@ -17,25 +11,41 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
+from eos.errors import RequestTimeout
+from eos.transport._auth_methods import Credentials
 from eos.transport._connect import Peer, connect
 from eos.transport.address import Address
-from eos.transport.auth import Auth
+from eos.wire.frames import encode_frame
+from eos.wire.messages import WireMessage
 
 _RECV_BYTES: Final = 256 * 1024
 _TLS_SEND_BYTES: Final = 256 * 1024
+# The specification: "Both clients and brokers are sending Ping commands periodically and they will
+# close the socket if a Pong response is not received within a timeout (default used by broker is
+# 60s)."
+KEEP_ALIVE_S: Final = 30.0
+"""After so much silence a PING is sent; after as much again the connection counts as lost."""
+SEND_STALL_S: Final = 30.0
+"""The connection is lost if the broker accepts no bytes for so long."""
+WITHOUT_LIMIT: Final = -1.0
 
 Chunk = bytes | memoryview
 Received = TypeVar("Received", bytes, int)
 
 
 class Stream:
-    """An open byte stream, created by ``open_stream``."""
+    """An open byte stream for one reading and one writing thread; made by ``open_stream``."""
+
+    # Both threads use one non-blocking socket and wait in ``poll`` without holding the lock.
+    # All other socket calls hold it: after ``close`` the system may give the file descriptor to
+    # another socket.
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._tls = isinstance(sock, ssl.SSLSocket)
         self._lock = threading.Lock()
-        # Only the reading thread closes the socket, so its ``recv`` needs the lock only with TLS.
+        # Only the reading thread closes the socket, so its ``recv`` needs the lock only with TLS:
+        # an SSL object must not be used by two threads at once.
         self._recv_lock = self._lock if self._tls else contextlib.nullcontext()
         sock.setblocking(False)
 
@@ -49,13 +59,7 @@ class Stream:
         return self._receive(lambda: self._sock.recv(_RECV_BYTES), timeout_s)
 
     def recv_into(self, target: memoryview, timeout_s: float) -> int:
-        """Read the next bytes into ``target`` and return their number; 0 when the peer closed the
-        stream.
-
-        Raises:
-            TimeoutError: nothing arrived within ``timeout_s``.
-            OSError: the stream broke.
-        """
+        """``recv`` into ``target``; return the number of bytes."""
         return self._receive(lambda: self._sock.recv_into(target), timeout_s)
 
     def _receive(self, receive: Callable[[], Received], timeout_s: float) -> Received:
@@ -73,8 +77,8 @@ class Stream:
         """Send all ``parts`` in order, without copying them into one buffer.
 
         Raises:
-            TimeoutError: the peer accepted no bytes for ``timeout_s``. A frame may be incomplete,
-                so the stream can't be used any more.
+            TimeoutError: the peer accepted no bytes for ``timeout_s``. A frame may be incomplete:
+                the stream can't be used any more.
             OSError: the stream broke.
         """
         views = [memoryview(part).cast("B") for part in parts if len(part)]
@@ -119,7 +123,7 @@ class Stream:
             self._sock.close()
 
 
-def open_stream(address: Address, auth: Auth, timeout_s: float) -> Stream:
+def open_stream(address: Address, credentials: Credentials, timeout_s: float) -> Stream:
     """Connect to ``address``; with TLS also verify the certificate and its host name.
 
     Raises:
@@ -128,5 +132,60 @@ def open_stream(address: Address, auth: Auth, timeout_s: float) -> Stream:
             can't be loaded.
     """
     deadline = time.monotonic() + timeout_s
-    context = auth.ssl_context() if address.tls else None
-    return Stream(connect(Peer.of_broker(address), context, deadline))
+    context = credentials.ssl_context() if address.tls else None
+    peer = Peer(address.host, address.port, str(address), "service_url")
+    return Stream(connect(peer, context, deadline))
+
+
+class FrameWriter:
+    """Writes whole frames to ``stream``, for several threads; nothing more after a failed write."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._lock = threading.Lock()
+        self._broken = False
+        self._queue_lock = threading.Lock()
+        self._queued: dict[type[WireMessage], WireMessage] = {}
+
+    def write(self, parts: Sequence[Chunk], *, wait_s: float = WITHOUT_LIMIT) -> None:
+        """Send ``parts`` unchanged and without another thread's bytes between them.
+
+        ``wait_s``: how long to wait while other threads send.
+
+        Raises:
+            RequestTimeout: other threads sent for all of ``wait_s``; nothing of ``parts`` was sent.
+            OSError: the stream broke, now or earlier.
+        """
+        if not self._lock.acquire(timeout=wait_s):
+            raise RequestTimeout(f"Other threads were sending for all of {wait_s:g} s.")
+        self._write_and_release(parts)
+        self._write_queued()
+
+    def write_soon(self, command: WireMessage) -> None:
+        """Send ``command`` as soon as no other thread is writing, without waiting for it.
+
+        Raises:
+            OSError: the stream broke, now or earlier.
+        """
+        with self._queue_lock:  # one command of each type: a flood of PINGs gets one PONG
+            self._queued[type(command)] = command
+        self._write_queued()
+
+    def _write_queued(self) -> None:
+        # A thread that holds the lock calls this after releasing it, so no command stays queued.
+        while self._queued and self._lock.acquire(blocking=False):
+            self._write_and_release(())
+
+    def _write_and_release(self, parts: Sequence[Chunk]) -> None:
+        whole = False
+        try:
+            if self._broken:  # the broker would take this frame for the rest of that one
+                raise OSError("an earlier send was interrupted")
+            with self._queue_lock:
+                owed = [encode_frame(command) for command in self._queued.values()]
+                self._queued.clear()
+            self._stream.send([*parts, *owed], SEND_STALL_S)
+            whole = True
+        finally:  # also on Ctrl-C
+            self._broken = self._broken or not whole
+            self._lock.release()

@@ -1,4 +1,4 @@
-"""Broker addresses, and service URLs, which list them."""
+"""Where a cluster is, and names that its operators prescribe to clients."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from eos.errors import ConfigurationError
+from eos.errors import ConfigurationError, Unauthorized
 from eos.transport.secret_text import is_secret_like
 
 _SCHEMES: Final = {"pulsar": (False, 6650), "pulsar+ssl": (True, 6651)}
@@ -37,9 +37,9 @@ def parse_service_url(url: str) -> tuple[Address, ...]:
     """Return the addresses of ``pulsar://host[:port][,host[:port]...]`` (or ``pulsar+ssl://``).
 
     Raises:
-        ConfigurationError: the URL is malformed, or contains a user, a password or a query. The
-            error never quotes the text before an ``@`` or after a ``?``.
+        ConfigurationError: the URL is malformed, or contains a user, a password or a query.
     """
+    # The errors never quote the text before an ``@`` or after a ``?``.
     if "@" in url:
         raise ConfigurationError(
             "service_url must not contain a user or password: use the authentication options."
@@ -63,3 +63,42 @@ def parse_service_url(url: str) -> tuple[Address, ...]:
             raise ConfigurationError(f"service_url: {part[:100]!r} is not host:port.")
         addresses.append(Address(match["host"].strip("[]"), port, tls))
     return tuple(addresses)
+
+
+# For a refused subscription; readers have a subscription, too.
+PREFIX_HINT: Final = (
+    f"{Unauthorized.default_hint} A namespace with subscriptionAuthMode=Prefix admits only "
+    "subscriptions that begin with the name of the role: set subscription_prefix "
+    "(subscriptionPrefix, --subscription-prefix) to it."
+)
+
+
+@dataclass(frozen=True)
+class ClusterRules:
+    """Names that the cluster's operators prescribe.
+
+    Args:
+        listener_name: the advertised listener that this client can reach, if the brokers have
+            several (``advertisedListeners``); None: the internal one.
+        subscription_prefix: the prefix of every subscription that the user has not named; for
+            namespaces with ``subscriptionAuthMode=Prefix``, the role's name.
+
+    Raises:
+        ConfigurationError: a name is blank or not printable.
+    """
+
+    listener_name: str | None = None
+    subscription_prefix: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("listener_name", "subscription_prefix"):
+            value = getattr(self, name)
+            if value is not None and not (value.strip() and value.isprintable()):
+                raise ConfigurationError(f"{name} must be a name, not {value!r}.")
+
+    def subscription(self, name: str) -> str:
+        """Return ``name`` with the prefix and a dash in front, unless it has them already."""
+        if self.subscription_prefix is None:
+            return name
+        prefix = f"{self.subscription_prefix.removesuffix('-')}-"
+        return name if name.startswith(prefix) else prefix + name

@@ -1,8 +1,4 @@
-"""Authentication options: how the client and the broker prove their identity.
-
-The driver and, by pickling, all executors use the same ``Auth``: the broker lets only the
-principal that began a transaction write in it and end it. A repr never shows secrets.
-"""
+"""Authentication options: how the client and the broker prove their identity."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ from typing import Any, Final
 
 from eos.errors import ConfigurationError
 from eos.transport._auth_methods import Anonymous, ByCertificate, ByPassword, ByToken, Login
-from eos.transport._tls import trust_file, verifying_context
+from eos.transport._connect import trust_file, verifying_context
 from eos.transport.secret_text import check_no_secrets
 
 _SECRETS: Final = ("token", "basic_password")
@@ -22,6 +18,9 @@ _SECRETS: Final = ("token", "basic_password")
 @dataclass(frozen=True)
 class Auth:
     """Authentication and TLS of all connections. At most one authentication method.
+
+    The driver and, by pickling, all executors use the same one: the broker lets only the principal
+    that began a transaction write in it and end it. A repr never shows secrets.
 
     Args:
         token: a JSON web token, or a function without arguments that returns one; the function

@@ -1,7 +1,4 @@
-"""A blocking connection for reading in bulk: the caller's thread reads, in large receives.
-
-It has no reading thread and no queue. ``Connection`` is for everything else.
-"""
+"""A blocking connection for reading in bulk: the caller's thread reads, in large receives."""
 
 from __future__ import annotations
 
@@ -15,21 +12,19 @@ import numpy as np
 import numpy.typing as npt
 
 from eos.errors import ConnectionLost, ProtocolError, RequestTimeout, broker_error
-from eos.transport._frame_writer import SEND_STALL_S
+from eos.transport._auth_methods import Credentials, Login
 from eos.transport._handshake import Authenticator, check_first_bytes, checked_message_limit
-from eos.transport._pending import CONNECT
-from eos.transport._stream import Stream, open_stream
+from eos.transport._listener import CONNECT, AnswerT
+from eos.transport._stream import KEEP_ALIVE_S, SEND_STALL_S, Stream, open_stream
 from eos.transport.address import Address
-from eos.transport.auth import Auth
-from eos.transport.connection import KEEP_ALIVE_S, AnswerT
 from eos.wire import commands
 from eos.wire.decoding import DeliveredEntry
 from eos.wire.frames import encode_frame
 from eos.wire.messages import WireMessage
 from eos.wire.receive_buffer import ReceiveBuffer
 
+# Up to so many bytes are received, if available, before they are parsed together.
 _ENOUGH_BYTES: Final = 1024 * 1024
-"""Up to so many bytes are received, if available, before they are parsed together."""
 
 
 class BlockingConnection:
@@ -38,10 +33,10 @@ class BlockingConnection:
     It sends nothing between calls, not even PONG: brokers close it after about a minute.
     """
 
-    def __init__(self, address: Address, stream: Stream, auth: Auth) -> None:
+    def __init__(self, address: Address, stream: Stream, login: Login) -> None:
         self.address = address
         self._stream = stream
-        self._authenticator = Authenticator(auth)
+        self._authenticator = Authenticator(login)
         self._receive_buffer = ReceiveBuffer()
         self._request_ids = itertools.count(CONNECT + 1)
         self._unsolicited: list[WireMessage] = []  # received while waiting for an answer
@@ -51,11 +46,11 @@ class BlockingConnection:
 
     @classmethod
     def open(
-        cls, address: Address, auth: Auth, *, timeout_s: float, proxy_to: str | None = None
+        cls, address: Address, auth: Credentials, *, timeout_s: float, proxy_to: str | None = None
     ) -> BlockingConnection:
         """Connect, authenticate and wait for CONNECTED, as ``Connection.open`` does."""
         deadline = time.monotonic() + timeout_s
-        connection = cls(address, open_stream(address, auth, timeout_s), auth)
+        connection = cls(address, open_stream(address, auth, timeout_s), auth.login)
         try:
             connection._handshake(deadline, proxy_to)
         except BaseException:
@@ -84,15 +79,7 @@ class BlockingConnection:
         timeout_s: float,
         doing: str,
     ) -> AnswerT:
-        """Send the command that ``make`` builds from a request id, and read until its answer.
-
-        Must not be called once the broker may send entries: they would be lost.
-
-        Raises:
-            RequestTimeout: no answer within ``timeout_s``; the broker may have acted or not.
-            ConnectionLost: the connection is lost; the broker may have acted or not.
-            EosError: the broker answered ERROR; ``BROKER_ERRORS`` maps its code to a class.
-        """
+        """As ``Connection.request``; not once the broker may send entries: they would be lost."""
         request_id = next(self._request_ids)
         return self._ask(
             make(request_id),
@@ -148,8 +135,9 @@ class BlockingConnection:
         return self._receive_buffer.buffer
 
     def receive(self, timeout_s: float) -> tuple[list[DeliveredEntry], list[WireMessage]]:
-        """Return all entries and other commands that have arrived; wait up to about ``timeout_s``
-        for the first. Both lists are empty after a timeout.
+        """Return all entries and other commands that have arrived; both lists may be empty.
+
+        It waits up to about ``timeout_s`` for the first.
 
         Raises:
             ConnectionLost: the connection is lost, or has been silent for too long.
@@ -181,7 +169,7 @@ class BlockingConnection:
                 pass
 
     def _receive_some(self, wait_s: float) -> bool:
-        """Receive once into the buffer; False if nothing arrived within ``wait_s``."""
+        """False: nothing arrived within ``wait_s``."""
         space = self._receive_buffer.free_space()
         try:
             count = self._stream.recv_into(space, wait_s)

@@ -1,8 +1,5 @@
 """One connection to a broker, shared by threads: requests and answers, sends and acknowledgements.
 
-A reading thread receives all frames. It answers PING and AUTH_CHALLENGE, and passes answers to
-their requests, acknowledgements to their producer and entries to their consumer. It never waits
-for a writing thread: a broker that does not read until its own output is read would deadlock.
 Nothing is retried here: when the connection is lost, all waiting callers get the error and decide.
 """
 
@@ -16,16 +13,20 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import TimeoutError as FutureTimeout
-from typing import Final, TypeVar
 
 from eos.errors import ConnectionLost, EosError, ProtocolError, RequestTimeout, broker_error
-from eos.transport._frame_writer import WITHOUT_LIMIT, FrameWriter
+from eos.transport._auth_methods import Credentials, Login
 from eos.transport._handshake import Authenticator, check_first_bytes, checked_message_limit
-from eos.transport._listener import ConsumerListener, Listeners, ProducerListener
-from eos.transport._pending import CONNECT, PendingRequests
-from eos.transport._stream import Chunk, Stream, open_stream
+from eos.transport._listener import CONNECT, AnswerT, Listeners, PendingRequests
+from eos.transport._stream import (
+    KEEP_ALIVE_S,
+    WITHOUT_LIMIT,
+    Chunk,
+    FrameWriter,
+    Stream,
+    open_stream,
+)
 from eos.transport.address import Address
-from eos.transport.auth import Auth
 from eos.wire import commands
 from eos.wire.commands import CloseConsumer
 from eos.wire.frames import Command, Delivery, FrameDecoder, encode_frame, encode_send
@@ -33,40 +34,32 @@ from eos.wire.messages import WireMessage
 
 logger = logging.getLogger(__name__)
 
-KEEP_ALIVE_S: Final = 30.0
-"""After so much silence a PING is sent; after as much again the connection counts as lost.
-
-The specification: "Both clients and brokers are sending Ping commands periodically and they will
-close the socket if a Pong response is not received within a timeout (default used by broker is
-60s)." """
-
-
-AnswerT = TypeVar("AnswerT", bound=WireMessage)
-
 
 class Connection:
     """An authenticated connection, created by ``Connection.open``.
 
-    ``max_message_bytes`` is the broker's limit for the metadata and payload of one message.
+    Attributes:
+        max_message_bytes: the broker's limit for the metadata and payload of one message.
+        listeners: the producers and consumers that get what the broker sends unasked.
     """
 
-    def __init__(self, address: Address, stream: Stream, auth: Auth) -> None:
+    def __init__(self, address: Address, stream: Stream, login: Login) -> None:
         self.address = address
         self.max_message_bytes = 0
         self.server_version = ""
+        self.listeners = Listeners()
         self._stream = stream
-        self._authenticator = Authenticator(auth)
+        self._authenticator = Authenticator(login)
         self._decoder = FrameDecoder()
         self._writer = FrameWriter(stream)
         self._pending = PendingRequests()
         self._request_ids = itertools.count(CONNECT + 1)
         self._lock = threading.Lock()
-        self._listeners = Listeners()
         self._lost: EosError | None = None
 
     @classmethod
     def open(
-        cls, address: Address, auth: Auth, *, timeout_s: float, proxy_to: str | None = None
+        cls, address: Address, auth: Credentials, *, timeout_s: float, proxy_to: str | None = None
     ) -> Connection:
         """Connect, authenticate and wait for CONNECTED.
 
@@ -78,7 +71,7 @@ class Connection:
             ConnectionLost, Unauthorized, ConfigurationError, ProtocolError, BrokerNotReady
         """
         deadline = time.monotonic() + timeout_s
-        connection = cls(address, open_stream(address, auth, timeout_s), auth)
+        connection = cls(address, open_stream(address, auth, timeout_s), auth.login)
         name = f"eos-reader-{address.host_port}"
         try:
             threading.Thread(target=connection._read_loop, name=name, daemon=True).start()
@@ -185,40 +178,6 @@ class Connection:
         """
         self._write((encode_send(send, metadata, payload), payload))
 
-    def add_producer(self, producer_id: int, listener: ProducerListener) -> None:
-        """Pass acknowledgements and errors of ``producer_id`` to ``listener`` from now on.
-
-        Raises:
-            ConnectionLost: the connection is already lost.
-        """
-        self._listeners.add_producer(producer_id, listener)
-
-    def replace_producer(
-        self, producer_id: int, old: ProducerListener, new: ProducerListener
-    ) -> None:
-        """Pass acknowledgements and errors of ``producer_id`` to ``new`` instead of ``old``.
-
-        Raises:
-            ConnectionLost: the broker closed the producer, or the connection is lost.
-        """
-        self._listeners.replace_producer(producer_id, old, new)
-
-    def remove_producer(self, producer_id: int) -> None:
-        """Remove the listener of a producer that is closed."""
-        self._listeners.remove_producer(producer_id)
-
-    def add_consumer(self, consumer_id: int, listener: ConsumerListener) -> None:
-        """Pass entries and errors of ``consumer_id`` to ``listener`` from now on.
-
-        Raises:
-            ConnectionLost: the connection is already lost.
-        """
-        self._listeners.add_consumer(consumer_id, listener)
-
-    def remove_consumer(self, consumer_id: int) -> None:
-        """Remove the listener of a consumer that is closed."""
-        self._listeners.remove_consumer(consumer_id)
-
     def close(self) -> None:
         """Close the connection and raise ``ConnectionLost`` in all waiting callers."""
         self._lose(ConnectionLost(f"The connection to {self.address} was closed."))
@@ -275,11 +234,13 @@ class Connection:
                 self._dispatch(command)
 
     def _dispatch(self, command: Command) -> None:
+        # Never wait here for a writing thread: a broker that does not read until its own output
+        # is read would deadlock.
         match command:
             case commands.SendReceipt() | commands.SendError() | commands.CloseProducer():
-                self._listeners.dispatch(command)
+                self.listeners.dispatch(command)
             case Delivery() | CloseConsumer():
-                self._listeners.dispatch(command)
+                self.listeners.dispatch(command)
             case commands.Ping():
                 # A client "is required to promptly reply after receiving one from the broker".
                 self._writer.write_soon(commands.Pong())
@@ -295,11 +256,11 @@ class Connection:
             raise copy.copy(self._lost)  # raised in several threads, one object's traceback grows
 
     def _lose(self, error: EosError) -> None:
-        """Fail all requests and listeners, once. The lock is not held while their code runs."""
+        """Fail all requests and listeners, once, without the lock while their code runs."""
         with self._lock:
             if self._lost is not None:
                 return
             self._lost = lost = copy.copy(error)
         self._stream.shutdown()
         self._pending.fail(lost)
-        self._listeners.fail(lost)
+        self.listeners.fail(lost)

@@ -1,8 +1,4 @@
-"""Detects secrets in texts that may be shown: messages of a peer, and option values.
-
-A peer knows the secret already, but logs have more readers. So its messages are searched for parts
-of the secret, plain and encoded, and are not shown if one is found.
-"""
+"""Detects secrets in texts that may be shown: messages of a peer, and option values."""
 
 from __future__ import annotations
 
@@ -17,10 +13,8 @@ from urllib.parse import unquote_plus
 
 from eos.errors import ConfigurationError
 
-_PART: Final = 8
-"""In characters: a part of a secret of this length does not occur by chance."""
-_DEPTH: Final = 2
-"""Levels of nested encodings that are decoded."""
+_PART: Final = 8  # characters: a part of a secret of this length does not occur by chance
+_DEPTH: Final = 2  # levels of nested encodings that are decoded
 MAX_TEXT: Final = 4096
 """Characters of a peer's message that are searched and shown; the rest is dropped."""
 
@@ -28,10 +22,10 @@ _ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2}))")
 _HEX: Final = re.compile(r"(?:[0-9a-fA-F]{2}[\s:]?){4,}")
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/_-]{8,}")
 _WORD: Final = re.compile(r"[^A-Za-z0-9]")
-
-
 _TOKEN: Final = re.compile(r"\s*(?:token:|bearer\s+|basic\s+)?ey[\w-]{6,}\.[\w-]*", re.IGNORECASE)
 _KEY: Final = "-----BEGIN"
+_SUFFIXES: Final = (".pem", ".crt", ".key", ".json", ".jwt", ".token", ".txt")
+_NOT_SHOWN: Final = "(not shown: a path must begin with / or ./)"
 
 
 def is_secret_like(text: str) -> bool:
@@ -40,13 +34,12 @@ def is_secret_like(text: str) -> bool:
 
 
 def check_no_secrets(options: Mapping[str, object], secrets: Collection[str]) -> None:
-    """Check that no option outside of ``secrets`` has a secret as its value: options are shown in
-    errors, plans and logs.
+    """Check that no option outside of ``secrets`` has a secret as its value.
 
     Raises:
         ConfigurationError: a value looks like a secret; it is not quoted.
     """
-    for name, value in options.items():
+    for name, value in options.items():  # they are shown in errors, plans and logs
         if name not in secrets and isinstance(value, str) and is_secret_like(value):
             expected = "a path" if name.endswith("_file") else "something else"
             raise ConfigurationError(
@@ -56,19 +49,16 @@ def check_no_secrets(options: Mapping[str, object], secrets: Collection[str]) ->
 
 
 def path_text(path: str) -> str:
-    """Return ``path`` for an error message; a placeholder if it does not look like a path, because
-    it may be the secret itself."""
+    """Return ``path`` for an error message; a placeholder if it does not look like a path."""
+    # A value that is no path may be the secret itself.
     is_path = path.startswith(("/", "./", "../", "~")) or Path(path).suffix in _SUFFIXES
     return path if is_path and path.isprintable() and not is_secret_like(path) else _NOT_SHOWN
-
-
-_SUFFIXES: Final = (".pem", ".crt", ".key", ".json", ".jwt", ".token", ".txt")
-_NOT_SHOWN: Final = "(not shown: a path must begin with / or ./)"
 
 
 def repeats(text: str, *secrets: str) -> bool:
     """Whether ``text`` contains a part of any of ``secrets``: plain, reversed, spaced out,
     escaped, or in base64 or hex, also nested."""
+    # A peer knows the secret already, but logs have more readers.
     parts = {part for secret in secrets for part in _parts(secret)}
     seen = {text}
     fresh = set(seen)

@@ -17,9 +17,8 @@ from eos.ids import MAX_PARTITIONS, TopicName
 from eos.schemas import Schema, schema_of
 from eos.sinks._topics import TopicCreation
 from eos.sinks.options._base import SinkArguments, SinkOptions, Text, allowed, checked_by
-from eos.transport.address import parse_service_url
+from eos.transport.address import ClusterRules, parse_service_url
 from eos.transport.auth import Auth
-from eos.transport.rules import ClusterRules
 from eos.wire.batch import parse_compression
 
 

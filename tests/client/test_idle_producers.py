@@ -187,7 +187,7 @@ def test_one_that_the_broker_closes_as_it_is_handed_on_has_no_heir(through, topi
     def flush_and_lose(*args: float) -> None:
         flush(*args)
         closed = commands.CloseProducer(producer_id=producer._id, request_id=0)
-        producer._connection._listeners.dispatch(closed)
+        producer._connection.listeners.dispatch(closed)
 
     monkeypatch.setattr(producer, "flush", flush_and_lose)
     with pytest.raises(ConnectionLost):

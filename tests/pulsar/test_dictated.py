@@ -17,8 +17,8 @@ from eos.errors import ConfigurationError, Unauthorized
 from eos.recovery.cli import main as recovery_main
 from eos.recovery.resolve import resolve
 from eos.testing import PulsarStandalone
+from eos.transport.address import ClusterRules
 from eos.transport.auth import Auth
-from eos.transport.rules import ClusterRules
 from tests.support import admin
 from tests.support.command_line import Ended, command_line
 from tests.support.plain_driver import PlainDriver

@@ -16,7 +16,7 @@ from eos.client.aio import AsyncPulsarClient
 from eos.errors import ConnectionLost
 from eos.recovery.cli import main as recovery_main
 from eos.testing import PulsarCluster
-from eos.transport.rules import ClusterRules
+from eos.transport.address import ClusterRules
 from tests.support.command_line import command_line
 from tests.support.gate import gate
 from tests.support.plain_driver import PlainDriver

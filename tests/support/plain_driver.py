@@ -26,8 +26,8 @@ from eos.protocol import LogRecord, Part
 from eos.pulsar.part import PulsarPart
 from eos.pulsar.participant import PulsarParticipant
 from eos.task_report import PartitionFigures, TaskSummary
+from eos.transport.address import ClusterRules
 from eos.transport.auth import Auth
-from eos.transport.rules import ClusterRules
 from eos.wire.batch import Message, encode_batches, rows_from_messages
 from examples.folder.participant import FolderPart, FolderParticipant
 

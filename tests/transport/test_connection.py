@@ -20,7 +20,7 @@ from eos.errors import (
     RequestTimeout,
     Unauthorized,
 )
-from eos.transport import _frame_writer as writer_module
+from eos.transport import _stream as writer_module
 from eos.transport import connection as connection_module
 from eos.transport.auth import Auth
 from eos.transport.connection import Connection
@@ -134,7 +134,7 @@ def test_random_garbage_ends_the_connection_in_time_and_frees_everything(seed):
     with ScriptedBroker(script) as broker, nothing_left_behind():
         connection = open_connection(broker)
         listener = Listener()
-        connection.add_producer(1, listener)
+        connection.listeners.add_producer(1, listener)
         started = time.monotonic()
         with contextlib.suppress(EosError):  # the garbage may hold the answer by chance
             ask(connection, timeout_s=2)
@@ -204,7 +204,7 @@ def test_closing_twice_frees_everything_and_fails_waiting_requests():
     with ScriptedBroker(welcome_and_wait) as broker, nothing_left_behind():
         connection = open_connection(broker)
         listener = Listener()
-        connection.add_producer(1, listener)
+        connection.listeners.add_producer(1, listener)
         failures: list[EosError] = []
 
         def wait_for_an_answer() -> None:
@@ -228,7 +228,7 @@ def test_closing_twice_frees_everything_and_fails_waiting_requests():
         with pytest.raises(ConnectionLost, match="was closed"):
             ask(connection)
         with pytest.raises(ConnectionLost, match="was closed"):
-            connection.add_producer(2, listener)
+            connection.listeners.add_producer(2, listener)
 
 
 def test_a_lost_connection_raises_a_fresh_error_each_time():
@@ -306,8 +306,8 @@ def test_a_failing_listener_does_not_affect_the_others(caplog):
     with ScriptedBroker(welcome_and_wait) as broker, nothing_left_behind():
         connection = open_connection(broker)
         sound = Listener()
-        connection.add_producer(1, Broken())
-        connection.add_producer(2, sound)
+        connection.listeners.add_producer(1, Broken())
+        connection.listeners.add_producer(2, sound)
         connection.close()
         assert sound.closed.wait(20)
     assert "a bug" in caplog.text
@@ -347,7 +347,7 @@ def test_a_ping_is_answered_after_a_blocked_send_and_receipts_are_read_meanwhile
     with ScriptedBroker(script) as broker:
         connection = open_connection(broker)
         listener = Listener()
-        connection.add_producer(1, listener)
+        connection.listeners.add_producer(1, listener)
         sender = threading.Thread(target=send, args=(connection, payload))
         sender.start()
         wait_until(lambda: listener.heard)

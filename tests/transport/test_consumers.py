@@ -57,8 +57,8 @@ def hear(*frames: bytes, max_message_size: int = 5 * MIB) -> tuple[Consumer, Con
     with ScriptedBroker(script) as broker:
         connection = Connection.open(broker.address, Auth(), timeout_s=10)
         consumer = Consumer()
-        connection.add_consumer(1, consumer)
-        connection.add_producer(1, Producer())
+        connection.listeners.add_consumer(1, consumer)
+        connection.listeners.add_producer(1, Producer())
         connection.notify(lambda _: commands.Flow(consumer_id=1, permits=1))
         assert consumer.heard.wait(20)
         alive = connection.is_alive
@@ -82,7 +82,7 @@ def test_a_consumer_is_notified_that_the_broker_closed_it():
         str(ConnectionLost("The broker closed the consumer."))
     ]
     with pytest.raises(ConnectionLost):
-        connection.add_consumer(1, consumer)
+        connection.listeners.add_consumer(1, consumer)
 
 
 def test_an_entry_may_be_as_long_as_the_brokers_message_limit():
