@@ -1,6 +1,6 @@
 """A blocking Pulsar client that writes in transactions and reads entries, also without Spark."""
 
-from eos.client._ack_tracker import ReceivedMessage
+from eos.client._acks import ReceivedMessage
 from eos.client._client import PulsarClient
 from eos.client._consumer import Consumer
 from eos.client._entry_producer import EntryProducer

@@ -78,7 +78,9 @@ class PulsarClient:
         self.coordinators = Coordinators(self.lookup, timeout_s=timeout_s)
         self._timer = timer = Timer()
         self._limit_backoff = backoff = LimitBackoff()
-        self._producers = ProducerFactory(self.lookup, Budget(max_pending_bytes), timer, backoff)
+        self._producers = ProducerFactory(
+            self.lookup, Budget(max_pending_bytes), timer, backoff, timeout_s
+        )
         self._readers = ReaderCache(self.lookup, timer, backoff, self._consumer_ids, timeout_s)
 
     def partition_count(self, topic: str) -> int:
@@ -132,7 +134,7 @@ class PulsarClient:
             ConfigurationError: an option is out of range.
         """
         limits = BatchLimits(linger_ms, max_batch_messages, max_batch_bytes, hashing, batching)
-        producers = self._producers.open_topic(topic, self._timeout_s, create=create)
+        producers = self._producers.open_topic(topic, create=create)
         return Producer(str(TopicName.parse(topic)), producers, limits, self._timer)
 
     def entry_producer(self, topic: str, *, create: bool = False) -> EntryProducer:
@@ -147,7 +149,7 @@ class PulsarClient:
             TopicNotFound: the topic does not exist, and ``create`` is not set.
             ConfigurationError: the topic is partitioned.
         """
-        return self._producers.open_one(topic, self._timeout_s, create=create)
+        return self._producers.open_one(topic, create=create)
 
     def create_unpartitioned(self, topic: str) -> None:
         """Let the broker create ``topic``, unpartitioned, if it does not exist.
@@ -158,7 +160,7 @@ class PulsarClient:
         Raises:
             TopicNotFound: the broker does not let clients create topics there.
         """
-        self._producers.open(TopicName.parse(topic), None, self._timeout_s).close()
+        self._producers.open(TopicName.parse(topic), None).close()
 
     def entry_producers(
         self,
@@ -182,7 +184,7 @@ class PulsarClient:
             TopicNotFound, ConfigurationError: as ``producer``.
             TransactionExpired: as ``Transaction.register``.
         """
-        return self._producers.open_in(topics, txn, schema, after, self._timeout_s)
+        return self._producers.open_in(topics, txn, schema, after)
 
     def release_producers(
         self,
@@ -194,7 +196,7 @@ class PulsarClient:
 
         Each is the result of ``EntryProducer.transfer``; its predecessor was used in ``txn``.
         """
-        self._producers.cache.release(producers, schema, None if txn is None else txn.id)
+        self._producers.release(producers, schema, None if txn is None else txn.id)
 
     @property
     def limit_hit(self) -> bool:
@@ -387,7 +389,7 @@ class PulsarClient:
 
         It does not wait: sends without an acknowledgement are in doubt. May be called twice.
         """
-        self._producers.cache.clear()
+        self._producers.clear()
         self._readers.clear()
         self.lookup.close()
         self._timer.stop()

@@ -7,22 +7,23 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from types import TracebackType
 from typing import Final, Self
 
 from eos._waiting import Monitor
-from eos.client._ack_tracker import (
+from eos.client._acks import (
     AckStep,
     AckTracker,
     ReceivedMessage,
+    TransactionAcks,
+    ack_of,
+    ids_of,
     messages_of,
+    send_ack,
     wanted_of,
 )
 from eos.client._lookup import Lookup
-from eos.client._receive_queue import ReceiveQueue, place_of
-from eos.client._subscriptions import closing, subscribe
+from eos.client._subscriptions import ReceiveQueue, closing, place_of, subscribe, unsubscribe
 from eos.client._transaction import Transaction, poisoning
-from eos.client._transactional_acks import TransactionAcks, ack_of, ids_of, send_ack
 from eos.errors import ConfigurationError, EosError, Fatal, ProtocolError
 from eos.ids import EntryPlace, MessageId
 from eos.transport.connection import Connection
@@ -94,15 +95,14 @@ class Consumer:
             self._connection = connection
             self._queue = ReceiveQueue(self._queue.entry_bytes_max)
         try:
-            connection.listeners.add_consumer(self._id, self)
             subscribe(
                 connection,
+                self,
                 self._subscribe_command,
                 timeout_s=self._timeout_s,
                 doing=f"Subscribing {self.subscription} to {self.topic}",
             )
         except BaseException:
-            connection.listeners.remove_consumer(self._id)
             self._lose()
             raise
         with self._changed:
@@ -348,12 +348,7 @@ class Consumer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _lose(self) -> None:
@@ -386,8 +381,7 @@ class Consumer:
         self._lose()
         self._failure = failure
         if connection is not None:
-            connection.listeners.remove_consumer(self._id)
-            connection.notify(closing(self._id))
+            unsubscribe(connection, self._id)
 
     def on_closed(self, reason: EosError) -> None:  # noqa: ARG002
         """The broker closed the consumer, or the connection ended."""

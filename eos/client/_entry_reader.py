@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import copy
 import time
-import uuid
 from collections import deque
 from collections.abc import Iterator
-from types import TracebackType
 from typing import Final, Self
 
 from eos._waiting import Monitor
-from eos.client._subscriptions import closing, subscribe
+from eos.client._subscriptions import (
+    ask_for_last_id,
+    new_subscription,
+    subscribe,
+    subscribing,
+    unsubscribe,
+)
 from eos.errors import ConfigurationError, ConnectionLost, EosError, Fatal, ProtocolError
 from eos.ids import MessageId
 from eos.transport.address import ClusterRules
@@ -42,11 +46,6 @@ MAX_QUEUED_BYTES: Final = 64 * 1024 * 1024
 _LONGEST_WAIT_S: Final = 3600.0
 _MOST_GRANTED: Final = 2**31 - 1
 """In one FLOW: an entry may claim any number of messages."""
-
-
-def new_subscription(rules: ClusterRules) -> str:
-    """Return a unique subscription name for a reader."""
-    return rules.subscription(f"eos-reader-{uuid.uuid4().hex}")
 
 
 def checked_start(start: MessageId | None) -> MessageId | None:
@@ -127,29 +126,12 @@ class EntryReader:
             TopicNotFound: the topic does not exist.
             EosError: the broker refuses, or does not answer.
         """
-        self._connection.listeners.add_consumer(self._id, self)
-        try:
-            subscribe(
-                self._connection,
-                self._subscribe_command,
-                timeout_s=self._timeout_s,
-                doing=f"Opening a reader on {self.topic}",
-            )
-        except BaseException:
-            self._connection.listeners.remove_consumer(self._id)
-            raise
-
-    def _subscribe_command(self, request_id: int) -> commands.Subscribe:
-        return commands.Subscribe(
-            topic=self.topic,
-            subscription=self._subscription,
-            subscription_type=commands.SubscriptionType.EXCLUSIVE,
-            consumer_id=self._id,
-            request_id=request_id,
-            durable=False,
-            start_message_id=None if self._next is None else MessageIdData.of_entry(self._next),
-            initial_position=commands.InitialPosition.EARLIEST,
-            force_topic_creation=False,
+        subscribe(
+            self._connection,
+            self,
+            subscribing(self.topic, self._subscription, self._id, start=self._next),
+            timeout_s=self._timeout_s,
+            doing=f"Opening a reader on {self.topic}",
         )
 
     def read(self, deadline: float) -> Iterator[Entry]:
@@ -229,8 +211,7 @@ class EntryReader:
 
     def _open_again(self) -> None:
         """Subscribe again after the last read entry: dropped entries come again, fewer at once."""
-        self._connection.listeners.remove_consumer(self._id)
-        self._connection.notify(closing(self._id))
+        unsubscribe(self._connection, self._id)
         self._subscription = new_subscription(self._rules)  # the old one may not be closed yet
         with self._changed:
             self._id = next(self._consumer_ids)  # deliveries to the old id are dropped
@@ -262,24 +243,14 @@ class EntryReader:
         Raises:
             EosError: the broker refuses, or does not answer within ``timeout_s``.
         """
-        answer = self._connection.request(
-            lambda request_id: commands.GetLastMessageId(
-                consumer_id=self._id, request_id=request_id
-            ),
-            commands.GetLastMessageIdResponse,
-            timeout_s=timeout_s,
-            doing=f"Asking for the last entry of {self.topic}",
-        )
-        last = answer.last_message_id.message_id()
-        return None if last.ledger < 0 else last._replace(batch_index=-1)
+        return ask_for_last_id(self._connection, self._id, self.topic, timeout_s)
 
     def close(self) -> None:
         """Close it, without waiting for the broker's answer. May be called twice."""
         if not self._closed:
             self._closed = True
             self._end(Fatal(f"The reader on {self.topic} is closed."))
-            self._connection.listeners.remove_consumer(self._id)
-            self._connection.notify(closing(self._id))
+            unsubscribe(self._connection, self._id)
 
     def _end(self, reason: EosError) -> None:
         """Fail, and drop queued entries."""
@@ -292,12 +263,7 @@ class EntryReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # --- ConsumerListener: called by the connection's reading thread ------------------------

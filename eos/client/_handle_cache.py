@@ -13,18 +13,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from eos.client._entry_producer import EntryProducer
-from eos.client._entry_reader import EntryReader, new_subscription
+from eos.client._entry_reader import EntryReader
 from eos.client._lookup import Lookup
+from eos.client._subscriptions import new_subscription
 from eos.client._timer import Timer
 from eos.errors import ConsumerBusy, EosError, NotAllowed, ProducerBusy
-from eos.ids import MessageId, TxnId
-from eos.wire.commands import SchemaInfo
+from eos.ids import MessageId
 
 T = TypeVar("T")
 
@@ -144,58 +142,6 @@ class HandleCache(Generic[T]):
         with self._lock:
             self._is_closed = True
             self._idle.clear()
-
-
-@dataclass(frozen=True)
-class _IdleProducer:
-    """An idle producer: the schema that it was opened with, and its last transaction."""
-
-    producer: EntryProducer
-    schema: SchemaInfo | None
-    txn: TxnId | None
-
-
-class ProducerCache:
-    """The idle producers of one client.
-
-    An idle producer has nothing in flight, and is another object than the one that has sent: it
-    can't send in the old transaction (I3).
-    """
-
-    def __init__(self, timer: Timer, backoff: LimitBackoff) -> None:
-        self._cache = HandleCache[_IdleProducer](timer, backoff, lambda one: one.producer.abandon())
-
-    def acquire(
-        self, topics: Iterable[str], schema: SchemaInfo | None, after: Collection[TxnId | None]
-    ) -> dict[str, EntryProducer]:
-        """Remove and return the usable idle producers on ``topics``.
-
-        Args:
-            after: committed transactions (None: no transaction). A producer is returned only if it
-                was last used in one of them, otherwise closed: leftovers of an aborted transaction
-                must not have the same producer name as a later writer's entries.
-        """
-        acquired: dict[str, EntryProducer] = {}
-        for name in topics:
-            idle = self._cache.acquire(name)
-            if idle is None:
-                continue
-            if idle.txn in after and idle.schema == schema and idle.producer.is_usable:
-                acquired[name] = idle.producer
-            else:
-                idle.producer.abandon()
-        return acquired
-
-    def release(
-        self, producers: Iterable[EntryProducer], schema: SchemaInfo | None, txn: TxnId | None
-    ) -> None:
-        """Keep ``producers`` idle for a while. They must have nothing in flight."""
-        for producer in producers:
-            self._cache.release(producer.topic, _IdleProducer(producer, schema, txn))
-
-    def clear(self) -> None:
-        """Drop all, also those released later: the client closes their connections."""
-        self._cache.clear()
 
 
 class ReaderCache:

@@ -1,16 +1,19 @@
-"""Finds the broker of a topic and connects to it, by redirects and proxies."""
+"""Finds the broker of a topic, and keeps one shared connection per broker."""
 
 from __future__ import annotations
 
+import threading
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from typing import Final
 
-from eos.client._pool import Pool, Route
 from eos.errors import (
     ConfigurationError,
     ConnectionLost,
     EosError,
+    Fatal,
     ProtocolError,
     Retriable,
     TopicNotFound,
@@ -26,6 +29,112 @@ from eos.transport.connection import Connection
 from eos.wire import commands
 
 MAX_REDIRECTS: Final = 20
+_CLOSED: Final = "The client is closed."
+
+Route = tuple[Address, str | None]
+"""The address to connect to; and if that is a proxy, the broker that it forwards to."""
+
+
+@dataclass
+class _Slot:
+    """The connection of a route."""
+
+    gate: threading.Lock = field(default_factory=threading.Lock)  # held while connecting
+    connection: Connection | None = None
+    users: int = 0  # blocks that use it
+    is_permanent: bool = False
+
+    @property
+    def is_needed(self) -> bool:
+        alive = self.connection is not None and self.connection.is_alive
+        return self.users > 0 or (self.is_permanent and alive)
+
+
+class Pool:
+    """Connections by route. Temporary ones are closed after their last user, dead ones dropped."""
+
+    # So a peer that redirects from address to address can't accumulate connections.
+
+    def __init__(self, auth: Auth) -> None:
+        self._auth = auth
+        self._lock = threading.Lock()
+        self._slots: dict[Route, _Slot] = {}
+        self._closed = False
+
+    @property
+    def connections(self) -> list[Connection]:
+        """The current connections, including dead ones."""
+        with self._lock:
+            return [slot.connection for slot in self._slots.values() if slot.connection]
+
+    @contextmanager
+    def temporary(self, route: Route, deadline: float) -> Iterator[Connection]:
+        """Yield a connection for the block; then close it, unless it is also permanent.
+
+        Raises:
+            EosError: as ``Connection.open``; no connection by ``deadline`` (``time.monotonic``).
+        """
+        slot = self._enter(route)
+        try:
+            yield self._connected(slot, route, deadline)
+        finally:
+            self._leave(slot)
+
+    def permanent(self, route: Route, deadline: float) -> Connection:
+        """Return a connection that stays open until it dies or the pool is closed.
+
+        Raises:
+            EosError: as ``Connection.open``.
+        """
+        slot = self._enter(route)
+        try:
+            connection = self._connected(slot, route, deadline)
+            slot.is_permanent = True
+            return connection
+        finally:
+            self._leave(slot)
+
+    def _enter(self, route: Route) -> _Slot:
+        with self._lock:
+            if self._closed:
+                raise Fatal(_CLOSED)
+            slot = self._slots.setdefault(route, _Slot())
+            slot.users += 1
+            return slot
+
+    def _connected(self, slot: _Slot, route: Route, deadline: float) -> Connection:
+        address, proxy_to = route
+        with slot.gate:  # other routes, and close(), do not wait for it
+            known = slot.connection
+            if known is not None and known.is_alive:
+                return known
+            left_s = max(0.0, deadline - time.monotonic())
+            opened = Connection.open(address, self._auth, timeout_s=left_s, proxy_to=proxy_to)
+            with self._lock:
+                if not self._closed:
+                    slot.connection = opened
+                    return opened
+        opened.close()
+        raise Fatal(_CLOSED)
+
+    def _leave(self, left: _Slot) -> None:
+        with self._lock:
+            left.users -= 1
+            idle = [route for route, slot in self._slots.items() if not slot.is_needed]
+            dropped = [self._slots.pop(route) for route in idle]
+        for slot in dropped:
+            if slot.connection is not None:
+                slot.connection.close()
+
+    def close(self) -> None:
+        """Close every connection. May be called twice."""
+        with self._lock:
+            self._closed = True
+            slots = list(self._slots.values())
+            self._slots.clear()
+        for slot in slots:
+            if slot.connection is not None:
+                slot.connection.close()
 
 
 class Lookup:
@@ -61,9 +170,7 @@ class Lookup:
         return self._pool.permanent(self._find(topic, deadline), deadline)
 
     def dedicated_connection(self, topic: str) -> BlockingConnection:
-        """Return an unshared connection to the broker that owns ``topic``, for one thread.
-
-        The caller closes it.
+        """Return an unshared connection for one thread, which the caller closes.
 
         Raises:
             EosError: no broker answers in time, or the lookup failed.
@@ -110,7 +217,6 @@ class Lookup:
         return answer
 
     def _route(self, answer: commands.LookupResponse, asked: Address) -> Route:
-        """Return the route of the answer from ``asked``."""
         url = answer.broker_url_tls if asked.tls else answer.broker_url
         if not url:
             raise ProtocolError(
@@ -156,8 +262,7 @@ class Lookup:
     def partition_count(self, topic: TopicName, *, create: bool = False) -> int:
         """Return the number of partitions of ``topic``; 0 if it is not partitioned.
 
-        Args:
-            create: let the broker create a missing topic, by its policies.
+        ``create``: let the broker create a missing topic, by its policies.
 
         Raises:
             TopicNotFound: the topic does not exist.

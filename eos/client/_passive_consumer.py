@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from eos.client._lookup import Lookup
-from eos.client._subscriptions import closing, subscribe
+from eos.client._subscriptions import closing, last_id_of, subscribe, subscribing, unsubscribe
 from eos.errors import EosError, ProtocolError, broker_error
 from eos.ids import EntryPlace, MessageId
 from eos.transport.connection import Connection
@@ -80,29 +79,21 @@ class PassiveConsumer:
         connection = self._lookup.broker_of(self.topic)
         self._id = next(self._consumer_ids)
         self._closed.clear()
-        connection.listeners.add_consumer(self._id, self)
-        start = None if self._start is None else commands.MessageIdData.of_entry(self._start)
-        try:
-            subscribe(
-                connection,
-                lambda request_id: commands.Subscribe(
-                    topic=self.topic,
-                    subscription=self.subscription,
-                    subscription_type=self._type,
-                    consumer_id=self._id,
-                    request_id=request_id,
-                    durable=self._durable,
-                    start_message_id=start,
-                    read_compacted=self._read_compacted,
-                    initial_position=commands.InitialPosition.EARLIEST,
-                    force_topic_creation=False,
-                ),
-                timeout_s=self._timeout_s,
-                doing=f"Subscribing {self.subscription} to {self.topic}",
-            )
-        except BaseException:
-            connection.listeners.remove_consumer(self._id)
-            raise
+        subscribe(
+            connection,
+            self,
+            subscribing(
+                self.topic,
+                self.subscription,
+                self._id,
+                kind=self._type,
+                durable=self._durable,
+                start=self._start,
+                read_compacted=self._read_compacted,
+            ),
+            timeout_s=self._timeout_s,
+            doing=f"Subscribing {self.subscription} to {self.topic}",
+        )
         self._connection = connection
         return connection
 
@@ -144,8 +135,7 @@ class PassiveConsumer:
                 hint="Brokers send it since Pulsar 2.8.",
             )
         ledger, entry = answer.consumer_mark_delete_position.signed_place()
-        last = answer.last_message_id.message_id()
-        return (ledger, entry + 1), None if last.ledger < 0 else last._replace(batch_index=-1)
+        return (ledger, entry + 1), last_id_of(answer)
 
     def permit(self, messages: int) -> None:
         """Send FLOW, so that the broker advances in the topic. Delivered entries are dropped.
@@ -175,10 +165,10 @@ class PassiveConsumer:
         connection, self._connection = self._connection, None
         if connection is None:
             return
-        connection.listeners.remove_consumer(self._id)
         if not confirmed:
-            connection.notify(closing(self._id))
+            unsubscribe(connection, self._id)
             return
+        connection.listeners.remove_consumer(self._id)
         connection.request(
             closing(self._id),
             commands.Success,
@@ -268,12 +258,7 @@ class SubscriptionCursor:
         self._consumer.subscribed()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Close the consumer, and wait for the broker's answer unless the block raised.
 
         Raises:

@@ -1,14 +1,15 @@
-"""Opens producers on existing topics, many in parallel."""
+"""Opens producers on existing topics, many in parallel, and keeps idle ones."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from eos._waiting import run_both
 from eos.client._entry_producer import EntryProducer
-from eos.client._handle_cache import PRODUCER_LIMIT, LimitBackoff, ProducerCache
+from eos.client._handle_cache import PRODUCER_LIMIT, HandleCache, LimitBackoff
 from eos.client._lookup import Lookup
 from eos.client._timer import Timer
 from eos.client._transaction import Transaction
@@ -19,26 +20,38 @@ from eos.parallel import parallel_map
 from eos.wire.commands import SchemaInfo
 
 
+@dataclass(frozen=True)
+class _IdleProducer:
+    """A producer with nothing in flight, the schema it was opened with, and its last transaction.
+
+    It is another object than the one that has sent: it can't send in the old transaction (I3).
+    """
+
+    producer: EntryProducer
+    schema: SchemaInfo | None
+    txn: TxnId | None
+
+
 class ProducerFactory:
     """Opens the producers of one client.
 
     Args:
         budget: the bytes that all of them may have in flight together.
         backoff: waits at a limit of producers.
-
-    Attributes:
-        cache: the idle producers.
     """
 
-    def __init__(self, lookup: Lookup, budget: Budget, timer: Timer, backoff: LimitBackoff) -> None:
-        self.cache = ProducerCache(timer, backoff)
+    def __init__(
+        self, lookup: Lookup, budget: Budget, timer: Timer, backoff: LimitBackoff, timeout_s: float
+    ) -> None:
         self._backoff = backoff
         self._lookup = lookup
         self._budget = budget
+        self._timeout_s = timeout_s
+        self._cache = HandleCache[_IdleProducer](timer, backoff, lambda one: one.producer.abandon())
         # Ids must be unique per connection; they are unique in the client, and never reused.
         self._producer_ids = itertools.count()
 
-    def open_one(self, topic: str, timeout_s: float, *, create: bool) -> EntryProducer:
+    def open_one(self, topic: str, *, create: bool) -> EntryProducer:
         """Open one on an unpartitioned topic, or on one exact ``...-partition-n``.
 
         Raises:
@@ -50,9 +63,9 @@ class ProducerFactory:
             self._check_unpartitioned(parsed, create=True)
         else:
             self._check_exists([parsed])
-        return self.open(parsed, None, timeout_s)
+        return self.open(parsed, None)
 
-    def open_topic(self, topic: str, timeout_s: float, *, create: bool) -> list[EntryProducer]:
+    def open_topic(self, topic: str, *, create: bool) -> list[EntryProducer]:
         """Open one on each partition of ``topic``, or on an unpartitioned topic.
 
         Raises:
@@ -63,24 +76,66 @@ class ProducerFactory:
         if parsed.partition_index is None:
             count = self._lookup.partition_count(parsed, create=create)
         if not count:
-            return [self.open_one(topic, timeout_s, create=create)]
-        return self.open_all([str(parsed.partition(n)) for n in range(count)], None, timeout_s)
+            return [self.open_one(topic, create=create)]
+        return self._open_all([str(parsed.partition(n)) for n in range(count)], None)
 
-    def open_all(
-        self, topics: Sequence[str], schema: SchemaInfo | None, timeout_s: float
+    def open_in(
+        self,
+        topics: Sequence[str],
+        txn: Transaction | None,
+        schema: SchemaInfo | None,
+        after: Collection[TxnId | None] | None,
     ) -> list[EntryProducer]:
-        """Open one on each of ``topics``, in parallel. On an error all are closed.
+        """Open one on each of ``topics``, which are registered in ``txn`` concurrently.
+
+        With ``after``, idle producers are reused (see ``_acquire``), and at a limit of producers it
+        waits until other processes close theirs.
 
         Raises:
-            TopicNotFound: one of them does not exist.
-            EosError: a broker refuses, or does not answer.
+            TopicNotFound: one of the topics does not exist.
+            TransactionExpired: as ``Transaction.register``.
+            EosError: a broker refuses, or does not answer. All producers are closed.
         """
+        if after is None:
+            return self._open_in(topics, txn, schema, {})
+        return self._backoff.retry(
+            lambda: self._open_in(topics, txn, schema, self._acquire(topics, schema, after)),
+            PRODUCER_LIMIT,
+            self._timeout_s,
+        )
+
+    def _open_in(
+        self,
+        topics: Sequence[str],
+        txn: Transaction | None,
+        schema: SchemaInfo | None,
+        idle: dict[str, EntryProducer],
+    ) -> list[EntryProducer]:
+        missing = [topic for topic in topics if topic not in idle]
+        opened: list[EntryProducer] = []
+        try:
+            if txn is None:
+                opened = self._open_all(missing, schema)
+            else:
+                run_both(
+                    partial(txn.register, topics),
+                    lambda: opened.extend(self._open_all(missing, schema)),
+                )
+        except BaseException:
+            for producer in (*opened, *idle.values()):
+                producer.abandon()
+            raise
+        new = iter(opened)
+        return [idle[topic] if topic in idle else next(new) for topic in topics]
+
+    def _open_all(self, topics: Sequence[str], schema: SchemaInfo | None) -> list[EntryProducer]:
+        """Open one on each of ``topics``, in parallel. On an error all are closed."""
         parsed = [TopicName.parse(topic) for topic in topics]
         self._check_exists(parsed)
         opened: list[EntryProducer] = []
 
         def open_recorded(topic: TopicName) -> EntryProducer:
-            opened.append(producer := self.open(topic, schema, timeout_s))
+            opened.append(producer := self.open(topic, schema))
             return producer
 
         try:
@@ -90,73 +145,46 @@ class ProducerFactory:
                 producer.abandon()
             raise
 
-    def open_in(
-        self,
-        topics: Sequence[str],
-        txn: Transaction | None,
-        schema: SchemaInfo | None,
-        after: Collection[TxnId | None] | None,
-        timeout_s: float,
-    ) -> list[EntryProducer]:
-        """``open_all`` in a transaction, in which ``topics`` are registered concurrently.
-
-        With ``after``, idle producers are reused (``ProducerCache.acquire``), and at a limit of
-        producers it waits until other processes close theirs.
-
-        Raises:
-            TransactionExpired: as ``Transaction.register``.
-            EosError: as ``open_all``.
-        """
-        if after is None:
-            return self._open_in(topics, txn, schema, {}, timeout_s)
-
-        def open_missing() -> list[EntryProducer]:
-            idle = self.cache.acquire(topics, schema, after)
-            return self._open_in(topics, txn, schema, idle, timeout_s)
-
-        return self._backoff.retry(open_missing, PRODUCER_LIMIT, timeout_s)
-
-    def _open_in(
-        self,
-        topics: Sequence[str],
-        txn: Transaction | None,
-        schema: SchemaInfo | None,
-        idle: dict[str, EntryProducer],
-        timeout_s: float,
-    ) -> list[EntryProducer]:
-        missing = [topic for topic in topics if topic not in idle]
-        opened: list[EntryProducer] = []
-        try:
-            if txn is None:
-                opened = self.open_all(missing, schema, timeout_s)
-            else:
-                run_both(
-                    partial(txn.register, topics),
-                    lambda: opened.extend(self.open_all(missing, schema, timeout_s)),
-                )
-        except BaseException:
-            for producer in (*opened, *idle.values()):
-                producer.abandon()
-            raise
-        new = iter(opened)
-        return [idle[topic] if topic in idle else next(new) for topic in topics]
-
-    def open(self, topic: TopicName, schema: SchemaInfo | None, timeout_s: float) -> EntryProducer:
-        """Open one on exactly ``topic``; the broker creates a missing topic, if it may.
-
-        Raises:
-            EosError: the broker refuses, or does not answer.
-        """
+    def open(self, topic: TopicName, schema: SchemaInfo | None) -> EntryProducer:
+        """Open one on exactly ``topic``; the broker creates a missing topic, if it may."""
         name = str(topic)
         producer = EntryProducer(
             self._lookup.broker_of(name),
             name,
             next(self._producer_ids),
-            timeout_s=timeout_s,
+            timeout_s=self._timeout_s,
             budget=self._budget,
         )
         producer.open(schema)
         return producer
+
+    def _acquire(
+        self, topics: Iterable[str], schema: SchemaInfo | None, after: Collection[TxnId | None]
+    ) -> dict[str, EntryProducer]:
+        """Take the usable idle producers on ``topics``; None in ``after``: without transaction."""
+        acquired: dict[str, EntryProducer] = {}
+        for name in topics:
+            idle = self._cache.acquire(name)
+            if idle is None:
+                continue
+            # Only if its last transaction is committed: leftovers of an aborted transaction must
+            # not have the same producer name as a later writer's entries.
+            if idle.txn in after and idle.schema == schema and idle.producer.is_usable:
+                acquired[name] = idle.producer
+            else:
+                idle.producer.abandon()
+        return acquired
+
+    def release(
+        self, producers: Iterable[EntryProducer], schema: SchemaInfo | None, txn: TxnId | None
+    ) -> None:
+        """Keep ``producers`` idle for a while. They must have nothing in flight."""
+        for producer in producers:
+            self._cache.release(producer.topic, _IdleProducer(producer, schema, txn))
+
+    def clear(self) -> None:
+        """Drop all idle ones, also those released later: the client closes their connections."""
+        self._cache.clear()
 
     def _check_exists(self, topics: Sequence[TopicName]) -> None:
         """Check each topic, as PRODUCER would create a missing one. One request per base topic."""

@@ -9,16 +9,14 @@ from __future__ import annotations
 import contextlib
 import copy
 import time
-import uuid
 from collections.abc import Iterator, Sequence
-from types import TracebackType
 from typing import Final, Self
 
 import numpy as np
 import pyarrow as pa
 
 from eos.client._lookup import Lookup
-from eos.client._subscriptions import prefix_hint
+from eos.client._subscriptions import ask_for_last_id, new_subscription, prefix_hint, subscribing
 from eos.errors import ConnectionLost, DataLost, EosError, Fatal, RequestTimeout
 from eos.ids import EntryPlace, MessageId
 from eos.transport.blocking_connection import BlockingConnection
@@ -110,45 +108,24 @@ class Reader:
         try:
             with prefix_hint():
                 connection.request(
-                    self._subscribe_command,
+                    subscribing(
+                        self.topic,
+                        new_subscription(self._lookup.rules),
+                        _CONSUMER,
+                        start=None if self._position is None else MessageId(*self._position),
+                        read_compacted=self._read_compacted,
+                    ),
                     commands.Success,
                     timeout_s=self._timeout_s,
                     doing=f"Opening a reader on {self.topic}",
                 )
-            self._last_id = self._ask_for_last_id(connection)
+            self._last_id = ask_for_last_id(connection, _CONSUMER, self.topic, self._timeout_s)
         except BaseException:
             connection.close()
             raise
         self._permits = 0
         self._connection = connection
         return connection
-
-    def _subscribe_command(self, request_id: int) -> commands.Subscribe:
-        start = None if self._position is None else MessageId(*self._position)
-        return commands.Subscribe(
-            topic=self.topic,
-            subscription=self._lookup.rules.subscription(f"eos-reader-{uuid.uuid4().hex}"),
-            subscription_type=commands.SubscriptionType.EXCLUSIVE,
-            consumer_id=_CONSUMER,
-            request_id=request_id,
-            durable=False,
-            start_message_id=None if start is None else MessageIdData.of_entry(start),
-            read_compacted=self._read_compacted,
-            initial_position=commands.InitialPosition.EARLIEST,
-            force_topic_creation=False,
-        )
-
-    def _ask_for_last_id(self, connection: BlockingConnection) -> MessageId | None:
-        answer = connection.request(
-            lambda request_id: commands.GetLastMessageId(
-                consumer_id=_CONSUMER, request_id=request_id
-            ),
-            commands.GetLastMessageIdResponse,
-            timeout_s=self._timeout_s,
-            doing=f"Asking for the last entry of {self.topic}",
-        )
-        last = answer.last_message_id.message_id()
-        return None if last.ledger < 0 else last._replace(batch_index=-1)
 
     def read(self, *, idle_s: float | None = None) -> Iterator[pa.RecordBatch]:
         """Yield existing and new messages, from the last position on.
@@ -336,12 +313,7 @@ class Reader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -1,14 +1,21 @@
-"""SUBSCRIBE and CLOSE_CONSUMER, as all consumers and readers send them."""
+"""What consumers and readers send, and the queue of what a consumer has received."""
 
 from __future__ import annotations
 
+import uuid
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from eos.errors import Unauthorized
-from eos.transport.address import PREFIX_HINT
+from eos.ids import EntryPlace, MessageId
+from eos.transport._listener import ConsumerListener
+from eos.transport.address import PREFIX_HINT, ClusterRules
+from eos.transport.blocking_connection import BlockingConnection
 from eos.transport.connection import Connection
 from eos.wire import commands
+from eos.wire.frames import Delivery
 
 
 @contextmanager
@@ -21,27 +28,174 @@ def prefix_hint() -> Iterator[None]:
         raise
 
 
+def new_subscription(rules: ClusterRules) -> str:
+    """Return a unique subscription name for a reader."""
+    return rules.subscription(f"eos-reader-{uuid.uuid4().hex}")
+
+
+def subscribing(
+    topic: str,
+    subscription: str,
+    consumer_id: int,
+    *,
+    kind: commands.SubscriptionType = commands.SubscriptionType.EXCLUSIVE,
+    durable: bool = False,
+    start: MessageId | None = None,
+    read_compacted: bool | None = None,
+) -> Callable[[int], commands.Subscribe]:
+    """Return a function that makes a reader's SUBSCRIBE from a request id."""
+    return lambda request_id: commands.Subscribe(
+        topic=topic,
+        subscription=subscription,
+        subscription_type=kind,
+        consumer_id=consumer_id,
+        request_id=request_id,
+        durable=durable,
+        start_message_id=None if start is None else commands.MessageIdData.of_entry(start),
+        read_compacted=read_compacted,
+        initial_position=commands.InitialPosition.EARLIEST,
+        force_topic_creation=False,
+    )
+
+
 def subscribe(
     connection: Connection,
+    listener: ConsumerListener,
     make: Callable[[int], commands.Subscribe],
     *,
     timeout_s: float,
     doing: str,
 ) -> None:
-    """Send SUBSCRIBE; on an error nothing stays open.
+    """Send SUBSCRIBE for ``listener``; on an error nothing stays open.
 
     Raises:
         EosError: the broker refuses, or does not answer.
     """
     consumer_id = make(0).consumer_id
+    connection.listeners.add_consumer(consumer_id, listener)
     try:
         with prefix_hint():
             connection.request(make, commands.Success, timeout_s=timeout_s, doing=doing)
     except BaseException:
-        connection.notify(closing(consumer_id))  # the broker may have opened it
+        unsubscribe(connection, consumer_id)  # the broker may have opened it
         raise
+
+
+def unsubscribe(connection: Connection, consumer_id: int) -> None:
+    """Close a consumer, without waiting for the broker's answer."""
+    connection.listeners.remove_consumer(consumer_id)
+    connection.notify(closing(consumer_id))
 
 
 def closing(consumer_id: int) -> Callable[[int], commands.CloseConsumer]:
     """Return a function that makes CLOSE_CONSUMER from a request id."""
     return lambda request_id: commands.CloseConsumer(consumer_id=consumer_id, request_id=request_id)
+
+
+def last_id_of(answer: commands.GetLastMessageIdResponse) -> MessageId | None:
+    """Return the last readable entry; None if there is none."""
+    last = answer.last_message_id.message_id()
+    return None if last.ledger < 0 else last._replace(batch_index=-1)
+
+
+def ask_for_last_id(
+    connection: Connection | BlockingConnection, consumer_id: int, topic: str, timeout_s: float
+) -> MessageId | None:
+    """Ask the broker for the last entry that is readable now.
+
+    Raises:
+        EosError: the broker refuses, or does not answer within ``timeout_s``.
+    """
+    answer = connection.request(
+        lambda request_id: commands.GetLastMessageId(
+            consumer_id=consumer_id, request_id=request_id
+        ),
+        commands.GetLastMessageIdResponse,
+        timeout_s=timeout_s,
+        doing=f"Asking for the last entry of {topic}",
+    )
+    return last_id_of(answer)
+
+
+PERMITS: Final = 1000
+"""The maximum number of messages that the broker may have in flight."""
+
+QUEUE_BYTES: Final = 32 * 1024 * 1024
+"""The approximate limit of queued bytes, once the size of entries is known."""
+
+QUEUE_BYTES_MAX: Final = 4 * QUEUE_BYTES
+"""Above this limit the consumer subscribes again, with fewer permits."""
+
+_FIRST_PERMITS: Final = 8
+_MAX_GRANT: Final = 2**31 - 1
+
+
+class ReceiveQueue:
+    """The queue of one SUBSCRIBE, protected by the consumer's lock."""
+
+    def __init__(self, entry_bytes: int = 0) -> None:
+        self._queue: deque[Delivery] = deque()
+        self._bytes = 0
+        self._stale = 0  # entries at the queue's front that will be delivered again
+        self._permits = _FIRST_PERMITS
+        self._granted = 0
+        self.entry_bytes_max = entry_bytes
+        """The approximate maximum size of recent entries; the next SUBSCRIBE begins with it."""
+
+    def __bool__(self) -> bool:
+        return bool(self._queue)
+
+    @property
+    def is_overfull(self) -> bool:
+        """Whether far more bytes are queued than expected."""
+        return self._bytes > QUEUE_BYTES_MAX and len(self._queue) > 1
+
+    @property
+    def is_beyond_permits(self) -> bool:
+        """Whether the broker has sent more than it may."""
+        return len(self._queue) > PERMITS
+
+    def put(self, delivery: Delivery, *, is_old: bool, is_ordered: bool) -> None:
+        """Queue a delivered entry.
+
+        Args:
+            is_old: it is of a consumer epoch before the last redelivery, and will come again.
+            is_ordered: positions increase; a lower one means that the broker has started again.
+        """
+        queue = self._queue
+        if is_ordered and queue and place_of(delivery) <= place_of(queue[-1]):
+            self._stale = len(queue)  # the broker has started again, after an aborted transaction
+        queue.append(delivery)
+        self._bytes += len(delivery.body)
+        self._stale = len(queue) if is_old else self._stale
+        self.entry_bytes_max = max(len(delivery.body), self.entry_bytes_max * 7 // 8)
+
+    def take(self) -> tuple[Delivery, bool]:
+        """Remove the first entry; return it, and whether it must be dropped as it comes again."""
+        delivery = self._queue.popleft()
+        self._bytes -= len(delivery.body)
+        is_stale, self._stale = self._stale > 0, max(0, self._stale - 1)
+        return delivery, is_stale
+
+    def mark_stale(self) -> None:
+        """After a redelivery request: all queued entries must be dropped."""
+        self._stale = len(self._queue)
+
+    def spend(self, num_messages: int) -> None:
+        """Count messages that are no longer in flight."""
+        self._granted -= num_messages
+
+    def grant(self) -> int:
+        """Return the permits to grant to the broker now; 0: none yet."""
+        permits = min(self._permits, max(1, QUEUE_BYTES // max(1, self.entry_bytes_max)))
+        if self._granted > permits // 2:
+            return 0
+        granted = min(permits - self._granted, _MAX_GRANT)
+        self._granted += granted
+        self._permits = min(PERMITS, 2 * self._permits)
+        return granted
+
+
+def place_of(delivery: Delivery) -> EntryPlace:
+    """Return the position of the entry."""
+    return delivery.command.message_id.message_id().place

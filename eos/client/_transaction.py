@@ -8,11 +8,10 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
-from types import TracebackType
 from typing import Final, Protocol, Self
 
-from eos.client._drain import drain
 from eos.client.coordinators import Coordinators
 from eos.errors import (
     BrokerNotReady,
@@ -39,6 +38,7 @@ from eos.wire.commands import TxnAction
 logger = logging.getLogger(__name__)
 
 END_DEADLINE_S: Final = 60.0
+_MAX_THREADS: Final = 64
 
 _CLOCK_TOLERANCE_S: Final = 1.0
 _REPEATED: Final = (Retriable, Indeterminate, ProtocolError, NotAllowed, TopicNotFound)
@@ -86,8 +86,8 @@ class BatchingProducer(Protocol):
 class Transaction:
     """An open transaction. Only the client that began it ends it.
 
-    Made by ``PulsarClient.transaction``, or by ``PulsarClient.join`` if it was begun elsewhere.
-    As a context manager it commits at the end of the block, and aborts if the block raises::
+    Made by ``PulsarClient.transaction``, or by ``join`` if it was begun elsewhere. As a context
+    manager it commits at the end of the block, and aborts if the block raises::
 
         with client.transaction(timeout_s=60) as txn:
             producer.send(b"...", txn=txn)
@@ -154,9 +154,7 @@ class Transaction:
             self._producers.add(producer)
 
     def admit_lingering(self, producer: BatchingProducer) -> None:
-        """Register a message of this transaction that will be pending in ``producer``.
-
-        The producer's lock must be held.
+        """Register a message of this transaction that will be pending in ``producer``, locked.
 
         Raises:
             EosError: as ``check``.
@@ -248,7 +246,6 @@ class Transaction:
             self._raise_ended_before()
 
     def _send_lingering(self) -> None:
-        """Send pending messages. Afterwards this transaction has none."""
         with self._lock:
             self._is_ending = True
             producers = list(self._batching)
@@ -276,8 +273,7 @@ class Transaction:
     def abort(self) -> None:
         """Wait for sends in flight, then send END_TXN(abort). May be repeated.
 
-        An abort that overtakes the first send to a new partition would block the partition's
-        readers (measured). An expired transaction is left as it is.
+        An expired transaction is left as it is.
 
         Raises:
             Fatal: it was committed, or is being committed.
@@ -291,17 +287,14 @@ class Transaction:
         self._end(TxnAction.ABORT)
 
     def settle(self) -> None:
-        """Wait, for at most two timeouts, until this process has nothing of it in flight.
-
-        Then the client that began the transaction may abort it.
-        """
+        """Wait, for at most two timeouts, until this process has nothing of it in flight."""
         with self._lock:
             producers = list(self._batching)
         for producer in producers:
             producer.drop_lingering(
                 self, TransactionPoisoned(f"Transaction {self.id} was ended before this was sent.")
             )
-        drain(self._snapshot(), self._coordinators.timeout_s)
+        _drain(self._snapshot(), self._coordinators.timeout_s)
 
     def _set(self, state: _State) -> None:
         with self._lock:
@@ -348,12 +341,7 @@ class Transaction:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is None:
             if self._state not in (_State.COMMITTED, _State.ABORTED):  # the block may have ended it
                 self.commit()
@@ -376,7 +364,6 @@ def poisoning(txn: Transaction | None) -> Iterator[None]:
 
 
 def _poisoned(txn_id: TxnId, reason: EosError) -> TransactionPoisoned:
-    """Return the error for a transaction that ``reason`` poisoned."""
     if isinstance(reason, TransactionPoisoned):
         return copy.copy(reason)
     error = TransactionPoisoned(
@@ -385,3 +372,27 @@ def _poisoned(txn_id: TxnId, reason: EosError) -> TransactionPoisoned:
     )
     error.__cause__ = reason
     return error
+
+
+def _drain(producers: Iterable[TransactionWriter], timeout_s: float) -> None:
+    """Wait until ``producers`` have nothing in flight, for at most two timeouts in total.
+
+    Raises nothing, as the abort must be sent in any case.
+    """
+    # An abort that overtakes the first send to a new partition blocks the partition's readers
+    # (measured). So wait for all acknowledgements first.
+    deadline = time.monotonic() + timeout_s
+    failed = []
+    for producer in producers:
+        try:
+            producer.flush(deadline)
+        except EosError:
+            failed.append(producer)
+    if not failed:
+        return
+    # Their acknowledgements did not come: the broker answers CLOSE_PRODUCER when it has stored all
+    # earlier entries.
+    deadline = time.monotonic() + timeout_s
+    with ThreadPoolExecutor(min(len(failed), _MAX_THREADS)) as pool:
+        for producer in failed:
+            pool.submit(producer.close_failed, deadline)

@@ -12,12 +12,11 @@ from functools import partial
 from types import TracebackType
 from typing import Final, Literal, Self
 
-from eos.client._ack_tracker import ReceivedMessage
+from eos.client._acks import ReceivedMessage
 from eos.client._client import PulsarClient
 from eos.client._consumer import Acknowledged, Consumer
-from eos.client._loop_wakeup import LoopWakeup
+from eos.client._event_loop import LoopWakeup, ThreadPool
 from eos.client._producer import Producer
-from eos.client._thread_pool import ThreadPool
 from eos.client._transaction import Transaction
 from eos.forking import stay_in_process
 from eos.ids import MessageId
@@ -127,12 +126,7 @@ class AsyncProducer:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
 
@@ -214,12 +208,7 @@ class AsyncConsumer:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
 
@@ -316,12 +305,7 @@ class AsyncPulsarClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
 

@@ -1,11 +1,4 @@
-"""The transaction coordinators: begin, register partitions, end.
-
-Coordinator n runs in the broker that owns ``transaction_coordinator_assign-partition-n``. A client
-must first look up that topic, which also makes the broker load the coordinator, and then send
-TC_CLIENT_CONNECT. (Measured: without the lookup a restarted broker answers ServiceNotReady.) Each
-method is one attempt; if a failure may mean that the coordinator moved, the next call repeats the
-lookup.
-"""
+"""The transaction coordinators: begin, register partitions, end. Each method is one attempt."""
 
 from __future__ import annotations
 
@@ -35,8 +28,7 @@ from eos.wire.messages import WireMessage
 
 ASSIGN_TOPIC: Final = TopicName("pulsar", "system", "transaction_coordinator_assign")
 MIN_TTL_MS: Final = 100
-MAX_TTL_MS: Final = 24 * 3600 * 1000
-"""A huge time to live disables expiry for a whole coordinator (measured)."""
+MAX_TTL_MS: Final = 24 * 3600 * 1000  # a huge one disables expiry for a coordinator (measured)
 
 ResponseT = TypeVar(
     "ResponseT",
@@ -110,7 +102,8 @@ class Coordinators:
         return TxnId(answer.txnid_most, answer.txnid_least)
 
     def add_partitions(self, txn: TxnId, topics: Iterable[str]) -> None:
-        """Register partitions by their exact names: a base name is accepted but loses the data."""
+        """Register partitions by their exact names."""
+        # A base name would be accepted, and lose the data.
         partitions = tuple(topics)
         self._request(
             txn.most,
@@ -176,7 +169,10 @@ class Coordinators:
             if response.error is not None:
                 raise broker_error(response.error, response.message, doing=doing)
         except (ConnectionLost, RequestTimeout, CoordinatorNotFound, BrokerNotReady):
-            self._forget(tc_id, connection)
+            # The coordinator may have moved: the next call repeats the lookup.
+            with self._lock:
+                if self._connections.get(tc_id) is connection:
+                    del self._connections[tc_id]
             raise
         return response
 
@@ -186,6 +182,8 @@ class Coordinators:
         if known is not None and known.is_alive:
             return known
         doing = f"Connecting to coordinator {tc_id}"
+        # Coordinator n runs in the broker that owns partition n of this topic. The lookup also
+        # makes the broker load it: without, a restarted broker answers ServiceNotReady (measured).
         connection = self._lookup.broker_of(str(ASSIGN_TOPIC.partition(tc_id)))
         try:
             answer = connection.request(
@@ -203,8 +201,3 @@ class Coordinators:
         with self._lock:
             self._connections[tc_id] = connection
         return connection
-
-    def _forget(self, tc_id: int, connection: Connection) -> None:
-        with self._lock:
-            if self._connections.get(tc_id) is connection:
-                del self._connections[tc_id]

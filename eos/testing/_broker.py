@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
 from eos.admin import Transport
@@ -179,12 +178,7 @@ class PulsarStandalone:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _started(self) -> _Engine:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eos.client._ack_tracker import AckTracker
+from eos.client._acks import AckTracker
 from eos.errors import Retriable
 from eos.ids import MessageId
 

@@ -67,7 +67,7 @@ def test_what_is_under_way_to_an_earlier_consumer_is_dropped():
 def test_more_entries_than_were_permitted_are_an_error_and_the_next_call_subscribes_again(
     monkeypatch,
 ):
-    monkeypatch.setattr("eos.client._receive_queue.PERMITS", 5)
+    monkeypatch.setattr("eos.client._subscriptions.PERMITS", 5)
     broker = Broker(sending(*range(6)))
     with broker, PulsarClient(broker.url, timeout_s=5) as client:
         consumer = client.consumer(TOPIC, "s")
@@ -99,7 +99,7 @@ def test_what_is_taken_is_permitted_again_and_what_is_damaged_too():
 
 
 def test_large_entries_are_permitted_few_at_a_time(monkeypatch):
-    monkeypatch.setattr("eos.client._receive_queue.QUEUE_BYTES", 1000)
+    monkeypatch.setattr("eos.client._subscriptions.QUEUE_BYTES", 1000)
 
     def deliver(peer, consumer_id):
         large = body(metadata(), b"x" * 400)
@@ -115,8 +115,8 @@ def test_large_entries_are_permitted_few_at_a_time(monkeypatch):
 
 
 def test_far_too_many_bytes_at_once_make_it_subscribe_again_and_ask_for_less(monkeypatch):
-    monkeypatch.setattr("eos.client._receive_queue.QUEUE_BYTES", 1000)
-    monkeypatch.setattr("eos.client._receive_queue.QUEUE_BYTES_MAX", 4000)
+    monkeypatch.setattr("eos.client._subscriptions.QUEUE_BYTES", 1000)
+    monkeypatch.setattr("eos.client._subscriptions.QUEUE_BYTES_MAX", 4000)
 
     def deliver(peer, consumer_id):
         large = body(metadata(), b"x" * 900)

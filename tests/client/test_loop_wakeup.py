@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from eos.client._loop_wakeup import LoopWakeup
+from eos.client._event_loop import LoopWakeup
 from eos.errors import ConnectionLost
 
 
