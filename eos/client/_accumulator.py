@@ -20,10 +20,9 @@ _TIME_END: Final = 2**63
 
 
 class _LazyList:
-    """An attribute that becomes a list at its first use.
+    """An attribute that becomes a list at its first use."""
 
-    It is rarely used, and each unused list would cost the garbage collector as much as its owner.
-    """
+    # It is rarely used, and each unused list would cost the garbage collector as much as its owner.
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
@@ -36,19 +35,14 @@ class _LazyList:
 
 
 class MessageFuture(Future[MessageId]):
-    """The future of one message. All futures of a batch share one lock and complete together.
+    """The future of one message. All futures of a batch share one lock and complete together."""
 
-    A ``Future`` with its own lock would cost more than all other work for a small message, also in
-    the garbage collector, which scans living objects repeatedly.
-
-    Attributes:
-        is_watched: there are callbacks or waiters (``concurrent.futures.wait``).
-    """
+    # A ``Future`` with its own lock would cost more than all other work for a small message, also
+    # in the garbage collector, which scans living objects repeatedly.
 
     _waiters = _LazyList()
     _done_callbacks = _LazyList()
-    is_watched = False
-
+    is_watched = False  # by callbacks or waiters (``concurrent.futures.wait``)
     _condition: Monitor  # type: ignore[assignment]
 
     def __init__(self, shared: Monitor) -> None:
@@ -78,12 +72,7 @@ class MessageFuture(Future[MessageId]):
                 self._condition.wait_for(lambda: self._state == FINISHED, timeout)
 
     def complete_locked(self, entry: MessageId | None, index: int, reason: EosError | None) -> None:
-        """Set the result, under the shared lock; the caller notifies its waiters.
-
-        Args:
-            entry: the entry that stores the message; None if it failed.
-            index: its index in the entry.
-        """
+        """Set the result, under the shared lock: ``index`` in ``entry``, or the reason."""
         self._batch_index = index
         self._result, self._exception, self._state = entry, reason, FINISHED
         if self.is_watched:
@@ -101,18 +90,12 @@ class MessageFuture(Future[MessageId]):
 
 @dataclass(eq=False)
 class PendingBatch:
-    """Messages to be sent together, all in one transaction or in none.
-
-    Attributes:
-        key_type: the type of its keys, as str and bytes can't share a column. None: no key yet.
-        is_sending: it is being sent and can't be dropped any more.
-        size_bytes: an upper bound of the messages' size.
-    """
+    """Messages to be sent together, all in one transaction or in none."""
 
     txn: Transaction | None
-    key_type: type | None = None
-    is_sending: bool = False
-    size_bytes: int = 0
+    key_type: type | None = None  # str and bytes can't share a column; None: no key yet
+    is_sending: bool = False  # it can't be dropped any more
+    size_bytes: int = 0  # an upper bound
     messages: list[Message] = field(default_factory=list)
     futures: list[MessageFuture] = field(default_factory=list)
     shared: Monitor = field(default_factory=Monitor)
@@ -147,7 +130,6 @@ def complete_all(
 def _complete(
     futures: Sequence[MessageFuture], entry: MessageId | None, reason: EosError | None
 ) -> None:
-    """Complete futures of one batch together."""
     if not futures:
         return
     with futures[0].shared:
@@ -167,12 +149,11 @@ def checked_message(
 ) -> tuple[Message, int]:
     """Return a copy of the message, and an upper bound of its size in bytes.
 
-    It is checked now, because its sender no longer waits when it is encoded.
-
     Raises:
         InputError: it can't be written.
         MessageTooLarge: it exceeds ``max_bytes``.
     """
+    # Checked now, because its sender no longer waits when it is encoded.
     message = _copied(value, key, event_time_ms, properties)
     if not _is_plain(message):
         # The slow path, for rare messages: the encoder's checks raise the precise error.

@@ -66,14 +66,12 @@ class UnackedEntry:
     of_others: frozenset[int] = frozenset()
 
     def as_acknowledged(self, *, in_transaction: bool) -> MessageIdData:
-        """Return its id for an ACK.
-
-        In a transaction the ACK must exclude messages that others have acknowledged, or it
-        conflicts with them: it has one bit per message, set for excluded ones.
-        """
+        """Return its id for an ACK."""
         ledger, number = self.place
         if not (in_transaction and self.of_others):
             return MessageIdData(ledger=ledger, entry=number)
+        # In a transaction the ACK must exclude messages that others have acknowledged, or it
+        # conflicts with them: it has one bit per message, set for excluded ones.
         bits = sum(1 << index for index in self.of_others)
         size = 8 * (max(self.of_others) // 64 + 1)
         words = struct.unpack(f"<{size // 8}q", bits.to_bytes(size, "little"))
@@ -96,6 +94,9 @@ class AckStep(NamedTuple):
 
 class AckTracker:
     """The unacknowledged entries of one consumer, protected by the consumer's lock."""
+
+    # The broker stores acknowledgements of whole entries. So an entry is acknowledged there with
+    # its last message; until then its acknowledged messages are recorded here.
 
     def __init__(self) -> None:
         self._entries: dict[EntryPlace, UnackedEntry] = {}
@@ -145,11 +146,7 @@ class AckTracker:
         return list(steps.values())
 
     def steps_up_to(self, message_id: MessageId, owner: TxnId | None) -> list[AckStep]:
-        """Return the acknowledgements of all messages up to ``message_id``.
-
-        Raises:
-            Retriable, InputError: as ``steps``.
-        """
+        """As ``steps``, for all messages up to ``message_id``."""
         (last,) = self.steps([message_id], owner)
         entry = last.entry
         upto = range(entry.first, message_id.batch_index)
@@ -192,12 +189,10 @@ def _not_waiting(message_id: MessageId) -> Retriable:
 
 
 def wanted_of(entry: Entry, delivery: Delivery) -> Collection[int]:
-    """Return the indexes of the messages of ``entry`` that are not acknowledged.
-
-    Other consumers may have acknowledged some by batch index
-    (``acknowledgmentAtBatchIndexLevelEnabled``). The broker does not count these as permits
-    (``Consumer.sendMessages``).
-    """
+    """Return the indexes of the messages of ``entry`` that are not acknowledged."""
+    # Other consumers may have acknowledged some by batch index
+    # (``acknowledgmentAtBatchIndexLevelEnabled``). The broker does not count these as permits
+    # (``Consumer.sendMessages``).
     words = delivery.command.ack_set
     if not words:
         return range(entry.num_messages)
@@ -255,21 +250,18 @@ class TransactionAcks:
         self._redeliver = redeliver
         self._close = close
         self.has_ended = False
+        # Entries with messages acknowledged in this transaction and unacknowledged ones.
         self.begun: set[EntryPlace] = set()
-        """Entries with messages acknowledged in this transaction and unacknowledged ones."""
+        # The reason why it is unknown whether the broker has an acknowledgement.
         self.failure: EosError | None = None
-        """The reason why it is unknown whether the broker has an acknowledgement."""
 
     def flush(self, deadline: float = 0.0) -> None:  # noqa: ARG002
-        """Wait for the acknowledgement in flight, which has a timeout.
-
-        Poison the transaction if an entry is incomplete: the broker does not know of its
-        acknowledged messages, so a commit would lose them.
-        """
+        """Wait for the acknowledgement in flight, which has a timeout."""
         with self._sending:
             if self.failure is not None:
                 raise self.failure
             if self.begun:
+                # The broker does not know of their acknowledged messages: a commit would lose them.
                 place = min(self.begun)
                 self._txn.poison(
                     InputError(
@@ -285,47 +277,24 @@ class TransactionAcks:
         self._close(deadline)
 
     def release(self, txn: Transaction) -> None:  # noqa: ARG002
-        """The transaction has ended: request redelivery of incomplete entries.
-
-        The broker does not redeliver them, as it knows of no acknowledgement.
-        """
+        """The transaction has ended: request redelivery of incomplete entries."""
         self.has_ended = True
-        if self.begun:
+        if self.begun:  # the broker knows of no acknowledgement, and would not redeliver them
             self._redeliver(tuple(self.begun))
             self.begun.clear()
 
 
-def ids_of(places: Iterable[EntryPlace]) -> tuple[commands.MessageIdData, ...]:
-    """Return the broker's ids of whole entries."""
-    return tuple(commands.MessageIdData(ledger=ledger, entry=entry) for ledger, entry in places)
-
-
-def ack_of(
+def send_ack(
+    connection: Connection | None,
     consumer_id: int,
     entries: Iterable[UnackedEntry],
     how: commands.AckType,
     txn: Transaction | None,
-    request_id: int,
-) -> commands.Ack:
-    """Return ACK of whole entries, in ``txn`` or in none."""
-    return commands.Ack(
-        consumer_id=consumer_id,
-        ack_type=how,
-        message_ids=tuple(one.as_acknowledged(in_transaction=txn is not None) for one in entries),
-        txnid_least=None if txn is None else txn.id.least,
-        txnid_most=None if txn is None else txn.id.most,
-        request_id=request_id,
-    )
-
-
-def send_ack(
-    connection: Connection | None,
-    make: Callable[[int], commands.Ack],
     *,
     timeout_s: float,
     doing: str,
 ) -> None:
-    """Send ACK and wait for the answer.
+    """Send ACK of whole ``entries``, in ``txn`` or in none, and wait for the answer.
 
     Raises:
         ConnectionLost: there is no connection.
@@ -333,6 +302,19 @@ def send_ack(
     """
     if connection is None:
         raise ConnectionLost(f"{doing}: the consumer has lost its connection.")
-    answer = connection.request(make, commands.AckResponse, timeout_s=timeout_s, doing=doing)
+    ids = tuple(one.as_acknowledged(in_transaction=txn is not None) for one in entries)
+    answer = connection.request(
+        lambda request_id: commands.Ack(
+            consumer_id=consumer_id,
+            ack_type=how,
+            message_ids=ids,
+            txnid_least=None if txn is None else txn.id.least,
+            txnid_most=None if txn is None else txn.id.most,
+            request_id=request_id,
+        ),
+        commands.AckResponse,
+        timeout_s=timeout_s,
+        doing=doing,
+    )
     if answer.error is not None:
         raise broker_error(answer.error, answer.message, doing=doing)

@@ -140,10 +140,7 @@ class PulsarClient:
     def entry_producer(self, topic: str, *, create: bool = False) -> EntryProducer:
         """Return a producer on an unpartitioned ``topic`` or one exact ``...-partition-n``.
 
-        It sends each message, or each encoded batch, as one entry.
-
-        Args:
-            create: let the broker create a missing topic; not for a partition.
+        It sends each message, or each encoded batch, as one entry. ``create``: as ``producer``.
 
         Raises:
             TopicNotFound: the topic does not exist, and ``create`` is not set.
@@ -154,12 +151,11 @@ class PulsarClient:
     def create_unpartitioned(self, topic: str) -> None:
         """Let the broker create ``topic``, unpartitioned, if it does not exist.
 
-        This sends PRODUCER only: asking for the topic's partitions would create a partitioned topic
-        in a namespace that does so automatically (allowAutoTopicCreationType).
-
         Raises:
             TopicNotFound: the broker does not let clients create topics there.
         """
+        # By PRODUCER only: to ask for the topic's partitions would create a partitioned topic in a
+        # namespace that does so automatically (allowAutoTopicCreationType).
         self._producers.open(TopicName.parse(topic), None).close()
 
     def entry_producers(

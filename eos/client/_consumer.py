@@ -15,8 +15,6 @@ from eos.client._acks import (
     AckTracker,
     ReceivedMessage,
     TransactionAcks,
-    ack_of,
-    ids_of,
     messages_of,
     send_ack,
     wanted_of,
@@ -32,8 +30,7 @@ from eos.wire.batch import Entry
 from eos.wire.commands import AckType, SubscriptionType
 from eos.wire.frames import Delivery
 
-BATCH_BYTES: Final = 32 * 1024 * 1024
-"""``receive_batch`` returns at most this, plus the rest of an entry."""
+BATCH_BYTES: Final = 32 * 1024 * 1024  # of ``receive_batch``, plus the rest of an entry
 
 _ORDERED: Final = (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER)
 Acknowledged = ReceivedMessage | MessageId
@@ -44,10 +41,8 @@ class Consumer:
 
     If the topic moves or the connection is lost, the next ``receive`` subscribes again, and
     unacknowledged messages are delivered again. To acknowledge their old copies is an error then,
-    and poisons the transaction.
-
-    After ``redeliver``, and after an aborted transaction, a consumer with exclusive use of its
-    subscription receives all unacknowledged messages again.
+    and poisons the transaction. After ``redeliver``, and after an aborted transaction, a consumer
+    with exclusive use of its subscription receives all unacknowledged messages again.
     """
 
     def __init__(
@@ -232,8 +227,7 @@ class Consumer:
         """
         if isinstance(messages, ReceivedMessage | MessageId):
             messages = [messages]
-        ids = [one.id if isinstance(one, ReceivedMessage) else one for one in messages]
-        self._acknowledge(ids, AckType.INDIVIDUAL, txn)
+        self._acknowledge([_id_of(one) for one in messages], AckType.INDIVIDUAL, txn)
 
     def acknowledge_cumulative(self, message: Acknowledged, txn: Transaction | None = None) -> None:
         """Acknowledge ``message`` and all earlier ones; otherwise as ``acknowledge``.
@@ -263,8 +257,7 @@ class Consumer:
                 named = whole[-1:] if how is AckType.CUMULATIVE else whole
                 try:
                     send_ack(
-                        connection,
-                        lambda request_id: ack_of(self._id, named, how, txn, request_id),
+                        *(connection, self._id, named, how, txn),
                         timeout_s=self._timeout_s,
                         doing=f"Acknowledging in {self.subscription} of {self.topic}",
                     )
@@ -319,7 +312,8 @@ class Consumer:
             self._tracker.forget(again)
             epoch = self._epoch if is_ordered else None
         if connection is not None and (again or is_ordered):
-            ids = () if is_ordered else ids_of(again)
+            whole = () if is_ordered else again
+            ids = tuple(commands.MessageIdData(ledger=place[0], entry=place[1]) for place in whole)
             connection.notify(
                 lambda _: commands.RedeliverUnacknowledged(
                     consumer_id=self._id, message_ids=ids, consumer_epoch=epoch

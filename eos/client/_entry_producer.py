@@ -1,8 +1,7 @@
 """A producer on one exact topic: it sends entries and handles their acknowledgements.
 
-Nothing is ever sent twice. If it is unknown whether the broker has an entry (connection lost,
-SEND_ERROR, a missing acknowledgement, an id of -1:-1, producer closed by the broker), the producer
-fails and poisons all transactions in which it has written (I4).
+Nothing is ever sent twice. If it is unknown whether the broker has an entry, the producer fails and
+poisons all transactions in which it has written (I4).
 """
 
 from __future__ import annotations
@@ -37,17 +36,15 @@ from eos.wire.batch import (
     rows_from_messages,
 )
 
-METADATA_ROOM_BYTES: Final = 1024
-"""Reserved for the entry's metadata, which counts towards the broker's limit."""
+METADATA_ROOM_BYTES: Final = 1024  # of the entry, which count towards the broker's limit
 _MAX_NAME_CHARS: Final = 256
 
 
 class EntryProducer:
     """Made by ``PulsarClient.entry_producer``. Safe for several threads.
 
-    ``name`` is assigned by the broker. With a name that is reused after an abort, a broker with
-    deduplication would drop entries as duplicates. ``topic`` is the exact name. A failed producer
-    stays failed; create a new one.
+    ``topic`` is the exact name, ``name`` is assigned by the broker. A failed producer stays failed;
+    create a new one.
     """
 
     def __init__(
@@ -109,6 +106,8 @@ class EntryProducer:
                     producer_id=self._id,
                     request_id=request_id,
                     schema=schema,
+                    # With a name that is reused after an abort, a broker with deduplication would
+                    # drop entries as duplicates.
                     user_provided_producer_name=False,
                     txn_enabled=True,
                 ),
@@ -189,14 +188,14 @@ class EntryProducer:
                 self._send(sequence_id, batch, txn)
             except BaseException as error:  # Ctrl-C as well: a part may have been sent
                 if self._window.is_in_flight(entry):
-                    self._window.fail(self._reason_of(error))
+                    reason = error
+                    if not isinstance(reason, EosError):
+                        reason = ConnectionLost(
+                            f"Sending to {self.topic} was ended by {type(error).__name__}."
+                        )
+                    self._window.fail(reason)
                 raise
         return entry.acknowledgement
-
-    def _reason_of(self, error: BaseException) -> EosError:
-        if isinstance(error, EosError):
-            return error
-        return ConnectionLost(f"Sending to {self.topic} was ended by {type(error).__name__}.")
 
     def _check_admission(self, txn: Transaction | None) -> None:
         # Under the window's lock, which flush() takes: a commit either finds this entry in flight,
@@ -237,9 +236,7 @@ class EntryProducer:
         )
 
     def flush(self, deadline: float = math.inf) -> None:
-        """Wait until the broker has acknowledged all entries that were sent before this call.
-
-        ``deadline``: the latest end of the wait, by ``time.monotonic``.
+        """Wait until all entries sent before are acknowledged, or until ``deadline`` (monotonic).
 
         Raises:
             RequestTimeout: no acknowledgement came within the timeout; transactions are poisoned.
@@ -250,7 +247,7 @@ class EntryProducer:
     def close_failed(self, deadline: float) -> None:
         """After a failure: wait until the broker has closed it, or until ``deadline``.
 
-        The broker answers when it has stored all earlier entries. Raises nothing.
+        Then it has stored all earlier entries. Raises nothing.
         """
         with contextlib.suppress(EosError):
             self._connection.request(
@@ -296,8 +293,7 @@ class EntryProducer:
     def transfer(self) -> EntryProducer:
         """Flush and close this object, and return a successor that keeps the broker's producer.
 
-        The successor has sent nothing. Its sequence ids continue, as a broker with deduplication
-        drops entries with lower ids. This object sends nothing any more.
+        The successor has sent nothing. This object sends nothing any more.
 
         Raises:
             EosError: an acknowledgement is missing, or the connection is lost.
@@ -309,6 +305,7 @@ class EntryProducer:
                 self._connection, self.topic, self._id, self._timeout_s, self._budget
             )
             successor.name, successor._schema_version = self.name, self._schema_version
+            # The sequence ids continue: a broker with deduplication drops entries with lower ones.
             successor._window = self._window.successor(successor._poison_all)
             self._connection.listeners.replace_producer(self._id, self, successor)
         except EosError:

@@ -1,7 +1,7 @@
 """A reader of one exact topic that returns its entries as they are stored, one after the other.
 
-It includes facts that client libraries hide: each entry's transaction and producer name. The broker
-sends no entries of an aborted transaction, and none from the first entry of an open one on.
+The broker sends no entries of an aborted transaction, and none from the first entry of an open one
+on.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from eos.wire.batch import Entry
 from eos.wire.commands import MessageIdData
 from eos.wire.frames import Delivery
 
+# The number of messages that the broker may have in flight. It counts messages, and reads at most
+# as many entries as it has permits, so no more entries than that are queued here. No permits are
+# granted before a read: a broker with permits and nothing to send polls for new entries only every
+# 10 ms, if an entry came at the wrong moment (measured).
 PERMITS: Final = 1000
-"""The number of messages that the broker may have in flight. It counts messages, and reads at most
-as many entries as it has permits, so no more entries than that are queued here. No permits are
-granted before a read: a broker with permits and nothing to send polls for new entries only every
-10 ms, if an entry came at the wrong moment (measured)."""
 
 ONE_PERMIT: Final = 1
 """The permits of a reader that must not miss an entry. A broker silently drops all entries that it
 has read at once if their claimed numbers of messages add up to 0 (``Consumer.sendMessages``;
 measured). An entry that is read alone takes no other with it."""
 
+# Permits can't enforce this limit, as entries differ in size.
 MAX_QUEUED_BYTES: Final = 64 * 1024 * 1024
-"""The limit of queued bytes. Permits can't enforce it, as entries differ in size."""
 
 _LONGEST_WAIT_S: Final = 3600.0
 _MOST_GRANTED: Final = 2**31 - 1
@@ -67,13 +67,6 @@ class EntryReader:
     """Made by ``PulsarClient.entry_reader``; for one thread at a time.
 
     A failed reader stays failed; create a new one that begins at ``next_id``.
-
-    Args:
-        consumer_ids: numbers that are unique on ``connection``.
-        start: the first entry to read; None: the topic's first.
-        permits: how many messages the broker may have in flight; 1 for a single entry.
-        rules: for names of subscriptions.
-        subscription: its subscription at the broker; a unique name.
     """
 
     def __init__(
@@ -224,10 +217,8 @@ class EntryReader:
             raise
 
     def acknowledge(self) -> None:
-        """Acknowledge the last read entry, without waiting for an answer.
-
-        Otherwise the subscription would look stuck to an operator.
-        """
+        """Acknowledge the last read entry, without waiting for an answer."""
+        # Otherwise the subscription would look stuck to an operator.
         if self._next is not None and self._next.entry:
             last = MessageIdData.of_entry(MessageId(self._next.ledger, self._next.entry - 1))
             kind = commands.AckType.CUMULATIVE
@@ -253,7 +244,6 @@ class EntryReader:
             unsubscribe(self._connection, self._id)
 
     def _end(self, reason: EosError) -> None:
-        """Fail, and drop queued entries."""
         with self._changed:
             self._queue.clear()
             self._queued_bytes = 0

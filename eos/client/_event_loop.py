@@ -19,10 +19,7 @@ class ThreadPool:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="eos-asyncio")
 
     async def run(self, call: Callable[[], T], undo: Callable[[T], object] | None = None) -> T:
-        """Wait for ``call``, which continues if the task is cancelled.
-
-        ``undo``: is called with the result if the task was cancelled.
-        """
+        """Wait for ``call``; if the task is cancelled it goes on, and ``undo`` gets its result."""
         working = self._pool.submit(call)
         try:
             return await asyncio.wrap_future(_shielded(working))
@@ -32,11 +29,7 @@ class ThreadPool:
             raise
 
     async def finish(self, call: Callable[[], T]) -> T:
-        """Wait for ``call``, even if the task is cancelled.
-
-        For calls whose outcome must be known. Afterwards the error of ``call`` is raised, or else
-        the cancellation.
-        """
+        """Wait for ``call``, even if the task is cancelled, and raise its error or cancellation."""
         working = asyncio.wrap_future(self._pool.submit(call))
         cancelled: asyncio.CancelledError | None = None
         while not working.done():
@@ -80,11 +73,10 @@ def _shielded(working: Future[T]) -> Future[T]:
 
 
 class LoopWakeup:
-    """Wraps futures for the running event loop.
+    """Wraps futures for the running event loop; many that end together wake it once."""
 
-    ``asyncio.wrap_future`` wakes the loop for each future, which costs more than all other work for
-    a small message.
-    """
+    # ``asyncio.wrap_future`` wakes the loop for each future, which costs more than all other work
+    # for a small message.
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()

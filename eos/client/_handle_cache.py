@@ -1,13 +1,4 @@
-"""Idle producers and readers, kept open at the broker for their next use.
-
-To open and close a handle takes two round trips and a lookup for each topic partition of each task,
-and a stream uses the same partitions in every epoch. So a task releases its handles to a cache, and
-the next task of the process acquires them. A handle that is idle for ``IDLE_TTL_S`` is closed.
-
-A broker's policies may admit fewer producers, consumers or subscriptions than there are processes
-that keep idle ones. ``LimitBackoff`` waits for those of other processes to be closed; a client that
-had to wait keeps no more idle handles.
-"""
+"""Idle producers and readers, kept open at the broker for the next task of the process."""
 
 from __future__ import annotations
 
@@ -26,18 +17,15 @@ from eos.ids import MessageId
 
 T = TypeVar("T")
 
+# Longer than most triggers. A topic with a producer or reader can't be deleted without force.
 IDLE_TTL_S: Final = 30.0
-"""Longer than most triggers. A topic with a producer or reader can't be deleted without force."""
-
-MAX_IDLE: Final = 1024
-"""The number of idle handles in one cache."""
-
+MAX_IDLE: Final = 1024  # in one cache
 _PAUSE_S: Final = 0.5
 
 LimitErrors = tuple[type[EosError], ...]
+# A broker's answers at a limit of producers, and of consumers or subscriptions (measured).
 PRODUCER_LIMIT: Final[LimitErrors] = (ProducerBusy,)
 CONSUMER_LIMIT: Final[LimitErrors] = (ConsumerBusy, NotAllowed)
-"""A broker's answers at a limit of consumers or subscriptions (measured)."""
 
 
 class LimitBackoff:
@@ -46,6 +34,9 @@ class LimitBackoff:
     Attributes:
         limit_hit: the broker has refused this client at least once.
     """
+
+    # A broker's policies may admit fewer producers, consumers or subscriptions than there are
+    # processes that keep idle ones: wait for those of other processes to be closed, and keep none.
 
     def __init__(self) -> None:
         self.limit_hit = False
@@ -80,10 +71,11 @@ class LimitBackoff:
 class HandleCache(Generic[T]):
     """At most one idle handle per topic, each for at most ``IDLE_TTL_S``.
 
-    Args:
-        backoff: once the limit was hit, released handles are closed: they would block others.
-        close: closes a handle; must not raise.
+    ``close`` closes a handle; it must not raise.
     """
+
+    # To open and close a handle takes two round trips and a lookup for each topic partition of each
+    # task, and a stream uses the same partitions in every epoch.
 
     def __init__(self, timer: Timer, backoff: LimitBackoff, close: Callable[[T], None]) -> None:
         self._timer = timer
@@ -103,7 +95,7 @@ class HandleCache(Generic[T]):
 
     def release(self, topic: str, handle: T) -> None:
         """Keep ``handle`` idle for a while; it replaces another one on ``topic``."""
-        if self._backoff.limit_hit:
+        if self._backoff.limit_hit:  # it would block others
             self._close(handle)
             return
         with self._lock:
@@ -145,11 +137,7 @@ class HandleCache(Generic[T]):
 
 
 class ReaderCache:
-    """Opens the entry readers of one client, and keeps idle ones.
-
-    Args:
-        consumer_ids: numbers that are unique in the client.
-    """
+    """Opens the entry readers of one client, and keeps idle ones."""
 
     def __init__(
         self,
@@ -168,35 +156,28 @@ class ReaderCache:
     def open(
         self, topic: str, start: MessageId | None, permits: int, *, waits_at_limit: bool
     ) -> EntryReader:
-        """See ``PulsarClient.entry_reader``; ``topic`` is the exact name.
-
-        All attempts use one subscription name: if a reader is refused while another one closes, the
-        broker may keep its subscription (measured). The next attempt takes it over.
-        """
+        """See ``PulsarClient.entry_reader``; ``topic`` is the exact name."""
+        # All attempts use one subscription name: if a reader is refused while another one closes,
+        # the broker may keep its subscription (measured). The next attempt takes it over.
         name = new_subscription(self._lookup.rules)
 
         def open_one() -> EntryReader:
-            return self._open(topic, start, permits, name)
+            reader = EntryReader(
+                self._lookup.broker_of(topic),
+                topic,
+                self._consumer_ids,
+                start,
+                self._lookup.rules,
+                timeout_s=self._timeout_s,
+                permits=permits,
+                subscription=name,
+            )
+            reader.open()
+            return reader
 
         if not waits_at_limit:
             return open_one()
         return self._backoff.retry(open_one, CONSUMER_LIMIT, self._timeout_s)
-
-    def _open(
-        self, topic: str, start: MessageId | None, permits: int, subscription: str
-    ) -> EntryReader:
-        reader = EntryReader(
-            self._lookup.broker_of(topic),
-            topic,
-            self._consumer_ids,
-            start,
-            self._lookup.rules,
-            timeout_s=self._timeout_s,
-            permits=permits,
-            subscription=subscription,
-        )
-        reader.open()
-        return reader
 
     def acquire(self, topic: str) -> EntryReader | None:
         """Remove and return the usable idle reader on ``topic``; None if there is none."""
@@ -207,10 +188,7 @@ class ReaderCache:
         return None
 
     def release(self, reader: EntryReader) -> None:
-        """Keep ``reader`` idle for a while.
-
-        It acknowledges its last entry, so that an operator does not see a stuck subscription.
-        """
+        """Keep ``reader`` idle for a while."""
         reader.acknowledge()
         self._cache.release(reader.topic, reader)
 

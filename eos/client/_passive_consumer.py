@@ -1,7 +1,4 @@
-"""Consumers that receive no entries: without FLOW the broker sends none, but answers requests.
-
-They keep or move a durable subscription, or ask for a topic's positions, on a shared connection.
-"""
+"""Consumers that receive no entries: they move a durable subscription, or ask for positions."""
 
 from __future__ import annotations
 
@@ -26,7 +23,8 @@ A = TypeVar("A", bound=WireMessage)
 class PassiveConsumer:
     """One consumer of ``subscription`` on one exact topic. For one thread at a time.
 
-    It subscribes again when the topic moves or the connection is lost.
+    It subscribes again when the topic moves or the connection is lost. Without FLOW the broker
+    sends no entries, but answers requests.
 
     Args:
         durable: whether the subscription is durable. Then several passive consumers may share it,
@@ -138,14 +136,9 @@ class PassiveConsumer:
         return (ledger, entry + 1), last_id_of(answer)
 
     def permit(self, messages: int) -> None:
-        """Send FLOW, so that the broker advances in the topic. Delivered entries are dropped.
-
-        The broker skips markers and entries of aborted transactions, and acknowledges them itself,
-        so the position of ``ask`` moves past them (measured).
-
-        Raises:
-            EosError: the broker refuses, or does not answer.
-        """
+        """Send FLOW, so that the broker advances in the topic. Delivered entries are dropped."""
+        # The broker skips markers and entries of aborted transactions, and acknowledges them
+        # itself, so the position of ``ask`` moves past them (measured).
         connection = self.subscribed()
         connection.notify(lambda _: commands.Flow(consumer_id=self._id, permits=messages))
 
@@ -182,12 +175,10 @@ class PassiveConsumer:
         """Drop the entry."""
 
     def on_closed(self, reason: EosError) -> None:
-        """The broker closed the consumer, or the connection ended.
-
-        A pending request gets no answer then (measured, at an unload). Only SEEK, which closes the
-        consumer itself, does.
-        """
+        """The broker closed the consumer, or the connection ended."""
         self._closed.set()
+        # A pending request gets no answer now (measured, at an unload). Only SEEK, which closes the
+        # consumer itself, does.
         requested = self._requested
         if requested is not None:
             connection, request_id = requested
@@ -259,21 +250,16 @@ class SubscriptionCursor:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Close the consumer, and wait for the broker's answer unless the block raised.
-
-        Raises:
-            EosError: the broker does not answer.
-        """
+        """Close the consumer, and wait for the broker's answer unless the block raised."""
         self._consumer.close(confirmed=error is None)
 
 
 def check_moved(answer: commands.AckResponse, doing: str) -> None:
     """Check that a subscription has moved to a position, or was there already.
 
-    In the latter case 5.0.0-M1 answers with an error (measured), earlier releases with success.
-
     Raises:
         EosError: the broker refuses.
     """
+    # If it was there, 5.0.0-M1 answers with an error (measured), earlier releases with success.
     if answer.error is not None and _ALREADY_MOVED not in answer.message:
         raise broker_error(answer.error, answer.message, doing=doing)

@@ -1,9 +1,4 @@
-"""A producer that sends messages in batches, to the partitions of their keys.
-
-Three rules keep it exact. A commit first sends the lingering messages of its transaction. Batches
-are sent one after the other, so the messages of a key stay in order. And a message that can't be
-sent fails its future and poisons its transaction.
-"""
+"""A producer that sends messages in batches, to the partitions of their keys."""
 
 from __future__ import annotations
 
@@ -43,14 +38,7 @@ from eos.wire.batch import (
 
 @dataclass(frozen=True)
 class BatchLimits:
-    """The options of batching.
-
-    Attributes:
-        linger_ms: how long a message may wait for others.
-        max_messages: the maximum number of messages in an entry.
-        max_bytes: the maximum size of an entry.
-        hashing: how a key chooses its partition.
-        batching: ``by_key``: entries of one key each.
+    """The options of batching; see ``PulsarClient.producer``.
 
     Raises:
         ConfigurationError: an option is out of range.
@@ -146,11 +134,9 @@ class Producer:
         event_time_ms: int | None,
         properties: Mapping[str, str] | None,
     ) -> tuple[MessageFuture, Callable[[], None] | None]:
-        """``send`` that never waits.
+        """``send`` that never waits: the caller must call the function that it returns, if any.
 
-        Returns:
-            The future, and a function or None. The function sends full batches and may wait; the
-            caller must call it, from any thread.
+        The function sends full batches and may wait.
 
         Raises:
             EosError: as ``send``.
@@ -223,7 +209,7 @@ class Producer:
 
     def _send_pending(self, last: PendingBatch) -> None:
         """Send pending batches in order, up to ``last``, unless another thread has done so."""
-        with self._sending:
+        with self._sending:  # one batch after the other: the messages of a key stay in order
             while (batch := self._first_up_to(last)) is not None:
                 try:
                     self._send(batch)

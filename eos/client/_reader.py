@@ -1,8 +1,4 @@
-"""A reader of one exact topic that returns committed messages as Arrow record batches.
-
-The broker sends no entries of an aborted transaction, and none from the first entry of an open one
-on.
-"""
+"""A reader of one exact topic that returns committed messages as Arrow record batches."""
 
 from __future__ import annotations
 
@@ -25,13 +21,11 @@ from eos.wire.commands import MessageIdData
 from eos.wire.decoding import DecodedEntries, DeliveredEntry, decode_entries
 
 _CONSUMER: Final = 0
+# Messages that the broker may have in flight: TCP slows it down if needed (measured).
 _PERMITS: Final = 2**30
-"""Messages that the broker may have in flight: TCP slows it down if needed (measured)."""
-
+# Up to this number of entries, grant a permit for each only. The broker reads as many entries as
+# it has permits, at most 100 or 5 MiB at once, and would send all of them for one (measured).
 _FEW_ENTRIES: Final = 100
-"""Up to this number of entries, grant a permit for each only. The broker reads as many entries as
-it has permits, at most 100 or 5 MiB at once, and would send all of them for one (measured)."""
-
 _LONGEST_WAIT_S: Final = 3600.0
 
 
@@ -188,11 +182,7 @@ class Reader:
         self._pending.clear()
 
     def _handle_silence(self, end: MessageId) -> None:
-        """Raise the reason why nothing came.
-
-        The first time, request single entries for a while instead: the broker may have dropped all
-        entries that it read at once (``ONE_PERMIT``).
-        """
+        """Raise the reason why nothing came; the first time, request single entries instead."""
         # Only now: after a broker's restart nothing is readable for a while (measured).
         self.open()
         if self._last_id is None or self._last_id.place < end.place:
@@ -201,12 +191,12 @@ class Reader:
                 f"{end}: its entries have been deleted, or were never readable.",
                 hint="Check the topic's retention and time to live. Was the topic recreated?",
             )
+        # The broker may have dropped all entries that it read at once (``ONE_PERMIT``).
         if self._single_reads:
             raise RequestTimeout(f"Reading {self.topic}: nothing came for {self._timeout_s:g} s.")
         self._single_reads = _FEW_ENTRIES
 
     def _decode(self, count: int) -> Iterator[pa.RecordBatch]:
-        """Decode and yield the first ``count`` pending entries."""
         wanted, self._pending = self._pending[:count], self._pending[count:]
         if wanted:
             self._decoding = decode_entries(self._buffer, wanted, self._columns)
@@ -242,10 +232,7 @@ class Reader:
         return batch.slice(skipped)
 
     def _receive(self, wait_s: float, end: MessageId | None) -> bool:
-        """Receive entries if none are pending; return whether there are any.
-
-        Entries after ``end`` are not needed.
-        """
+        """Receive entries, up to ``end`` if possible, unless some are pending; False: none came."""
         if self._pending:
             return True
         try:
@@ -274,7 +261,7 @@ class Reader:
     def _acknowledge(
         self, connection: BlockingConnection, entries: Sequence[DeliveredEntry]
     ) -> None:
-        """Acknowledge received entries: otherwise the broker never reports a topic's end."""
+        # Otherwise the broker never reports a topic's end.
         last = MessageIdData.of_entry(entries[-1].id)
         connection.send(
             commands.Ack(
@@ -284,10 +271,8 @@ class Reader:
         self._permits -= sum(max(1, entry.metadata.num_messages_in_batch) for entry in entries)
 
     def _permit(self, connection: BlockingConnection, end: MessageId | None) -> None:
-        """Grant permits if few are left.
-
-        An entry may have used more than there were; aborted entries and markers use none.
-        """
+        """Grant permits if few are left."""
+        # An entry may have used more than there were; aborted entries and markers use none.
         low, high = _PERMITS // 2, _PERMITS
         if self._position is not None and end is not None and end.ledger == self._position[0]:
             entries = end.entry - self._position[1] + 1

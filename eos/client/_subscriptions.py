@@ -117,21 +117,22 @@ def ask_for_last_id(
     return last_id_of(answer)
 
 
+# The maximum number of messages that the broker may have in flight.
 PERMITS: Final = 1000
-"""The maximum number of messages that the broker may have in flight."""
-
+# The approximate limit of queued bytes, once the size of entries is known.
 QUEUE_BYTES: Final = 32 * 1024 * 1024
-"""The approximate limit of queued bytes, once the size of entries is known."""
-
+# Above this limit the consumer subscribes again, with fewer permits.
 QUEUE_BYTES_MAX: Final = 4 * QUEUE_BYTES
-"""Above this limit the consumer subscribes again, with fewer permits."""
-
 _FIRST_PERMITS: Final = 8
 _MAX_GRANT: Final = 2**31 - 1
 
 
 class ReceiveQueue:
-    """The queue of one SUBSCRIBE, protected by the consumer's lock."""
+    """The received entries of one SUBSCRIBE, with its flow control; under the consumer's lock."""
+
+    # The broker counts permits in messages, but sends whole entries, of any number of messages,
+    # while it has a permit. So there are never more entries in flight than permits, which can be
+    # checked. It does not limit bytes: permits are few at first, and fewer for large entries.
 
     def __init__(self, entry_bytes: int = 0) -> None:
         self._queue: deque[Delivery] = deque()
@@ -139,8 +140,8 @@ class ReceiveQueue:
         self._stale = 0  # entries at the queue's front that will be delivered again
         self._permits = _FIRST_PERMITS
         self._granted = 0
+        # Approximately, of recent entries; the next SUBSCRIBE begins with it.
         self.entry_bytes_max = entry_bytes
-        """The approximate maximum size of recent entries; the next SUBSCRIBE begins with it."""
 
     def __bool__(self) -> bool:
         return bool(self._queue)

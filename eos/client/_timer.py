@@ -11,8 +11,8 @@ from typing import Final
 
 from eos._waiting import Monitor
 
+# An idle thread ends, so that a client that is never closed leaves no thread behind.
 _IDLE_S: Final = 5.0
-"""An idle thread ends, so that a client that is never closed leaves no thread behind."""
 
 
 class Timer:

@@ -13,11 +13,9 @@ from eos.errors import RequestTimeout
 from eos.ids import EntryPlace, MessageId
 from eos.wire import commands
 
-_NEVER_MS: Final = 2**62
-"""A publish time that no entry has."""
+_NEVER_MS: Final = 2**62  # a publish time that no entry has
 _PERMITS: Final = 16
-_SKIPPING_S: Final = 0.5
-"""How long the broker may take for the next entry that it skips."""
+_SKIPPING_S: Final = 0.5  # for the next entry that the broker skips
 
 _Answer = TypeVar("_Answer")
 
@@ -38,8 +36,7 @@ class Bounds(NamedTuple):
 class TopicBounds:
     """The bounds of an exact topic, for one thread at a time. See ``PulsarClient.topic_bounds``.
 
-    The first question takes a lookup and a subscription, later ones a round trip. With
-    ``read_compacted`` the last entry is that of a reader of the compacted topic.
+    With ``read_compacted`` the last entry is that of a reader of the compacted topic.
     """
 
     def __init__(
@@ -88,28 +85,16 @@ class TopicBounds:
         return self.bounds().last_id
 
     def reaches(self, entry: EntryPlace) -> bool:
-        """Whether ``entry`` is in the topic, or was.
-
-        It uses the broker's start position of a subscription: for an entry after all that were ever
-        written, that is the topic's first one (measured).
-
-        Raises:
-            TopicNotFound: the topic does not exist, or no longer.
-            EosError: the broker refuses, or does not answer.
-        """
+        """Whether ``entry`` is in the topic, or was; errors as ``bounds``."""
+        # By the broker's start position of a subscription: for an entry after all that were ever
+        # written, that is the topic's first one (measured).
         return self._retried(lambda: self._normalized(entry)) >= entry
 
     def first_undecided(self, end: EntryPlace | None = None) -> EntryPlace | None:
         """Return the position of the first open transaction before ``end`` (default: topic's end).
 
-        None: all entries before ``end`` are readable now, or will never be. The last readable entry
-        does not show this, as markers and aborted entries may follow it. A consumer with a permit
-        skips those and stops at an open transaction (measured). While a broker loads the topic's
-        transactions, the result may be too early.
-
-        Raises:
-            TopicNotFound: the topic does not exist, or no longer.
-            EosError: the broker refuses, or does not answer.
+        None: all entries before ``end`` are readable now, or will never be. While a broker loads
+        the topic's transactions, the result may be too early. Errors as ``bounds``.
         """
         return self._retried(lambda: self._first_undecided(end))
 
@@ -124,6 +109,8 @@ class TopicBounds:
         # Compare positions as the broker returns them: it may return the first one of a ledger as
         # the one after the previous ledger.
         wanted = written if end is None or end >= written else self._normalized(end)
+        # The last readable entry does not show it, as markers and aborted entries may follow. A
+        # consumer with a permit skips those and stops at an open transaction (measured).
         consumer = self._passive_consumer(start)
         try:
             return self._first_stop(consumer, wanted)
@@ -143,7 +130,7 @@ class TopicBounds:
         return None
 
     def _normalized(self, place: EntryPlace) -> EntryPlace:
-        """Return the position at which the broker starts a subscription that asks for ``place``."""
+        """The position at which the broker starts a subscription that asks for ``place``."""
         consumer = self._passive_consumer(place)
         try:
             return consumer.ask()[0]
@@ -153,13 +140,9 @@ class TopicBounds:
     def place_at(self, publish_time_ms: int) -> EntryPlace:
         """Return the position of the first entry published at ``publish_time_ms`` or later.
 
-        If there is none, the position after the last entry. It uses the broker's SEEK by publish
-        time, which assumes that times never decrease in a topic.
-
-        Raises:
-            TopicNotFound: the topic does not exist, or no longer.
-            EosError: the broker refuses, or does not answer.
+        If there is none, the position after the last entry. Errors as ``bounds``.
         """
+        # The broker's SEEK by publish time assumes that times never decrease in a topic.
         return self._retried(lambda: self._seek(publish_time_ms))
 
     def _seek(self, publish_time_ms: int) -> EntryPlace:

@@ -1,9 +1,4 @@
-"""The entries of one producer that are in flight: sent and not acknowledged.
-
-It numbers and limits them, waits for them, and fails all of them when one is in doubt. All changes
-are made under ``lock``, the budget's, which all producers of a client share. Futures are completed
-after its release, as they run users' callbacks.
-"""
+"""The entries of one producer that are in flight: sent and not acknowledged."""
 
 from __future__ import annotations
 
@@ -21,8 +16,8 @@ from eos._waiting import Future, Monitor
 from eos.errors import EosError, Fatal, RequestTimeout
 from eos.ids import MessageId
 
+# Added to an entry's payload size: many small entries also cost memory.
 ENTRY_OVERHEAD_BYTES: Final = 1024
-"""Added to an entry's payload size: many small entries also cost memory."""
 
 
 class Budget:
@@ -43,11 +38,9 @@ class Budget:
 
     @contextmanager
     def turn(self) -> Iterator[int]:
-        """The thread's turn among those that wait for room, during the block.
-
-        It begins with the thread's first ``has_room``. Leftovers of an interrupt in here end with
-        the thread's next turn, and a callback that sends does not take another thread's turn.
-        """
+        """The thread's turn among those that wait for room; the first ``has_room`` begins it."""
+        # By thread: leftovers of an interrupt in here end with the thread's next turn, and a
+        # callback that sends does not take another thread's turn.
         mine = threading.get_ident()
         try:
             yield mine
@@ -90,15 +83,16 @@ class PendingEntry:
 
 
 class Window:
-    """Entries in flight.
+    """Numbers, limits and awaits entries in flight, and fails all of them when one is in doubt.
 
     Args:
         topic: for error messages.
-        budget: shared by all producers of a client.
         timeout_s: how long a caller waits for the acknowledgement of the oldest entry.
         on_failure: called once, under the lock, before the failure is visible to others.
-        first_sequence_id: the first sequence id.
     """
+
+    # All changes are made under the budget's lock, which all producers of a client share. Futures
+    # are completed after its release, as they run users' callbacks.
 
     def __init__(
         self,
@@ -144,10 +138,7 @@ class Window:
     def admit(self, entry: PendingEntry, num_messages: int, check: Callable[[], None]) -> int:
         """Wait for room, and return the sequence id of an entry that is about to be sent.
 
-        A producer whose acknowledgements stop fails, which frees its room.
-
-        Args:
-            check: called under the lock; raises if the entry must not be sent.
+        ``check``: called under the lock; raises if the entry must not be sent.
         """
         with self._budget.turn() as turn:
             while True:
@@ -162,13 +153,10 @@ class Window:
                         self._entries[sequence_id] = entry
                         self._budget.take(entry)
                         return sequence_id
-                silent.window.fail_by_timeout()
+                silent.window.fail_by_timeout()  # which frees its room
 
     def is_in_flight(self, entry: PendingEntry) -> bool:
-        """Whether ``flush`` would wait for it: it is admitted, and not acknowledged or lost.
-
-        An interrupted sender asks this, as the interrupt may also come in ``admit``.
-        """
+        """Whether it is admitted, and not acknowledged or lost."""
         with self.lock:
             return entry in self._entries.values()
 
@@ -223,8 +211,6 @@ class Window:
     def flush(self, deadline: float = math.inf) -> None:
         """Wait for the acknowledgements of all entries that were admitted before this call.
 
-        ``deadline``: the latest end of the wait, by ``time.monotonic``.
-
         Raises:
             EosError: the reason of its failure.
         """
@@ -251,9 +237,8 @@ class Window:
     ) -> PendingEntry | None:
         """Wait under the lock until ``is_done``, or until this window has failed.
 
-        Returns:
-            The ``oldest`` entry if it stayed unacknowledged for the whole timeout, or until
-            ``deadline``; acknowledgements of younger entries do not count. None otherwise.
+        Returns the ``oldest`` entry if it stayed unacknowledged for the whole timeout, or until
+        ``deadline``; acknowledgements of younger entries do not count.
         """
         while self._failure is None and not is_done():
             before = oldest()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
-from types import TracebackType
 from typing import Final, Literal, Self
 
 from eos.client._acks import ReceivedMessage
@@ -22,11 +21,10 @@ from eos.forking import stay_in_process
 from eos.ids import MessageId
 from eos.transport.auth import Auth
 
+# The maximum number of calls that one client runs at once, without those that receive.
 _THREADS: Final = 32
-"""The maximum number of calls that one client runs at once, without those that receive."""
-
+# How long a thread waits for a message before it checks whether its task was cancelled.
 _RECEIVE_S: Final = 1.0
-"""How long a thread waits for a message before it checks whether its task was cancelled."""
 
 
 class AsyncTransaction:
@@ -72,14 +70,8 @@ class AsyncTransaction:
         self._begun = await self._threads.run(begin, undo=Transaction.abort)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        end = partial(self.blocking.__exit__, kind, error, trace)
-        await self._threads.finish(end)
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        await self._threads.finish(partial(self.blocking.__exit__, kind, error, trace))
 
 
 class AsyncProducer:
@@ -147,8 +139,12 @@ class AsyncConsumer:
 
     async def receive(self, timeout_s: float) -> ReceivedMessage | None:
         """As ``Consumer.receive``. Messages for a cancelled task go to the next one."""
-        messages = await self._receive(timeout_s, lambda wait_s: _one(self._consumer, wait_s), 1)
+        messages = await self._receive(timeout_s, self._receive_one, 1)
         return messages[0] if messages else None
+
+    def _receive_one(self, wait_s: float) -> list[ReceivedMessage]:
+        message = self._consumer.receive(wait_s)
+        return [] if message is None else [message]
 
     async def receive_batch(self, max_messages: int, timeout_s: float) -> list[ReceivedMessage]:
         """As ``Consumer.receive_batch``. Messages for a cancelled task go to the next one."""
@@ -210,11 +206,6 @@ class AsyncConsumer:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
-
-
-def _one(consumer: Consumer, wait_s: float) -> list[ReceivedMessage]:
-    message = consumer.receive(wait_s)
-    return [] if message is None else [message]
 
 
 class AsyncPulsarClient:

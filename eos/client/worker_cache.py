@@ -1,7 +1,4 @@
-"""A cache of clients in Spark's Python workers, so that the next task reuses their connections.
-
-A client is cached if its task succeeded; after a failed task the next one opens new connections.
-"""
+"""A cache of clients in Spark's Python workers, so that the next task reuses their connections."""
 
 from __future__ import annotations
 
@@ -15,8 +12,8 @@ from eos.client import PulsarClient
 from eos.transport.address import ClusterRules
 from eos.transport.auth import Auth
 
+# In one worker, for jobs with several sinks; the least recently used one is closed.
 MAX_CLIENTS: Final = 8
-"""In one worker, for jobs with several sinks; the least recently used one is closed."""
 
 _clients: dict[ClientOptions, PulsarClient] = {}
 _lock = threading.Lock()
@@ -46,11 +43,9 @@ class ClientOptions:
 
 @contextmanager
 def cached_client(options: ClientOptions) -> Iterator[PulsarClient]:
-    """Yield a client for exclusive use in the block, a cached one if possible.
-
-    Spark sends a token function by value, as a new object for each task: a client with one can't be
-    reused, and is closed.
-    """
+    """Yield a client for exclusive use in the block, a cached one if possible."""
+    # Spark sends a token function by value, as a new object for each task: a client with one can't
+    # be reused.
     if callable(options.auth.token):
         with options.make() as own:
             yield own
@@ -61,7 +56,7 @@ def cached_client(options: ClientOptions) -> Iterator[PulsarClient]:
     try:
         yield client
     except BaseException:
-        client.close()
+        client.close()  # the next task opens new connections
         raise
     with _lock:
         replaced = [_clients.pop(options, None)]
