@@ -13,13 +13,20 @@ from eos.admin._results import (
     Subscription,
     TopicStats,
 )
-from eos.admin._topic_setup import create_topic, set_retention
-from eos.admin._transport import Transport
+from eos.admin._transport import (
+    ADMIN_API,
+    Transport,
+    admin_request,
+    create_topic,
+    parse_admin_url,
+    set_retention,
+)
 
 if TYPE_CHECKING:
     from eos.admin._admin_client import AdminClient
 
 __all__ = [
+    "ADMIN_API",
     "AdminClient",
     "CoordinatorState",
     "Ledger",
@@ -29,7 +36,9 @@ __all__ = [
     "Subscription",
     "TopicStats",
     "Transport",
+    "admin_request",
     "create_topic",
+    "parse_admin_url",
     "set_retention",
 ]
 

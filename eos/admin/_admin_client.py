@@ -22,8 +22,7 @@ from eos.admin._results import (
     Subscription,
     TopicStats,
 )
-from eos.admin._topic_setup import create_topic, path_of
-from eos.admin._transport import Transport
+from eos.admin._transport import Transport, create_topic, path_of, topic_path
 from eos.errors import ProtocolError, TopicNotFound, printable
 from eos.ids import MessageId, TopicName, TxnId
 from eos.transport.address import Address
@@ -76,21 +75,14 @@ class AdminClient:
             return None
 
     def coordinators(self) -> list[CoordinatorState]:
-        """Return all coordinators. The broker answers only after a client has connected to them
-        (measured)."""
+        """Return all coordinators; only after a client has connected to them (measured)."""
         return self._read("/admin/v3/transactions/coordinatorStats", responses.coordinators)
 
     def read_position(self, topic: TopicName) -> ReadPosition:
-        """Return how far readers of an exact topic may read.
-
-        Raises:
-            TopicNotFound: the topic does not exist.
-        """
-        name = path_of(topic)
-        buffer = self._read(
-            f"/admin/v3/transactions/transactionBufferStats/{name}", responses.buffer
-        )
-        stats = self._read(f"/admin/v2/persistent/{name}/internalStats", responses.ledgers)
+        """Return how far readers of an exact topic may read."""
+        path = f"/admin/v3/transactions/transactionBufferStats/{path_of(topic)}"
+        buffer = self._read(path, responses.buffer)
+        stats = self._read(topic_path(topic, "internalStats"), responses.ledgers)
         return ReadPosition(
             max_read=responses.position(buffer.maxReadPosition),
             last_entry=responses.position(stats.lastConfirmedEntry),
@@ -100,13 +92,8 @@ class AdminClient:
         )
 
     def ledgers(self, topic: TopicName) -> list[Ledger]:
-        """Return the ledgers of an exact topic, in order.
-
-        Raises:
-            TopicNotFound: the topic does not exist.
-        """
-        path = f"/admin/v2/persistent/{path_of(topic)}/internalStats"
-        stats = self._read(path, responses.ledgers)
+        """Return the ledgers of an exact topic, in order."""
+        stats = self._read(topic_path(topic, "internalStats"), responses.ledgers)
         found = [
             Ledger(one.ledgerId, one.entries, one.size, one.offloaded) for one in stats.ledgers
         ]
@@ -117,11 +104,9 @@ class AdminClient:
 
     def first_entry_of(self, topic: TopicName, txn: TxnId) -> MessageId | None:
         """Return the first entry of ``txn`` in an exact ``topic``; None if its transaction buffer
-        does not count ``txn`` as open.
-
-        Source: for an open transaction ``transactionInBufferStats`` answers
-        ``{"startPosition": ..., "aborted": false}`` (measured on 4.2.4).
-        """
+        does not count ``txn`` as open."""
+        # For an open transaction the answer is ``{"startPosition": ..., "aborted": false}``
+        # (measured on 4.2.4).
         name = path_of(topic)
         path = f"/admin/v3/transactions/transactionInBufferStats/{name}/{txn.most}/{txn.least}"
         try:
@@ -144,8 +129,7 @@ class AdminClient:
         """Return the exact topics of ``topic``: its partitions, or itself."""
         if topic.partition_index is not None:
             return [topic]
-        path = f"/admin/v2/persistent/{path_of(topic)}/partitions"
-        return topic.partitions(self._read(path, responses.partitions))
+        return topic.partitions(self._read(topic_path(topic, "partitions"), responses.partitions))
 
     def tenants(self) -> list[str]:
         """Return all tenants of the cluster; requires a superuser."""
@@ -160,76 +144,60 @@ class AdminClient:
         """Return the topics of ``tenant/namespace`` without system topics; a partitioned topic
         once."""
         path = f"/admin/v2/persistent/{namespace}"
-        found = self._read(path, responses.names) + self._read(
-            f"{path}/partitioned", responses.names
-        )
+        found = [
+            *self._read(path, responses.names),
+            *self._read(f"{path}/partitioned", responses.names),
+        ]
         bases = {TopicName.parse(name).base for name in found if responses.is_topic(name)}
         return sorted(name for name in bases if not name.local.startswith("__"))
 
     def topic_stats(self, topic: TopicName, *, is_partitioned: bool) -> TopicStats:
-        """Return a topic's size, clients and subscriptions.
-
-        Raises:
-            TopicNotFound: the topic does not exist.
-        """
+        """Return a topic's size, clients and subscriptions."""
         kind = "partitioned-stats?perPartition=false" if is_partitioned else "stats"
-        return self._read(f"/admin/v2/persistent/{path_of(topic)}/{kind}", responses.topic_stats)
+        return self._read(topic_path(topic, kind), responses.topic_stats)
 
     def retention(self, topic: TopicName) -> Retention:
         """Return the retention in effect for a topic: its own, its namespace's, or the broker's."""
-        path = f"/admin/v2/persistent/{path_of(topic)}/retention?applied=true"
-        return self._read(path, responses.retention)
+        return self._read(topic_path(topic, "retention?applied=true"), responses.retention)
 
     def message_ttl_s(self, topic: TopicName) -> int:
         """Return the message time to live in effect for a topic, in seconds; 0: no expiry."""
-        path = f"/admin/v2/persistent/{path_of(topic)}/messageTTL?applied=true"
-        return self._read(path, responses.seconds)
+        return self._read(topic_path(topic, "messageTTL?applied=true"), responses.seconds)
 
     def delete_topic(self, topic: TopicName, *, is_partitioned: bool) -> None:
         """Delete a topic and its messages.
 
         Raises:
-            TopicNotFound: the topic does not exist.
             BrokerNotReady: the topic is in use.
         """
-        partitions = "/partitions" if is_partitioned else ""
-        self._transport.ask("DELETE", f"/admin/v2/persistent/{path_of(topic)}{partitions}")
+        self._transport.ask("DELETE", topic_path(topic, "partitions" if is_partitioned else ""))
 
     def subscriptions(self, topic: TopicName) -> list[str]:
         """Return the names of a topic's durable subscriptions."""
-        path = f"/admin/v2/persistent/{path_of(topic)}/subscriptions"
-        return self._read(path, responses.names)
+        return self._read(topic_path(topic, "subscriptions"), responses.names)
 
     def subscription_stats(self, topic: TopicName) -> list[Subscription]:
-        """Return the durable subscriptions of an exact topic, sorted by name.
-
-        Raises:
-            TopicNotFound: the topic does not exist.
-        """
-        path = f"/admin/v2/persistent/{path_of(topic)}/stats"
-        return self._read(path, responses.subscriptions)
+        """Return the durable subscriptions of an exact topic, sorted by name."""
+        return self._read(topic_path(topic, "stats"), responses.subscriptions)
 
     def remove_subscription(self, topic: TopicName, name: str) -> None:
         """Remove a subscription of an exact topic. The broker may then delete messages that only
         this subscription retained.
 
         Raises:
-            TopicNotFound: the topic or the subscription does not exist.
             BrokerNotReady: the subscription has a consumer.
         """
         subscription = urllib.parse.quote(name, safe="")
-        path = f"/admin/v2/persistent/{path_of(topic)}/subscription/{subscription}"
-        self._transport.ask("DELETE", path)
+        self._transport.ask("DELETE", topic_path(topic, f"subscription/{subscription}"))
 
     def backlog_quotas(self, topic: TopicName) -> dict[str, Any]:
         """Return the backlog quotas that are set on the topic itself, by kind."""
-        path = f"/admin/v2/persistent/{path_of(topic)}/backlogQuotaMap?applied=false"
-        return self._read(path, responses.quotas)
+        return self._read(topic_path(topic, "backlogQuotaMap?applied=false"), responses.quotas)
 
     def rate(self, topic: TopicName, kind: str) -> dict[str, Any]:
         """Return the ``publishRate``, ``dispatchRate`` or ``subscriptionDispatchRate`` that is set
         on the topic itself."""
-        return self._read(f"/admin/v2/persistent/{path_of(topic)}/{kind}", responses.rate)
+        return self._read(topic_path(topic, kind), responses.rate)
 
     def policies(self, namespace: str) -> dict[str, Any]:
         """Return the policies that are set on ``tenant/namespace``, without unset ones."""

@@ -1,16 +1,14 @@
-"""Validates the admin API's answers and converts them to results.
+"""Validates the admin API's answers (of Pulsar 4.2.4) and converts them to results.
 
 Every function here raises ValueError if an answer is not valid; the message names the field, never
-its value.
-
-Source: the answers of ``/admin/v2`` and ``/admin/v3`` in Pulsar 4.2.4. Unknown fields are ignored.
-Text may be shown in a terminal, so unprintable characters are replaced.
+its value. Unknown fields are ignored.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -26,6 +24,7 @@ from eos.ids import MAX_PARTITIONS, MessageId, TopicName, TxnId
 
 T = TypeVar("T")
 
+# It may be shown in a terminal, so unprintable characters are replaced.
 JsonText = Annotated[str, AfterValidator(printable)]
 Count = Annotated[int, Field(ge=0, lt=2**31)]
 Long = Annotated[int, Field(ge=-(2**63), lt=2**63)]
@@ -44,8 +43,7 @@ def is_topic(name: str) -> bool:
 
 
 def _known_topics(topics: dict[str, Any]) -> dict[str, Any]:
-    """Drop names that brokers accept and eos does not, for example with spaces: eos never writes
-    to such topics."""
+    # Brokers accept names that eos does not, for example with spaces: it never writes there.
     return {name: value for name, value in topics.items() if is_topic(name)}
 
 
@@ -179,21 +177,38 @@ class PoliciesShape(JsonShape):
 
 
 TxnNumber = Annotated[str, Field(pattern=r"^[0-9]{1,18}$")]
-_TRANSACTIONS: Final = TypeAdapter(dict[JsonText, TransactionShape])
-_COORDINATORS: Final = TypeAdapter(dict[TxnNumber, CoordinatorShape])
-_TRANSACTION_IN_BUFFER: Final = TypeAdapter(TransactionInBufferShape)
-_BUFFER: Final = TypeAdapter(BufferShape)
-_LEDGERS: Final = TypeAdapter(LedgersShape)
-_PARTITIONS: Final = TypeAdapter(PartitionsShape)
-_STATS: Final = TypeAdapter(StatsShape)
-_TOPIC_STATS: Final = TypeAdapter(TopicStatsShape)
-_RETENTION: Final = TypeAdapter(RetentionShape)
-_SECONDS: Final = TypeAdapter(Long)
-_QUOTAS: Final = TypeAdapter(dict[JsonText, QuotaShape])
-_RATE: Final = TypeAdapter(RateShape)
-_POLICIES: Final = TypeAdapter(PoliciesShape)
-_NAMES: Final = TypeAdapter(list[JsonText])
-_SETTINGS: Final = TypeAdapter(dict[JsonText, Any])
+
+
+def _parser(adapter: TypeAdapter[T]) -> Callable[[Any], T]:
+    """Return a function that validates an answer."""
+
+    def parse(answer: Any) -> T:
+        try:
+            return adapter.validate_python(answer)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+            where = ".".join(str(part)[:40] for part in first["loc"])
+            raise ValueError(f"{where or 'the whole answer'}: {first['msg']}") from None
+
+    return parse
+
+
+_transactions = _parser(TypeAdapter(dict[JsonText, TransactionShape]))
+_coordinators = _parser(TypeAdapter(dict[TxnNumber, CoordinatorShape]))
+_transaction_in_buffer = _parser(TypeAdapter(TransactionInBufferShape))
+_partitions = _parser(TypeAdapter(PartitionsShape))
+_stats = _parser(TypeAdapter(StatsShape))
+_topic_stats = _parser(TypeAdapter(TopicStatsShape))
+_retention = _parser(TypeAdapter(RetentionShape))
+_seconds = _parser(TypeAdapter(Long))
+_quotas = _parser(TypeAdapter(dict[JsonText, QuotaShape]))
+_rate = _parser(TypeAdapter(RateShape))
+_policies = _parser(TypeAdapter(PoliciesShape))
+_settings = _parser(TypeAdapter(dict[JsonText, Any]))
+# ``transactionBufferStats``, ``internalStats``, and lists of names.
+buffer = _parser(TypeAdapter(BufferShape))
+ledgers = _parser(TypeAdapter(LedgersShape))
+names = _parser(TypeAdapter(list[JsonText]))
 
 
 def transactions(answer: Any) -> list[OpenTransaction]:
@@ -206,13 +221,13 @@ def transactions(answer: Any) -> list[OpenTransaction]:
             ttl_s=row.timeoutAt / 1000,
             topics=tuple(sorted(row.producedPartitions or {})),
         )
-        for text, row in _checked(_TRANSACTIONS, answer).items()
+        for text, row in _transactions(answer).items()
     ]
 
 
 def coordinators(answer: Any) -> list[CoordinatorState]:
     """Parse ``coordinatorStats``, whose keys are coordinator ids as text."""
-    rows = {int(tc_id): row for tc_id, row in _checked(_COORDINATORS, answer).items()}
+    rows = {int(tc_id): row for tc_id, row in _coordinators(answer).items()}
     return [
         CoordinatorState(
             tc_id=tc_id,
@@ -226,23 +241,13 @@ def coordinators(answer: Any) -> list[CoordinatorState]:
 
 def first_entry(answer: Any) -> MessageId | None:
     """Parse ``transactionInBufferStats``; None if the transaction is not open."""
-    txn = _checked(_TRANSACTION_IN_BUFFER, answer)
+    txn = _transaction_in_buffer(answer)
     return None if txn.startPosition is None or txn.aborted else position(txn.startPosition)
-
-
-def buffer(answer: Any) -> BufferShape:
-    """Parse ``transactionBufferStats``."""
-    return _checked(_BUFFER, answer)
-
-
-def ledgers(answer: Any) -> LedgersShape:
-    """Parse ``internalStats``."""
-    return _checked(_LEDGERS, answer)
 
 
 def topic_stats(answer: Any) -> TopicStats:
     """Parse ``stats`` or ``partitioned-stats``."""
-    found = _checked(_TOPIC_STATS, answer)
+    found = _topic_stats(answer)
     return TopicStats(
         storage_bytes=found.storageSize,
         messages_in=max(0, found.msgInCounter),
@@ -257,18 +262,18 @@ def topic_stats(answer: Any) -> TopicStats:
 
 def retention(answer: Any) -> Retention:
     """Parse a topic's retention; an empty answer means no retention."""
-    found = RetentionShape() if answer is None else _checked(_RETENTION, answer)
+    found = RetentionShape() if answer is None else _retention(answer)
     return Retention(found.retentionTimeInMinutes, found.retentionSizeInMB)
 
 
 def seconds(answer: Any) -> int:
     """Parse a number of seconds; an empty answer means 0."""
-    return 0 if answer is None else _checked(_SECONDS, answer)
+    return 0 if answer is None else _seconds(answer)
 
 
 def subscriptions(answer: Any) -> list[Subscription]:
     """Parse ``stats`` and return the durable subscriptions."""
-    return _durable(_checked(_STATS, answer))
+    return _durable(_stats(answer))
 
 
 def _durable(stats: StatsShape) -> list[Subscription]:
@@ -296,38 +301,24 @@ def position(text: str) -> MessageId:
 
 def partitions(answer: Any) -> int:
     """Parse the number of partitions; 0 for an unpartitioned topic."""
-    return _checked(_PARTITIONS, answer).partitions
-
-
-def names(answer: Any) -> list[str]:
-    """Parse a list of names."""
-    return _checked(_NAMES, answer)
+    return _partitions(answer).partitions
 
 
 def quotas(answer: Any) -> dict[str, Any]:
     """Parse backlog quotas, by kind."""
-    return {kind: quota.model_dump() for kind, quota in _checked(_QUOTAS, answer).items()}
+    return {kind: quota.model_dump() for kind, quota in _quotas(answer).items()}
 
 
 def policies(answer: Any) -> dict[str, Any]:
     """Parse a namespace's policies, without unset ones."""
-    return _checked(_POLICIES, answer).model_dump(exclude_none=True)
+    return _policies(answer).model_dump(exclude_none=True)
 
 
 def rate(answer: Any) -> dict[str, Any]:
     """Parse a rate that is set on a topic; {} if it is unset."""
-    return {} if answer is None else _checked(_RATE, answer).model_dump()
+    return {} if answer is None else _rate(answer).model_dump()
 
 
 def settings(answer: Any) -> dict[str, str]:
     """Parse a broker's configuration."""
-    return {name: printable(str(value)) for name, value in _checked(_SETTINGS, answer).items()}
-
-
-def _checked(adapter: TypeAdapter[T], answer: Any) -> T:
-    try:
-        return adapter.validate_python(answer)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        where = ".".join(str(part)[:40] for part in first["loc"])
-        raise ValueError(f"{where or 'the whole answer'}: {first['msg']}") from None
+    return {name: printable(str(value)) for name, value in _settings(answer).items()}

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final, Never
 
-from eos.admin.request import ADMIN_API, admin_request, parse_admin_url
 from eos.errors import (
     BrokerNotReady,
     ConfigurationError,
@@ -26,10 +25,15 @@ from eos.errors import (
     no_usable_host,
     printable,
 )
+from eos.ids import TopicName
 from eos.transport.address import Address
 from eos.transport.auth import Auth
-from eos.transport.http import Origin, Response, perform
+from eos.transport.http import HttpService, Origin, Request, Response, perform
 
+ADMIN_API: Final = HttpService(
+    "The admin API", "admin_url", "Check that the broker runs and that the admin URL is right."
+)
+_ALLOWED: Final = "admin_url must be http://host:port[,host:port] or https://host:port[,host:port]"
 MAX_REDIRECTS: Final = 5
 _REDIRECTS: Final = (301, 302, 303, 307, 308)
 _DONE: Final = (http.HTTPStatus.OK, http.HTTPStatus.NO_CONTENT)
@@ -40,6 +44,37 @@ _TLS_PORT: Final = 8443
 _BROKERS: Final = "/admin/v2/brokers"
 _VERSION: Final = f"{_BROKERS}/version"
 _NUMBER: Final = re.compile(rb'^"?[0-9]+\.[0-9]+')
+_CONFLICT: Final = http.HTTPStatus.CONFLICT  # the topic exists
+
+
+def parse_admin_url(url: str) -> tuple[tuple[Origin, ...], str]:
+    """Return the origins and the path (usually empty) of an admin URL,
+    ``http://host:port[,host:port...][/path]``.
+
+    Raises:
+        ConfigurationError: the URL is not http(s), or contains a user, a password or a query.
+    """
+    if "@" in url:
+        raise ConfigurationError(f"{_ALLOWED}, without credentials.")
+    if "?" in url or "#" in url:
+        raise ConfigurationError(f"{_ALLOWED}, without a query: use the option token.")
+    scheme, _, rest = url.partition("://")
+    hosts, slash, path = rest.partition("/")
+    try:
+        origins = tuple(Origin.parse(f"{scheme}://{host.strip()}") for host in hosts.split(","))
+    except ValueError:  # its text may contain the URL
+        raise ConfigurationError(f"{_ALLOWED}.") from None
+    return origins, f"{slash}{path}".rstrip("/")
+
+
+def admin_request(
+    method: str, path: str, body: bytes | None = None, *, authorization: str | None
+) -> Request:
+    """Return a request to the admin API; ``body`` is JSON, ``authorization`` a header's value."""
+    headers = {} if authorization is None else {"Authorization": authorization}
+    if method != "GET":
+        headers["Content-Type"] = "application/json"  # the broker requires it even without a body
+    return Request(method, path, body, headers)
 
 
 class Transport:
@@ -162,13 +197,8 @@ class Transport:
         raise no_usable_host("admin_url", problems)
 
     def _check_is_admin_api(self, origin: Origin, deadline: float) -> None:
-        """With several hosts, check one before its first request: any HTTP server would answer, and
-        its "not found" would say nothing about the topic.
-
-        Raises:
-            ProtocolError: the host is not an admin API.
-            EosError: the host gives no answer.
-        """
+        """With several hosts, check one before its first request."""
+        # Any HTTP server would answer, and its "not found" would say nothing about the topic.
         if len(self._origins) > 1 and origin not in self._checked:
             answer = self._perform(origin, deadline, "GET", self._path + _VERSION)
             is_one = answer.status == http.HTTPStatus.OK and _NUMBER.search(answer.body)
@@ -232,7 +262,7 @@ class Transport:
         return is_named or (target.host in self._brokers and target.port in self._ports)
 
     def _trust_brokers(self, deadline: float) -> None:
-        """Trust the brokers that a host of ``admin_url`` lists. The request may be refused."""
+        """Trust the brokers that a host of ``admin_url`` lists; the request may be refused."""
         try:
             _, answer = self._first_answer(deadline, "GET", self._path + _BROKERS)
             brokers = json.loads(answer.body) if answer.status == 200 else []
@@ -253,3 +283,33 @@ def _refusal(path: str, answer: Response) -> EosError:
 
 def _no_number(name: str) -> Never:
     raise ValueError(f"{name} is not JSON")
+
+
+def create_topic(transport: Transport, topic: TopicName, partitions: int = 0) -> None:
+    """Create ``topic`` if it does not exist, even if its namespace forbids automatic creation.
+
+    ``partitions``: 0 for an unpartitioned topic. Errors as ``Transport.ask``.
+    """
+    if partitions:
+        transport.ask("PUT", topic_path(topic, "partitions"), partitions, also=_CONFLICT)
+    else:
+        transport.ask("PUT", topic_path(topic), also=_CONFLICT)
+
+
+def set_retention(transport: Transport, topic: TopicName, minutes: int) -> None:
+    """Retain acknowledged messages of ``topic`` for ``minutes``, without a size limit; -1: forever.
+
+    Errors as ``Transport.ask``.
+    """
+    policy = {"retentionTimeInMinutes": minutes, "retentionSizeInMB": -1}
+    transport.ask("POST", topic_path(topic, "retention"), policy)
+
+
+def path_of(topic: TopicName) -> str:
+    """Return ``tenant/namespace/topic``, as the API's paths contain it."""
+    return f"{topic.namespace_name}/{urllib.parse.quote(topic.local, safe='')}"
+
+
+def topic_path(topic: TopicName, rest: str = "") -> str:
+    """Return the path of ``topic``, or of ``rest`` below it."""
+    return f"/admin/v2/persistent/{path_of(topic)}" + (f"/{rest}" if rest else "")

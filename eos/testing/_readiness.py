@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from eos.admin.request import ADMIN_API, admin_request
+from eos.admin import ADMIN_API, admin_request
 from eos.errors import BrokerNotReady, EosError
 from eos.transport.http import Origin, Response, perform
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Required, Self
 
 from pydantic import AfterValidator, Field, InstanceOf, field_validator, model_validator
 
-from eos.admin.request import parse_admin_url
+from eos.admin import parse_admin_url
 from eos.client.coordinators import MAX_TTL_MS
 from eos.client.worker_cache import ClientOptions
 from eos.commit_log.location import Location

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from eos.admin import Transport
-from eos.admin.request import parse_admin_url
+from eos.admin import Transport, parse_admin_url
 from eos.errors import BrokerNotReady, ConnectionLost, ProtocolError, TopicNotFound, Unreachable
 from eos.transport.auth import Auth
 from eos.transport.http import Origin
