@@ -10,10 +10,10 @@ from typing import Final
 
 from eos.errors import Unauthorized
 from eos.ids import EntryPlace, MessageId
-from eos.transport._listener import ConsumerListener
 from eos.transport.address import PREFIX_HINT, ClusterRules
 from eos.transport.blocking_connection import BlockingConnection
 from eos.transport.connection import Connection
+from eos.transport.listeners import ConsumerListener
 from eos.wire import commands
 from eos.wire.frames import Delivery
 

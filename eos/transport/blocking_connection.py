@@ -14,9 +14,9 @@ import numpy.typing as npt
 from eos.errors import ConnectionLost, ProtocolError, RequestTimeout, broker_error
 from eos.transport._auth_methods import Credentials, Login
 from eos.transport._handshake import Authenticator, check_first_bytes, checked_message_limit
-from eos.transport._listener import CONNECT, AnswerT
 from eos.transport._stream import KEEP_ALIVE_S, SEND_STALL_S, Stream, open_stream
 from eos.transport.address import Address
+from eos.transport.listeners import CONNECT, AnswerT
 from eos.wire import commands
 from eos.wire.decoding import DeliveredEntry
 from eos.wire.frames import encode_frame

@@ -17,7 +17,6 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from eos.errors import ConnectionLost, EosError, ProtocolError, RequestTimeout, broker_error
 from eos.transport._auth_methods import Credentials, Login
 from eos.transport._handshake import Authenticator, check_first_bytes, checked_message_limit
-from eos.transport._listener import CONNECT, AnswerT, Listeners, PendingRequests
 from eos.transport._stream import (
     KEEP_ALIVE_S,
     WITHOUT_LIMIT,
@@ -27,6 +26,7 @@ from eos.transport._stream import (
     open_stream,
 )
 from eos.transport.address import Address
+from eos.transport.listeners import CONNECT, AnswerT, Listeners, PendingRequests
 from eos.wire import commands
 from eos.wire.commands import CloseConsumer
 from eos.wire.frames import Command, Delivery, FrameDecoder, encode_frame, encode_send

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from eos.errors import ConnectionLost
-from eos.transport._listener import Listeners
+from eos.transport.listeners import Listeners
 from eos.wire import commands
 
 CLOSED = commands.CloseProducer(producer_id=1, request_id=0)
