@@ -9,8 +9,7 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
-from eos.cli.exit_codes import Exit, exit_of
-from eos.cli.reports import Report, duration
+from eos.cli.reports import Exit, Report, duration, exit_of
 from eos.errors import ConfigurationError, EosError
 from eos.protocol import LogRecord
 from eos.recovery._plan import Outcome, Plan

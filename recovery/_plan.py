@@ -5,8 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 from rich.console import Console
 
-from eos.cli.exit_codes import Exit
-from eos.cli.reports import Facts, Report, escape
+from eos.cli.reports import Exit, Facts, Report, escape
 
 
 class PlanStep(Facts):

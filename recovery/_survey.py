@@ -6,8 +6,7 @@ from rich.console import Console
 from rich.progress import track
 
 from eos.admin import AdminClient
-from eos.cli.exit_codes import Exit, exit_of, worst
-from eos.cli.reports import Facts
+from eos.cli.reports import Exit, Facts, exit_of, worst
 from eos.errors import EosError
 from eos.ids import TxnId
 from eos.recovery._sink_view import SinkView, view

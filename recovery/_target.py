@@ -17,8 +17,7 @@ from typing import Annotated
 import typer
 
 from eos.admin import AdminClient
-from eos.cli.access_options import ACCESS
-from eos.cli.cluster import Cluster, cluster_of
+from eos.cli.cluster import ACCESS, Cluster, cluster_of
 from eos.cli.commands import reporting, with_options
 from eos.cli.reports import Report
 from eos.commit_log import CommitLog, list_emptied, list_sinks

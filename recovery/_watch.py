@@ -15,8 +15,7 @@ from rich.live import Live
 from rich.text import Text
 
 from eos.cli.commands import VerbExit
-from eos.cli.exit_codes import Exit
-from eos.cli.reports import Report, now
+from eos.cli.reports import Exit, Report, now
 from eos.errors import EosError, printable
 
 R = TypeVar("R", bound=Report)

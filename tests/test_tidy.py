@@ -22,7 +22,7 @@ from tests.support.checkout import LINKED, PRODUCT, ROOT, SHIPPED, files, module
 
 # Modules for users' chaos runs, which no module of eos imports.
 FOR_USERS = {"eos.chaos.job", "eos.chaos.planning", "eos.chaos.schedule"}
-# Imported by name, as late as possible (`eos.cli._entry_point`).
+# Imported by name, as late as possible (`eos.cli.programs`).
 STARTED = {"eos.chaos.cli", "eos.recovery.cli", "eos.catalog.cli", "eos.testing.cli"}
 # Tests that do not belong to a single folder.
 OF_THE_WHOLE = {"model", "scenarios"}

@@ -13,8 +13,7 @@ from rich.filesize import decimal
 from eos.catalog._cluster_topics import ClusterTopics, TopicDescription, check_droppable, new_schema
 from eos.catalog._topic_arguments import TopicGiven, must_exist
 from eos.cli.cluster import Cluster
-from eos.cli.exit_codes import Exit
-from eos.cli.reports import Report, escape, facts_table
+from eos.cli.reports import Exit, Report, escape, facts_table
 from eos.errors import ConfigurationError
 from eos.ids import MAX_PARTITIONS, TopicName
 from eos.schemas import PRIMITIVE_NAMES, AvroSchema, JsonSchema, Schema

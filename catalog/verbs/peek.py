@@ -17,8 +17,7 @@ from eos.catalog._json_values import JsonValue, ValueDecoder, text_of
 from eos.catalog._peek_reader import PeekReader, RawMessage
 from eos.catalog._topic_arguments import TopicGiven, must_exist
 from eos.cli.cluster import Cluster
-from eos.cli.exit_codes import Exit
-from eos.cli.reports import Facts, Report, ascii_json
+from eos.cli.reports import Exit, Facts, Report, ascii_json
 from eos.client import PulsarClient
 from eos.errors import ConfigurationError, TopicNotFound, printable
 from eos.ids import MessageId, TopicName

@@ -15,8 +15,7 @@ from eos.admin import AdminClient, Retention
 from eos.catalog._cluster_topics import ClusterTopics, TopicDescription, type_name
 from eos.catalog._topic_arguments import TopicGiven, must_exist, namespace_of
 from eos.cli.cluster import Cluster
-from eos.cli.exit_codes import Exit
-from eos.cli.reports import Facts, Report, age_s, duration, escape, facts_table
+from eos.cli.reports import Exit, Facts, Report, age_s, duration, escape, facts_table
 from eos.client import PulsarClient
 from eos.errors import BrokerNotReady, ConfigurationError, TopicNotFound, Unauthorized
 from eos.ids import TopicName

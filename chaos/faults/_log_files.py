@@ -18,7 +18,7 @@ from eos.chaos.cluster.processes import stopped
 from eos.chaos.cluster.target import FaultTarget
 from eos.chaos.faults._armed import Armed, refused
 from eos.chaos.faults._fault import Act, Fault, Proof
-from eos.cli.exit_codes import Exit
+from eos.cli.reports import Exit
 from eos.steps import Step
 
 _NEWER_RECORDS: Final = 6

@@ -1,17 +1,107 @@
-"""The cluster of a verb, and the authentication."""
+"""The cluster of a verb: the options of access and authentication, and the clients."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from typing import Annotated, Any, Final
+
+import typer
 
 from eos.admin import AdminClient
-from eos.cli import access_options as options
 from eos.client import PulsarClient
 from eos.client.worker_cache import ClientOptions
 from eos.errors import ConfigurationError
 from eos.transport.address import Address, ClusterRules, parse_service_url
 from eos.transport.auth import Auth
+
+ACCESS: Final = "Access"
+"""The panel of these options in the help."""
+
+
+def _option(variable: str, text: str) -> Any:
+    return typer.Option(envvar=variable, help=text, rich_help_panel=ACCESS)
+
+
+ServiceUrl = Annotated[
+    str | None,
+    _option("EOS_SERVICE_URL", "pulsar://host:6650 or pulsar+ssl://host:6651."),
+]
+AdminUrl = Annotated[
+    str | None,
+    _option(
+        "EOS_ADMIN_URL",
+        "http://host:8080 or https://host:8443 of the admin API, for facts that only it has.",
+    ),
+]
+TokenFile = Annotated[
+    str | None,
+    _option(
+        "EOS_TOKEN_FILE", "File with the token. (The token itself is read from EOS_TOKEN only.)"
+    ),
+]
+OAuth2IssuerUrl = Annotated[
+    str | None,
+    _option(
+        "EOS_OAUTH2_ISSUER_URL", "https:// URL of a token server, for OAuth2 client credentials."
+    ),
+]
+OAuth2CredentialsFile = Annotated[
+    str | None,
+    _option("EOS_OAUTH2_CREDENTIALS_FILE", "JSON file with client_id and client_secret."),
+]
+OAuth2Audience = Annotated[
+    str | None,
+    _option("EOS_OAUTH2_AUDIENCE", "The cluster's name at the token server, if that requires one."),
+]
+OAuth2Scope = Annotated[
+    str | None,
+    _option("EOS_OAUTH2_SCOPE", "Scope of the tokens, if the token server requires one."),
+]
+OAuth2TrustCertsFile = Annotated[
+    str | None,
+    _option(
+        "EOS_OAUTH2_TRUST_CERTS_FILE", "PEM file of the authorities to trust for the token server."
+    ),
+]
+BasicUser = Annotated[
+    str | None,
+    _option("EOS_BASIC_USER", "User name. (The password is read from EOS_BASIC_PASSWORD only.)"),
+]
+TlsTrustCertsFile = Annotated[
+    str | None,
+    _option(
+        "EOS_TLS_TRUST_CERTS_FILE", "PEM file of the authorities to trust; the system's by default."
+    ),
+]
+TlsCertificateFile = Annotated[
+    str | None,
+    _option("EOS_TLS_CERTIFICATE_FILE", "PEM file of the client's certificate."),
+]
+TlsPrivateKeyFile = Annotated[
+    str | None,
+    _option("EOS_TLS_PRIVATE_KEY_FILE", "PEM file of the certificate's private key."),
+]
+ListenerName = Annotated[
+    str | None,
+    _option(
+        "EOS_LISTENER_NAME", "The brokers' advertised listener to connect to, if they have several."
+    ),
+]
+SubscriptionPrefix = Annotated[
+    str | None,
+    _option(
+        "EOS_SUBSCRIPTION_PREFIX",
+        "Prefix of all subscription names: the role's name, if a namespace has "
+        "subscriptionAuthMode=Prefix.",
+    ),
+]
+TimeoutS = Annotated[
+    float,
+    typer.Option(min=0.1, max=3600, help="Timeout of each request.", rich_help_panel=ACCESS),
+]
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for scripts.")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,22 +155,22 @@ class Cluster:
 
 
 def cluster_of(
-    service_url: options.ServiceUrl = None,
-    admin_url: options.AdminUrl = None,
-    token_file: options.TokenFile = None,
-    oauth2_issuer_url: options.OAuth2IssuerUrl = None,
-    oauth2_credentials_file: options.OAuth2CredentialsFile = None,
-    oauth2_audience: options.OAuth2Audience = None,
-    oauth2_scope: options.OAuth2Scope = None,
-    oauth2_trust_certs_file: options.OAuth2TrustCertsFile = None,
-    basic_user: options.BasicUser = None,
-    tls_trust_certs_file: options.TlsTrustCertsFile = None,
-    tls_certificate_file: options.TlsCertificateFile = None,
-    tls_private_key_file: options.TlsPrivateKeyFile = None,
-    listener_name: options.ListenerName = None,
-    subscription_prefix: options.SubscriptionPrefix = None,
-    timeout_s: options.TimeoutS = 30.0,
-    json_: options.Json = False,
+    service_url: ServiceUrl = None,
+    admin_url: AdminUrl = None,
+    token_file: TokenFile = None,
+    oauth2_issuer_url: OAuth2IssuerUrl = None,
+    oauth2_credentials_file: OAuth2CredentialsFile = None,
+    oauth2_audience: OAuth2Audience = None,
+    oauth2_scope: OAuth2Scope = None,
+    oauth2_trust_certs_file: OAuth2TrustCertsFile = None,
+    basic_user: BasicUser = None,
+    tls_trust_certs_file: TlsTrustCertsFile = None,
+    tls_certificate_file: TlsCertificateFile = None,
+    tls_private_key_file: TlsPrivateKeyFile = None,
+    listener_name: ListenerName = None,
+    subscription_prefix: SubscriptionPrefix = None,
+    timeout_s: TimeoutS = 30.0,
+    json_: Json = False,
 ) -> Cluster:
     """Return the ``Cluster`` of a verb's options.
 

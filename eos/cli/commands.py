@@ -1,8 +1,4 @@
-"""Build typer commands from plain functions, and end each with its documented exit code.
-
-A command's function may take an object, for example ``target``, that another function makes from
-options: the command then has the options of both.
-"""
+"""Build typer commands from plain functions, and end each with its documented exit code."""
 
 from __future__ import annotations
 
@@ -16,8 +12,7 @@ from typing import Any, Final, TypeVar
 import typer
 from rich.console import Console
 
-from eos.cli.exit_codes import Exit, exit_of
-from eos.cli.reports import Report, escape
+from eos.cli.reports import Exit, Report, escape, exit_of
 from eos.errors import EosError
 
 R = TypeVar("R")
@@ -52,8 +47,8 @@ def run_program(app: typer.Typer) -> None:
 def with_options(function: Callable[..., R], **makers: Callable[..., Any]) -> Callable[..., R]:
     """Replace parameters of ``function`` by those of the functions that make them.
 
-    ``makers``: such a function for each parameter to replace. The new parameters come after the
-    others; all are passed by name.
+    ``makers``: such a function for each parameter to replace, for example ``target``. The command
+    then has the options of both.
     """
     own = inspect.signature(function, eval_str=True).parameters
     made = {

@@ -5,32 +5,25 @@ A command's imports (typer and rich, the broker, Spark) happen only when that co
 
 from __future__ import annotations
 
+import importlib
 import os
+import signal
 import sys
 from dataclasses import dataclass
 from typing import Final
 
-from eos.cli._entry_point import start
-
+# The shell sets this variable when it asks for completions.
 COMPLETES: Final = "_EOS_COMPLETE"
-"""Environment variable that the shell sets when it asks for completions."""
 
 
 @dataclass(frozen=True)
 class CommandLine:
-    """A command of ``eos``.
+    """A command of ``eos``."""
 
-    Args:
-        module: defines ``app``, its typer application, and ``main``, which runs it.
-        summary: one line for the help of ``eos``.
-        lost: exit code if its output could not be written.
-        extras: the extras of the distribution that it needs.
-    """
-
-    module: str
-    summary: str
-    lost: int = 2
-    extras: str = ""
+    module: str  # defines ``app``, its typer application, and ``main``, which runs it
+    summary: str  # for the help of ``eos``
+    lost: int = 2  # exit code if its output could not be written
+    extras: str = ""  # of the distribution, which it needs
 
 
 PROGRAMS: Final = {
@@ -91,3 +84,44 @@ def _run(name: str, called: str) -> None:
             file=sys.stderr,
         )
         sys.exit(2)
+
+
+def start(program: str, main: str, *, lost: int) -> None:
+    """Import ``main``, given as ``module:function``, and call it.
+
+    ``lost``: the exit code if the output could not be written; never that of success.
+    """
+    _replace_closed_streams()
+    module, _, name = main.partition(":")
+    # Ctrl-C during the imports ends the process by its signal, as a shell expects, without a
+    # traceback.
+    own_handler = signal.getsignal(signal.SIGINT)
+    if own_handler is signal.default_int_handler:  # in the background it is ignored, and stays so
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    function = getattr(importlib.import_module(module), name)
+    signal.signal(signal.SIGINT, own_handler)
+    try:
+        function()
+        sys.stdout.flush()
+    except OSError as error:
+        _discard_output()
+        print(f"{program}: {error}", file=sys.stderr)
+        sys.exit(lost)
+    except SystemExit as ending:
+        # The pipe's reader has gone: click exits with 1, which has another meaning here.
+        if isinstance(ending.__context__, BrokenPipeError):
+            _discard_output()
+            sys.exit(lost)
+        raise
+
+
+def _replace_closed_streams() -> None:
+    # Python sets closed streams to None, which programs do not expect.
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+
+
+def _discard_output() -> None:
+    # Buffered output would fail again when Python exits.
+    sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115

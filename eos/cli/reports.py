@@ -1,4 +1,4 @@
-"""Reports of the verbs: one object that is rendered as text or printed as JSON."""
+"""Reports of the verbs, as text or JSON, and their exit codes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from abc import abstractmethod
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from enum import IntEnum
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, computed_field
@@ -13,8 +14,45 @@ from rich.console import Console
 from rich.markup import escape as rich_escape
 from rich.table import Table
 
-from eos.cli.exit_codes import Exit
-from eos.errors import printable
+from eos.errors import (
+    CommitLogUnreadable,
+    ConfigurationError,
+    EosError,
+    Indeterminate,
+    ProtocolError,
+    Retriable,
+    Unauthorized,
+    printable,
+)
+
+
+class Exit(IntEnum):
+    """The exit codes of all commands but ``eos broker``; 64 is ``EX_USAGE`` of sysexits.h."""
+
+    CLEAN = 0
+    NEEDS_ACTION = 1
+    UNKNOWN = 2
+    USAGE = 64
+
+
+def exit_of(error: EosError) -> Exit:
+    """Return the exit code of a verb that ended with ``error``."""
+    if isinstance(error, ConfigurationError):
+        return Exit.USAGE
+    # A server is unreachable, denies access or gives an invalid answer: the state may be good.
+    if isinstance(
+        error, Retriable | Indeterminate | Unauthorized | ProtocolError | CommitLogUnreadable
+    ):
+        return Exit.UNKNOWN
+    return Exit.NEEDS_ACTION
+
+
+def worst(*exits: Exit) -> Exit:
+    """Return the most urgent one: usage, then action, then unknown, then clean."""
+    for code in (Exit.USAGE, Exit.NEEDS_ACTION, Exit.UNKNOWN):
+        if code in exits:
+            return code
+    return Exit.CLEAN
 
 
 class Facts(BaseModel):

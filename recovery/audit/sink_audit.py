@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
-from eos.cli.exit_codes import Exit, exit_of
-from eos.cli.reports import Facts
+from eos.cli.reports import Exit, Facts, exit_of
 from eos.client import ONE_PERMIT, Entry, EntryReader, PulsarClient
 from eos.errors import EosError, ProtocolError
 from eos.ids import EntryPlace, TopicName

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from eos.cli.exit_codes import Exit, exit_of
-from eos.cli.reports import Facts
+from eos.cli.reports import Exit, Facts, exit_of
 from eos.errors import EosError
 
 

@@ -7,8 +7,7 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
-from eos.cli.exit_codes import Exit
-from eos.cli.reports import Report
+from eos.cli.reports import Exit, Report
 from eos.errors import EosError
 from eos.recovery._change import (
     Apply,

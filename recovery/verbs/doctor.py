@@ -8,8 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from eos.cli.exit_codes import Exit, worst
-from eos.cli.reports import Report, escape
+from eos.cli.reports import Exit, Report, escape, worst
 from eos.pulsar.part import pulsar_part
 from eos.recovery._target import Target
 from eos.recovery.checks.brokers import check_cluster

@@ -13,8 +13,7 @@ import pyarrow.parquet
 import typer
 from rich.console import Console
 
-from eos.cli.exit_codes import Exit
-from eos.cli.reports import Report, escape
+from eos.cli.reports import Exit, Report, escape
 from eos.commit_log import SCHEMA, to_row
 from eos.errors import ConfigurationError, EosError
 from eos.protocol import LogRecord

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from eos.cli.exit_codes import Exit
-from eos.cli.reports import Report, escape
+from eos.cli.reports import Exit, Report, escape
 from eos.errors import ConfigurationError
 from eos.events import UnfinishedAttempt
 from eos.recovery._sink_view import SinkView

@@ -11,8 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from eos.admin import AdminClient, OpenTransaction
-from eos.cli.exit_codes import Exit, worst
-from eos.cli.reports import Facts, Report, age_s, duration, escape
+from eos.cli.reports import Exit, Facts, Report, age_s, duration, escape, worst
 from eos.errors import EosError, TopicNotFound
 from eos.ids import TopicName, TxnId
 from eos.protocol import LogRecord

@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from eos.cli.exit_codes import Exit
-from eos.cli.reports import Report, escape
+from eos.cli.reports import Exit, Report, escape
 from eos.protocol import UNFINISHED, LogRecord
 from eos.recovery._sink_view import (
     UnwrittenEpoch,

@@ -8,8 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from eos.cli.exit_codes import Exit, worst
-from eos.cli.reports import Report, duration, escape, facts_table
+from eos.cli.reports import Exit, Report, duration, escape, facts_table, worst
 from eos.protocol import BATCH
 from eos.recovery._sink_view import (
     QueryProgress,

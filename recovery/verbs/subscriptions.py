@@ -14,8 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from eos.admin import AdminClient, Subscription
-from eos.cli.exit_codes import Exit
-from eos.cli.reports import Facts, Report, age_s, duration, escape
+from eos.cli.reports import Exit, Facts, Report, age_s, duration, escape
 from eos.errors import ConfigurationError, EosError, TopicNotFound
 from eos.ids import TopicName
 from eos.recovery._change import Apply, ChangeProgress, Yes, carry_out

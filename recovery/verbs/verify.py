@@ -10,8 +10,7 @@ from rich.console import Console
 from rich.progress import Progress as Bar
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from eos.cli.exit_codes import Exit, worst
-from eos.cli.reports import Report, escape
+from eos.cli.reports import Exit, Report, escape, worst
 from eos.recovery._sink_view import query_label, render_unwritten
 from eos.recovery._target import Target
 from eos.recovery.audit.partition import Finding

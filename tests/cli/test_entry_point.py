@@ -48,7 +48,7 @@ time.sleep(60)
 
 def test_ctrl_c_while_modules_are_imported_shows_no_traceback(tmp_path):
     (tmp_path / "slow.py").write_text(SLOW)
-    command = "from eos.cli._entry_point import start; start('slow', 'slow:main', lost=2)"
+    command = "from eos.cli.programs import start; start('slow', 'slow:main', lost=2)"
     root = Path(__file__).parent.parent.parent
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(root)])}
     with subprocess.Popen(

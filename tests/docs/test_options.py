@@ -15,7 +15,7 @@ from pydantic_core import PydanticUndefined
 
 from eos import Auth, PulsarCatalog, PulsarClient
 from eos.catalog.cli import app as catalog
-from eos.cli.access_options import ACCESS
+from eos.cli.cluster import ACCESS
 from eos.recovery.cli import app as recovery
 from eos.sinks.options import DeltaSinkOptions, PulsarSinkOptions, WriterOptions
 from eos.sinks.options._writer import _NOT_HERE
