@@ -26,8 +26,7 @@ from eos.testing._readiness import relevant_tail
 from eos.testing.jvm import Jvm, need_java
 from eos.transport.auth import Auth
 
-COORDINATORS: Final = 4
-"""Several for each broker of a small cluster. Pulsar's default is 16."""
+COORDINATORS: Final = 4  # several for each broker of a small cluster; Pulsar's default is 16
 _ADMIN_TIMEOUT_S: Final = 60.0
 _SETUP: Final = "org.apache.pulsar.PulsarClusterMetadataSetup"
 _POLL_S: Final = 0.1
@@ -38,9 +37,9 @@ class PulsarCluster:
 
     The metadata store (ZooKeeper), each bookie and each broker runs in its own JVM, from jars that
     Maven resolves once. Each entry is stored on two bookies if there are two. With two bookies,
-    writes fail while one is dead; with three, one may die. A dead server is noticed after 10 s
-    (Pulsar's default is 30 s); then its topics and coordinators move. A context manager; nothing is
-    left behind, even if this process is killed.
+    writes fail while one is dead; with three, one may die. A dead server is noticed after 10 s;
+    then its topics and coordinators move. A context manager; nothing is left behind, even if this
+    process is killed.
 
     Args:
         brokers, bookies: their numbers.
@@ -227,7 +226,7 @@ class PulsarCluster:
         _set_up_metadata(machine, metadata_port, self.service_url, self.brokers[0].admin_url)
 
     def _ports_of(self, number: int, free: Callable[[], int]) -> dict[str, str]:
-        """The port settings of broker ``number``."""
+
         names = "brokerServicePort", "webServicePort"
         return {
             name: str(first + number if first else free())
@@ -241,12 +240,7 @@ class PulsarCluster:
 def _set_up_metadata(
     machine: Machine, metadata_port: int, service_url: str, admin_url: str
 ) -> None:
-    """Create the cluster, its first tenants and its coordinators; existing ones stay.
-
-    Raises:
-        BrokerNotReady: it took longer than the timeout of a server's start.
-        ConfigurationError: it failed.
-    """
+    """Create the cluster, its first tenants and its coordinators; existing ones stay."""
     store = settings.metadata_url(metadata_port)
     args = ["--cluster", settings.CLUSTER]
     args += ["--metadata-store", store, "--configuration-metadata-store", store]

@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -36,21 +36,14 @@ class Machine:
 
 @dataclass(frozen=True)
 class Program:
-    """The Java program of a server.
-
-    Attributes:
-        main: its class.
-        values: returns the settings for a data folder.
-        args: its arguments; the path of its settings follows as the last one.
-        options: options of the JVM.
-    """
+    """The Java program of a server."""
 
     role: str
-    main: str
+    main: str  # its class
     readiness: _Readiness
-    values: Callable[[Path], Mapping[str, str]]
-    args: tuple[str, ...] = ()
-    options: Sequence[str] = field(default=())
+    values: Callable[[Path], Mapping[str, str]]  # the settings for a data folder
+    args: tuple[str, ...] = ()  # the path of its settings follows
+    options: Sequence[str] = ()  # of the JVM
 
 
 class ClusterNode:
@@ -86,9 +79,7 @@ class ClusterNode:
         return self._has_run and self._jvm.exit_code() is None
 
     def start(self) -> None:
-        """Start it with its old data and ports, and return when it is ready.
-
-        Does nothing if it runs.
+        """Start it with its old data and ports, unless it runs; return when it is ready.
 
         Raises:
             BrokerNotReady: it was not ready in time.
@@ -197,12 +188,11 @@ class BrokerNode(ClusterNode):
 
 
 class BookieNode(ClusterNode):
-    """A bookie of a ``PulsarCluster``.
+    """A bookie of a ``PulsarCluster``."""
 
-    The registration of a killed process lasts as long as its session. A bookie of 4.2.4 takes it
-    over. A bookie of 4.0.7 gives up: its process stays, with its port open, and stores nothing
-    (measured). It is restarted then, as an operator would do.
-    """
+    # The registration of a killed process lasts as long as its session. A bookie of 4.2.4 takes it
+    # over. A bookie of 4.0.7 gives up: its process stays, with its port open, and stores nothing
+    # (measured). It is restarted then, as an operator would do.
 
     def _await(self, deadline_s: float) -> None:
         super()._await(deadline_s)

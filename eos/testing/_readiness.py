@@ -26,23 +26,19 @@ def await_ready(
     deadline_s: float,
     check_alive: Callable[[], None],
 ) -> None:
-    """Wait until nothing is missing.
+    """Wait until ``missing``, at first the thing ``first``, returns None.
 
-    Args:
-        missing: returns the missing thing, or None; an error means the same as the call before.
-        first: the thing that is missing at the beginning.
-        deadline_s: by ``time.monotonic``.
-        check_alive: raises if the process has exited.
+    ``check_alive`` raises if the process has exited.
 
     Raises:
-        BrokerNotReady: the deadline passed; the message names the missing thing.
+        BrokerNotReady: ``deadline_s`` (``time.monotonic``) passed; the message names the thing.
     """
     last = first
     while True:
         check_alive()
         try:
             step = missing()
-        except (OSError, EosError) as error:
+        except (OSError, EosError) as error:  # the same is missing as before
             step = f"{last} ({error})" if last == first else last
         if step is None:
             return

@@ -13,6 +13,9 @@ from eos.errors import ConfigurationError
 
 HOST: Final = "127.0.0.1"
 CLUSTER: Final = "eos"
+PORTS: Final = (
+    "brokerServicePort", "webServicePort", "brokerServicePortTls", "webServicePortTls"
+)  # fmt: skip
 
 # Below the range of outgoing connections: a client that keeps reconnecting to a dead broker's port
 # in that range may get this very port, connect to itself, and block the broker's restart.
@@ -111,9 +114,9 @@ _STANDALONE: Final[Mapping[str, str]] = {
     **_copies(1),
     "loadBalancerEnabled": "false",
 }
+# After this time without a heartbeat the metadata store regards a server as dead, and its topics
+# move. Pulsar's default is 30 s; most of a test would be waiting.
 _SESSION_MS: Final = 10_000
-"""After this time without a heartbeat the metadata store regards a server as dead, and its topics
-move. Pulsar's default is 30 s; most of a test would be waiting."""
 
 
 def metadata_store(port: int, folder: Path) -> dict[str, str]:
@@ -135,10 +138,10 @@ def metadata_url(port: int) -> str:
 
 
 def bookie(number: int, port: int, metadata_port: int, folder: Path) -> dict[str, str]:
-    """Settings of a bookie of a cluster. It has an id, as its port may change at a restart."""
+    """Settings of a bookie of a cluster."""
     return {
         **_BOOKIE,
-        "bookieId": f"bookie-{number}",
+        "bookieId": f"bookie-{number}",  # its port may change at a restart
         "bookiePort": str(port),
         "advertisedAddress": HOST,
         "metadataServiceUri": f"metadata-store:{metadata_url(metadata_port)}",
@@ -205,12 +208,7 @@ def _listeners(*, transactions: bool) -> dict[str, str]:
 def _with_ports(settings: dict[str, str]) -> dict[str, str]:
     """Replace each port of 0 by a free one."""
     taken: set[int] = set()
-    for name in (
-        "brokerServicePort",
-        "webServicePort",
-        "brokerServicePortTls",
-        "webServicePortTls",
-    ):
+    for name in PORTS:
         value = settings.get(name, "")
         if value and not value.isdigit():
             raise ConfigurationError(
@@ -224,12 +222,10 @@ def _with_ports(settings: dict[str, str]) -> dict[str, str]:
 
 
 def _bookie_frame(settings: Mapping[str, str]) -> str:
-    """The bookie's maximum frame: the broker's largest message plus headers.
-
-    Both limits are 5 MiB by default. Then the bookie closes the connection on an entry of that
-    size, and all other topics' entries on it fail too; the broker retries, and nothing succeeds
-    (measured).
-    """
+    """The bookie's maximum frame: the broker's largest message plus headers."""
+    # Both limits are 5 MiB by default. Then the bookie closes the connection on an entry of that
+    # size, and all other topics' entries on it fail too; the broker retries, and nothing succeeds
+    # (measured).
     largest = settings.get("maxMessageSize", "")
     return str((int(largest) if largest.isdecimal() else _MAX_MESSAGE_SIZE) + _HEADERS)
 

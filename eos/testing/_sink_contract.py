@@ -37,10 +37,8 @@ _STEPS: Final[tuple[AnyStep, ...]] = (
 class OutputUnderTest(Protocol):
     """An empty output for one test, with methods to write to it and to read it."""
 
-    kind: Kind
-    """The object of the entry point."""
-    access: Access
-    """How recovery reaches the output."""
+    kind: Kind  # the object of the entry point
+    access: Access  # how recovery reaches the output
 
     def participant(self) -> Participant:
         """Return a new participant, as a starting driver creates it."""
@@ -96,6 +94,9 @@ class _DriverRun:
         return self.participant.outcome(part_of(record), timeout_s=20).known
 
 
+_Start = Callable[[], _DriverRun]
+
+
 def part_of(record: LogRecord) -> Part:
     """Return the part of the only participant."""
     (part,) = record.participants
@@ -137,7 +138,7 @@ class SinkContract:
         monkeypatch.setattr("eos.committer.participants.kind_of", find)
 
     def test_rows_are_readable_only_after_the_commit(
-        self, output: OutputUnderTest, start_driver: Callable[[], _DriverRun]
+        self, output: OutputUnderTest, start_driver: _Start
     ) -> None:
         driver = start_driver()
         record = driver.prepared()
@@ -145,9 +146,7 @@ class SinkContract:
         assert driver.commit(record).known is Known.COMMITTED
         assert sorted(output.read()) == sorted(ROWS)
 
-    def test_commit_is_idempotent(
-        self, output: OutputUnderTest, start_driver: Callable[[], _DriverRun]
-    ) -> None:
+    def test_commit_is_idempotent(self, output: OutputUnderTest, start_driver: _Start) -> None:
         driver = start_driver()
         record = driver.prepared()
         for _ in range(3):
@@ -155,7 +154,7 @@ class SinkContract:
             assert sorted(output.read()) == sorted(ROWS)
 
     def test_another_process_commits_from_the_log(
-        self, output: OutputUnderTest, start_driver: Callable[[], _DriverRun]
+        self, output: OutputUnderTest, start_driver: _Start
     ) -> None:
         record = start_driver().prepared()
         log = start_driver().log
@@ -169,7 +168,7 @@ class SinkContract:
         assert sorted(output.read()) == sorted(ROWS)
 
     def test_abort_leaves_no_rows_and_is_idempotent(
-        self, output: OutputUnderTest, start_driver: Callable[[], _DriverRun]
+        self, output: OutputUnderTest, start_driver: _Start
     ) -> None:
         driver = start_driver()
         nothing_written = driver.begin("a")
@@ -181,7 +180,7 @@ class SinkContract:
         assert output.read() == []
 
     def test_abort_never_undoes_or_denies_a_commit(
-        self, output: OutputUnderTest, start_driver: Callable[[], _DriverRun]
+        self, output: OutputUnderTest, start_driver: _Start
     ) -> None:
         if output.participant().can_expire:
             pytest.skip("the witness proves the outcome of an output that can expire")
@@ -191,9 +190,7 @@ class SinkContract:
         assert driver.abort(record).known is not Known.ABORTED
         assert sorted(output.read()) == sorted(ROWS)
 
-    def test_outcome_changes_nothing(
-        self, output: OutputUnderTest, start_driver: Callable[[], _DriverRun]
-    ) -> None:
+    def test_outcome_changes_nothing(self, output: OutputUnderTest, start_driver: _Start) -> None:
         driver = start_driver()
         record = driver.prepared()
         if not driver.participant.can_expire:  # a witness proves only an ended one
@@ -203,7 +200,7 @@ class SinkContract:
         assert driver.outcome(record) is Known.COMMITTED
 
     def test_an_aborted_attempt_is_not_committed_with_the_next(
-        self, output: OutputUnderTest, start_driver: Callable[[], _DriverRun]
+        self, output: OutputUnderTest, start_driver: _Start
     ) -> None:
         driver = start_driver()
         first = driver.begin()
@@ -215,18 +212,14 @@ class SinkContract:
         assert sorted(output.read()) == sorted(MORE)
         assert driver.log.history.newest(BATCH, "a").state is State.COMMITTED  # type: ignore[union-attr]
 
-    def test_written_rows_are_counted(
-        self, output: OutputUnderTest, start_driver: Callable[[], _DriverRun]
-    ) -> None:
+    def test_written_rows_are_counted(self, start_driver: _Start) -> None:
         record = start_driver().prepared()
         part = part_of(record)
         assert part.records == len(ROWS)
         assert part.bytes is not None
         assert part.bytes > 0
 
-    def test_a_part_survives_the_log(
-        self, output: OutputUnderTest, start_driver: Callable[[], _DriverRun]
-    ) -> None:
+    def test_a_part_survives_the_log(self, output: OutputUnderTest, start_driver: _Start) -> None:
         record = start_driver().prepared()
         part = part_of(record)
         through = json.loads(json.dumps(part.payload()))
@@ -235,38 +228,30 @@ class SinkContract:
         assert part.output
 
     def test_a_part_is_checked_for_its_stage(
-        self, output: OutputUnderTest, start_driver: Callable[[], _DriverRun]
+        self, output: OutputUnderTest, start_driver: _Start
     ) -> None:
         driver = start_driver()
         begun = driver.begin()
-        claimed = part_of(driver.claim.complete())
         parts = {
-            Stage.CLAIMED: claimed,
+            Stage.CLAIMED: part_of(driver.claim.complete()),
             Stage.BEGUN: part_of(begun.record),
-            Stage.PREPARED: part_of(self._prepare(output, begun)),
         }
+        begun.prepare([output.write(part_of(begun.record), ROWS)])
+        parts[Stage.PREPARED] = part_of(begun.record)
         for stage, part in parts.items():
             part.check(stage)
             for other in set(Stage) - {stage}:
                 with pytest.raises(ValueError, match=r"."):
                     part.check(other)
 
-    def _prepare(self, output: OutputUnderTest, begun: OpenAttempt) -> LogRecord:
-        begun.prepare([output.write(part_of(begun.record), ROWS)])
-        return begun.record
-
-    def test_a_part_of_another_attempt_does_not_follow(
-        self, output: OutputUnderTest, start_driver: Callable[[], _DriverRun]
-    ) -> None:
+    def test_a_part_of_another_attempt_does_not_follow(self, start_driver: _Start) -> None:
         driver = start_driver()
         first, second = part_of(driver.begin("a").record), part_of(driver.begin("b").record)
         with pytest.raises(ValueError, match=r"."):
             second.check_follows(first)
         first.check_follows(first)
 
-    def test_attempts_are_ordered_across_restarts(
-        self, output: OutputUnderTest, start_driver: Callable[[], _DriverRun]
-    ) -> None:
+    def test_attempts_are_ordered_across_restarts(self, start_driver: _Start) -> None:
         begun = []
         for epoch in "abc":
             driver = start_driver()
@@ -277,7 +262,7 @@ class SinkContract:
         assert begun == sorted(set(begun))  # type: ignore[type-var]
 
     def test_an_attempt_without_rows_can_be_committed(
-        self, output: OutputUnderTest, start_driver: Callable[[], _DriverRun]
+        self, output: OutputUnderTest, start_driver: _Start
     ) -> None:
         driver = start_driver()
         opened = driver.begin()
@@ -289,9 +274,7 @@ class SinkContract:
         assert fate.known is Known.COMMITTED
         assert output.read() == []
 
-    def test_housekeeping_never_raises(
-        self, output: OutputUnderTest, start_driver: Callable[[], _DriverRun]
-    ) -> None:
+    def test_housekeeping_never_raises(self, output: OutputUnderTest, start_driver: _Start) -> None:
         driver = start_driver()
         record = driver.prepared()
         driver.commit(record)
@@ -305,7 +288,7 @@ class SinkContract:
 
     @pytest.mark.parametrize("place", _STEPS, ids=lambda place: place.label)
     def test_after_a_crash_at_any_step_each_row_is_written_once(
-        self, output: OutputUnderTest, start_driver: Callable[[], _DriverRun], place: AnyStep
+        self, output: OutputUnderTest, start_driver: _Start, place: AnyStep
     ) -> None:
         self._run(start_driver(), "a", ROWS)
         with pytest.MonkeyPatch.context() as dead:

@@ -3,33 +3,32 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from eos.errors import BrokerNotReady, ConfigurationError
-from eos.testing import _class_archive as class_archive
 from eos.testing import _settings as settings
 from eos.testing import _supervisor as supervisor
 from eos.testing import maven
+from eos.testing.progress import Progress
 
 _MIN_JAVA: Final = 17
 _SUPERVISOR_END_S: Final = 10.0
 _STANDALONE: Final = "org.apache.pulsar.PulsarStandaloneStarter"
+# Since this version the bookie finds a free port, and the option is unknown (measured).
 _BOOKIE_PICKS_PORT: Final = 5
-"""Since this version the bookie finds a free port, and the option is unknown (measured)."""
-_INSTALL_HINT: Final = (
-    "Install a JDK of version 17 or newer and Maven, or start a Docker engine "
-    "(with: pip install 'eos-pulsar[test]')."
-)
+
 # The smallest heap with which a bookie and a broker run well in one process. The serial collector
 # and the C1 compiler halve the processor time of a start (10.3 s -> 5.5 s); a benchmark that lets
 # the broker warm up should set "-XX:TieredStopAtLevel=4".
@@ -97,7 +96,8 @@ def need_java() -> str:
         raise ConfigurationError(
             "This machine can't run Pulsar: no Docker engine is used, and JAVA_HOME and PATH have "
             "no Java 17 or newer.",
-            hint=_INSTALL_HINT,
+            hint="Install a JDK of version 17 or newer and Maven, or start a Docker engine "
+            "(with: pip install 'eos-pulsar[test]').",
         )
     return java
 
@@ -156,12 +156,7 @@ class Jvm:
         return self.data_dir / f"{self._role}.conf"
 
     def run(self, main: str, args: Sequence[str], values: Mapping[str, str]) -> None:
-        """Start the class ``main``, without waiting until it is ready.
-
-        Args:
-            args: arguments of the program; ``conf`` is the path of its settings.
-            values: the settings.
-        """
+        """Start the class ``main`` with the settings ``values`` at ``conf``, without waiting."""
         folder = self.data_dir
         log4j2, output = folder / "log4j2.xml", folder / "jvm.out"
         for file in (self.conf, log4j2, self._log, output):
@@ -174,7 +169,7 @@ class Jvm:
         scratch.mkdir(mode=0o700)
         self._log_start_bytes = self._log.stat().st_size
         argv = [self._java, *self._options, *_PROPERTIES, f"-Dlog4j2.configurationFile={log4j2}"]
-        if archive := class_archive.find(self._java, self._jars, self.version):
+        if archive := find_archive(self._java, self._jars, self.version):
             argv.append(f"-XX:SharedArchiveFile={archive}")
         argv += [f"-Djava.io.tmpdir={scratch}"]
         for package in _OPENS:
@@ -184,10 +179,8 @@ class Jvm:
         self.pid = self._request(request)["pid"]
 
     def exit_code(self) -> int | None:
-        """The JVM's exit code (minus the signal, if one ended it); None while it runs.
-
-        If the supervisor was killed, and the JVM with it: the supervisor's exit code.
-        """
+        """The JVM's exit code (minus the signal, if one ended it), or the killed supervisor's; None
+        while it runs."""
         try:
             return self._request({"do": "poll"})["code"]  # type: ignore[no-any-return]
         except BrokerNotReady:
@@ -274,3 +267,47 @@ class StandaloneJvm(Jvm):
         if int(self.version.partition(".")[0]) < _BOOKIE_PICKS_PORT:
             args += ["--bookkeeper-port", str(settings.free_port(set()))]
         self.run(_STANDALONE, args, values)
+
+
+def find_archive(java: str, jars: list[Path], version: str) -> Path | None:
+    """Return the archive of the broker's classes for this ``java`` and these ``jars``, if any.
+
+    It halves the processor time of a start.
+    """
+    archive = archive_path(java, version)
+    try:
+        # The JVM refuses an archive that is older than its jars.
+        is_fresh = archive.stat().st_mtime > max(jar.stat().st_mtime for jar in jars)
+    except OSError:
+        return None
+    return archive if is_fresh else None
+
+
+def archive_path(java: str, version: str) -> Path:
+    """Return the path of the archive for ``java`` and this version, whether it exists or not."""
+    binary = Path(java).resolve()
+    tag = hashlib.sha256(f"{binary}:{binary.stat().st_mtime_ns}".encode()).hexdigest()[:12]
+    return maven.cache_dir() / f"pulsar-{version}-classes-{tag}.jsa"
+
+
+def create_archive(java: str, version: str, run_broker: Callable[[Path, str], None]) -> Path | None:
+    """Create the archive unless it exists, in about 15 s; None if this JVM did not write one.
+
+    ``run_broker`` starts a broker with a data folder and a JVM option, and stops it in order.
+    """
+    jars = maven.pulsar_jars(version)
+    archive = archive_path(java, version)
+    with maven.locked(archive.with_suffix(".lock")):
+        if found := find_archive(java, jars, version):
+            return found
+        archive.unlink(missing_ok=True)
+        with (
+            Progress("Archiving the broker's classes for faster starts (once)"),
+            tempfile.TemporaryDirectory(prefix=f".{archive.stem}-", dir=archive.parent) as folder,
+        ):
+            staged = Path(folder, archive.name)
+            # A broker without a data folder would be killed, and write no archive.
+            run_broker(Path(folder, "data"), f"-XX:ArchiveClassesAtExit={staged}")
+            if staged.exists():
+                staged.rename(archive)
+    return find_archive(java, jars, version)

@@ -139,10 +139,10 @@ def test_who_does_not_wait_is_refused(through, crowded, pulsar_standalone):
 def test_they_are_not_waited_for_for_ever(through, topic, monkeypatch):
     monkeypatch.setattr(_handle_cache, "IDLE_TTL_S", -4.0)
 
-    def refuse(*_: object) -> EntryReader:
+    def refuse(_: EntryReader) -> None:
         raise ConsumerBusy("no")
 
-    monkeypatch.setattr(through._readers, "_open", refuse)
+    monkeypatch.setattr(EntryReader, "open", refuse)
     with pytest.raises(ConsumerBusy):
         through.entry_reader(topic, waits_at_limit=True)
     assert through.limit_hit

@@ -22,7 +22,7 @@ WITH_SPARK = ("eos.sinks", "eos.sources", "eos.catalog", "eos.chaos.cluster._dri
 
 def load(package):
     for module in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
-        if module.name not in (*WITH_SPARK, "eos.testing._container"):
+        if module.name not in WITH_SPARK:
             found = importlib.import_module(module.name)
             if module.ispkg:
                 load(found)

@@ -300,7 +300,7 @@ def test_a_container_listens_on_the_loopback_only(monkeypatch: pytest.MonkeyPatc
     from docker.types import HostConfig
     from testcontainers.core import container as testcontainers
 
-    from eos.testing._container import Container
+    from eos.testing._broker import Container
 
     monkeypatch.setattr(testcontainers, "DockerClient", lambda **_: None)
     created = Container("4.2.4", None)._create({"bindAddress": "127.0.0.1"}, [6650, 8080])

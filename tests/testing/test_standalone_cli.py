@@ -15,10 +15,8 @@ import pulsar
 import pytest
 from typer.testing import CliRunner
 
-from eos.testing import PulsarStandalone, maven
-from eos.testing import _class_archive as class_archive
-from eos.testing._tokens import TokenFolder
-from eos.testing.cli import app
+from eos.testing import PulsarStandalone, jvm, maven
+from eos.testing.cli import TokenFolder, app
 from tests.testing.messages import read, write
 
 pytestmark = pytest.mark.broker
@@ -168,7 +166,7 @@ def test_fetch_without_maven_names_what_to_install(monkeypatch: pytest.MonkeyPat
 def test_fetch_prints_the_jars_and_the_archive(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(maven, "pulsar_jars", lambda version: [tmp_path / "a.jar"])
     monkeypatch.setenv("EOS_BROKER", "maven")
-    monkeypatch.setattr(class_archive, "create", lambda *_: tmp_path / "classes.jsa")
+    monkeypatch.setattr(jvm, "create_archive", lambda *_: tmp_path / "classes.jsa")
     answer = runner.invoke(app, ["fetch"])
     assert answer.exit_code == 0
     assert f"1 jars in {tmp_path}" in answer.output
@@ -182,13 +180,13 @@ def test_an_archive_older_than_the_jars_is_not_used(
     java, jar = tmp_path / "java", tmp_path / "a.jar"
     java.touch()
     jar.touch()
-    assert class_archive.find(str(java), [jar], "4.2.4") is None
-    archive = class_archive.path_of(str(java), "4.2.4")
+    assert jvm.find_archive(str(java), [jar], "4.2.4") is None
+    archive = jvm.archive_path(str(java), "4.2.4")
     archive.touch()
     os.utime(jar, (1, 1))
-    assert class_archive.find(str(java), [jar], "4.2.4") == archive
+    assert jvm.find_archive(str(java), [jar], "4.2.4") == archive
     os.utime(archive, (0, 0))
-    assert class_archive.find(str(java), [jar], "4.2.4") is None
+    assert jvm.find_archive(str(java), [jar], "4.2.4") is None
 
 
 def test_a_broker_with_tokens_accepts_only_its_own(tmp_path):
