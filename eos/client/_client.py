@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import threading
 import time
 import weakref
@@ -67,21 +66,16 @@ class PulsarClient:
         for name, value in (("timeout_s", timeout_s), ("max_pending_bytes", max_pending_bytes)):
             if not value > 0:
                 raise ConfigurationError(f"{name} must be above zero, not {value!r}.")
-        self._timeout_s = timeout_s
-        # Ids must be unique per connection; they are unique in the client, and never reused.
-        self._consumer_ids = itertools.count()
         # One object per transaction, so that its end or poison holds for all who joined it.
         self._transactions = weakref.WeakValueDictionary[TxnId, Transaction]()
         self._transactions_lock = threading.Lock()
         rules = ClusterRules(listener_name, subscription_prefix)
         self.lookup = Lookup(service_url, auth or Auth(), rules, timeout_s=timeout_s)
-        self.coordinators = Coordinators(self.lookup, timeout_s=timeout_s)
+        self.coordinators = Coordinators(self.lookup)
         self._timer = timer = Timer()
         self._limit_backoff = backoff = LimitBackoff()
-        self._producers = ProducerFactory(
-            self.lookup, Budget(max_pending_bytes), timer, backoff, timeout_s
-        )
-        self._readers = ReaderCache(self.lookup, timer, backoff, self._consumer_ids, timeout_s)
+        self._producers = ProducerFactory(self.lookup, Budget(max_pending_bytes), timer, backoff)
+        self._readers = ReaderCache(self.lookup, timer, backoff)
 
     def partition_count(self, topic: str) -> int:
         """Return the number of partitions of ``topic``, 0 if not partitioned. Creates nothing.
@@ -228,7 +222,7 @@ class PulsarClient:
         name = str(TopicName.parse(topic))
         start = checked_start(start)
         wanted = checked_columns(columns)
-        reader = Reader(self.lookup, name, start, wanted, self._timeout_s, read_compacted)
+        reader = Reader(self.lookup, name, start, wanted, read_compacted)
         reader.open()
         return reader
 
@@ -264,8 +258,8 @@ class PulsarClient:
 
     def topic_bounds(self, topic: str, *, read_compacted: bool = False) -> TopicBounds:
         """Return the bounds of ``topic``, an exact name; it connects at the first question."""
-        name, ids = str(TopicName.parse(topic)), self._consumer_ids
-        return TopicBounds(self.lookup, name, ids, self._timeout_s, read_compacted=read_compacted)
+        name = str(TopicName.parse(topic))
+        return TopicBounds(self.lookup, name, read_compacted=read_compacted)
 
     def cursor(
         self, topic: str, subscription: str, *, exclusive: bool = False
@@ -274,8 +268,8 @@ class PulsarClient:
 
         ``exclusive``: while it is in use, no other consumer may use the subscription.
         """
-        name, ids, timeout_s = str(TopicName.parse(topic)), self._consumer_ids, self._timeout_s
-        return SubscriptionCursor(self.lookup, name, subscription, ids, timeout_s, exclusive)
+        name = str(TopicName.parse(topic))
+        return SubscriptionCursor(self.lookup, name, subscription, exclusive=exclusive)
 
     def consumer(
         self,
@@ -319,8 +313,6 @@ class PulsarClient:
             subscription,
             types[type],
             starts[start],
-            self._consumer_ids,
-            timeout_s=self._timeout_s,
         )
         consumer.open()
         return consumer

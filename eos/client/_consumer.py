@@ -6,7 +6,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, Self
 
 from eos._waiting import Monitor
@@ -52,17 +52,14 @@ class Consumer:
         subscription: str,
         kind: SubscriptionType,
         start: commands.InitialPosition,
-        consumer_ids: Iterator[int],
-        timeout_s: float,
     ) -> None:
         self.topic = topic
         self.subscription = subscription
         self._lookup = lookup
         self._kind = kind
         self._start = start
-        self._consumer_ids = consumer_ids
         self._id = -1
-        self._timeout_s = timeout_s
+        self._timeout_s = lookup.timeout_s
         self._sending = threading.Lock()
         self._transactions: dict[Transaction, TransactionAcks] = {}
         self._changed = Monitor()
@@ -86,7 +83,7 @@ class Consumer:
         connection = self._lookup.broker_of(self.topic)
         with self._changed:
             # Never reuse an id: deliveries to an old one may still arrive, and are dropped.
-            self._id = next(self._consumer_ids)
+            self._id = next(self._lookup.consumer_ids)
             self._connection = connection
             self._queue = ReceiveQueue(self._queue.entry_bytes_max)
         try:

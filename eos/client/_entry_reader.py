@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Final, Self
 
 from eos._waiting import Monitor
+from eos.client._lookup import Lookup
 from eos.client._subscriptions import (
     ask_for_last_id,
     new_subscription,
@@ -22,7 +23,6 @@ from eos.client._subscriptions import (
 )
 from eos.errors import ConfigurationError, ConnectionLost, EosError, Fatal, ProtocolError
 from eos.ids import MessageId
-from eos.transport.address import ClusterRules
 from eos.transport.connection import Connection
 from eos.wire import commands
 from eos.wire.batch import Entry
@@ -71,29 +71,25 @@ class EntryReader:
 
     def __init__(
         self,
+        lookup: Lookup,
         connection: Connection,
         topic: str,
-        consumer_ids: Iterator[int],
         start: MessageId | None,
-        rules: ClusterRules,
         *,
-        timeout_s: float,
         permits: int,
         subscription: str,
     ) -> None:
         self.topic = topic
+        self._lookup = lookup
         self._connection = connection
-        self._consumer_ids = consumer_ids
-        self._timeout_s = timeout_s
         self._next = None if start is None else MessageId(start.ledger, start.entry)
         self._permits = permits
-        self._rules = rules
         self._subscription = subscription
         self._last: MessageId | None = None  # the last entry to read; None: all
         self._closed = False
         self._changed = Monitor()
         # Under the condition:
-        self._id = next(consumer_ids)
+        self._id = next(lookup.consumer_ids)
         self._credit = 0  # permits that the broker still has
         self._expected = 0  # the maximum number of entries to come: each takes at least one permit
         self._queue: deque[Delivery] = deque()
@@ -123,7 +119,7 @@ class EntryReader:
             self._connection,
             self,
             subscribing(self.topic, self._subscription, self._id, start=self._next),
-            timeout_s=self._timeout_s,
+            timeout_s=self._lookup.timeout_s,
             doing=f"Opening a reader on {self.topic}",
         )
 
@@ -205,9 +201,10 @@ class EntryReader:
     def _open_again(self) -> None:
         """Subscribe again after the last read entry: dropped entries come again, fewer at once."""
         unsubscribe(self._connection, self._id)
-        self._subscription = new_subscription(self._rules)  # the old one may not be closed yet
+        # Under another name, as the old subscription may not be closed yet.
+        self._subscription = new_subscription(self._lookup.rules)
         with self._changed:
-            self._id = next(self._consumer_ids)  # deliveries to the old id are dropped
+            self._id = next(self._lookup.consumer_ids)  # deliveries to the old id are dropped
             self._is_out_of_step = False
             self._credit = self._expected = 0
         try:

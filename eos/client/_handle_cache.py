@@ -139,18 +139,9 @@ class HandleCache(Generic[T]):
 class ReaderCache:
     """Opens the entry readers of one client, and keeps idle ones."""
 
-    def __init__(
-        self,
-        lookup: Lookup,
-        timer: Timer,
-        backoff: LimitBackoff,
-        consumer_ids: Iterator[int],
-        timeout_s: float,
-    ) -> None:
+    def __init__(self, lookup: Lookup, timer: Timer, backoff: LimitBackoff) -> None:
         self._backoff = backoff
         self._lookup = lookup
-        self._consumer_ids = consumer_ids
-        self._timeout_s = timeout_s
         self._cache = HandleCache[EntryReader](timer, backoff, EntryReader.close)
 
     def open(
@@ -162,22 +153,16 @@ class ReaderCache:
         name = new_subscription(self._lookup.rules)
 
         def open_one() -> EntryReader:
+            connection = self._lookup.broker_of(topic)
             reader = EntryReader(
-                self._lookup.broker_of(topic),
-                topic,
-                self._consumer_ids,
-                start,
-                self._lookup.rules,
-                timeout_s=self._timeout_s,
-                permits=permits,
-                subscription=name,
+                self._lookup, connection, topic, start, permits=permits, subscription=name
             )
             reader.open()
             return reader
 
         if not waits_at_limit:
             return open_one()
-        return self._backoff.retry(open_one, CONSUMER_LIMIT, self._timeout_s)
+        return self._backoff.retry(open_one, CONSUMER_LIMIT, self._lookup.timeout_s)
 
     def acquire(self, topic: str) -> EntryReader | None:
         """Remove and return the usable idle reader on ``topic``; None if there is none."""

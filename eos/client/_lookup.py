@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Iterator
@@ -142,16 +143,18 @@ class Lookup:
 
     Args:
         service_url: one or more brokers or proxies, tried in turn.
-        rules: the listener's name, and the prefix of subscription names for users of this object.
-        timeout_s: of each lookup, including its requests and connections.
+        timeout_s: of each lookup, including its requests and connections; and of all other requests
+            of the client.
     """
 
     def __init__(
         self, service_url: str, auth: Auth, rules: ClusterRules, *, timeout_s: float
     ) -> None:
         self.rules = rules
+        # Ids must be unique per connection; they are unique in the client, and never reused.
+        self.consumer_ids = itertools.count()
         self._service = parse_service_url(service_url)
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         self._auth = auth
         self._pool = Pool(auth)
 
@@ -166,7 +169,7 @@ class Lookup:
         Raises:
             EosError: no broker answers in time, or the lookup failed.
         """
-        deadline = time.monotonic() + self._timeout_s
+        deadline = time.monotonic() + self.timeout_s
         return self._pool.permanent(self._find(topic, deadline), deadline)
 
     def dedicated_connection(self, topic: str) -> BlockingConnection:
@@ -175,7 +178,7 @@ class Lookup:
         Raises:
             EosError: no broker answers in time, or the lookup failed.
         """
-        deadline = time.monotonic() + self._timeout_s
+        deadline = time.monotonic() + self.timeout_s
         address, proxy_to = self._find(topic, deadline)
         left_s = max(0.0, deadline - time.monotonic())
         return BlockingConnection.open(address, self._auth, timeout_s=left_s, proxy_to=proxy_to)
@@ -241,7 +244,7 @@ class Lookup:
             ConnectionLost, BrokerNotReady, ProtocolError: none is in time; the message has each.
             EosError: one refuses this client.
         """
-        return self._any_broker(time.monotonic() + self._timeout_s)
+        return self._any_broker(time.monotonic() + self.timeout_s)
 
     def _any_broker(self, deadline: float) -> Connection:
         problems: dict[str, EosError] = {}
@@ -268,7 +271,7 @@ class Lookup:
             TopicNotFound: the topic does not exist.
         """
         doing = f"Asking for the partitions of {topic}"
-        deadline = time.monotonic() + self._timeout_s
+        deadline = time.monotonic() + self.timeout_s
         answer = self._any_broker(deadline).request(
             lambda request_id: commands.PartitionedMetadata(
                 topic=str(topic), request_id=request_id, metadata_auto_creation_enabled=create
@@ -302,7 +305,7 @@ class Lookup:
                 request_id=request_id, topic=str(topic), schema_version=version
             ),
             commands.GetSchemaResponse,
-            timeout_s=self._timeout_s,
+            timeout_s=self.timeout_s,
             doing=doing,
         )
         if answer.error is None:
@@ -324,7 +327,7 @@ class Lookup:
                 request_id=request_id, namespace=namespace, mode=commands.TopicsMode.PERSISTENT
             ),
             commands.GetTopicsResponse,
-            timeout_s=self._timeout_s,
+            timeout_s=self.timeout_s,
             doing=f"Asking for the topics of {namespace}",
         )
         return sorted(answer.topics)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final, Self, TypeVar
 
 from eos.client._lookup import Lookup
@@ -37,24 +37,21 @@ class PassiveConsumer:
         lookup: Lookup,
         topic: str,
         subscription: str,
-        consumer_ids: Iterator[int],
         *,
         durable: bool,
         exclusive: bool = False,
         start: EntryPlace | None = None,
         read_compacted: bool = False,
-        timeout_s: float,
     ) -> None:
         self.topic = topic
         self.subscription = subscription
         self._lookup = lookup
-        self._consumer_ids = consumer_ids
         self._durable = durable
         types = commands.SubscriptionType
         self._type = types.FAILOVER if durable and not exclusive else types.EXCLUSIVE
         self._start = None if start is None else MessageId(*start)
         self._read_compacted = read_compacted or None
-        self._timeout_s = timeout_s
+        self._timeout_s = lookup.timeout_s
         self._connection: Connection | None = None
         self._id = 0
         self._requested: tuple[Connection, int] | None = None
@@ -75,7 +72,7 @@ class PassiveConsumer:
             return connection
         self.close()
         connection = self._lookup.broker_of(self.topic)
-        self._id = next(self._consumer_ids)
+        self._id = next(self._lookup.consumer_ids)
         self._closed.clear()
         subscribe(
             connection,
@@ -193,22 +190,11 @@ class SubscriptionCursor:
     move the same one, unless one is ``exclusive``.
     """
 
-    def __init__(
-        self,
-        lookup: Lookup,
-        topic: str,
-        subscription: str,
-        consumer_ids: Iterator[int],
-        timeout_s: float,
-        exclusive: bool,
-    ) -> None:
+    def __init__(self, lookup: Lookup, topic: str, subscription: str, *, exclusive: bool) -> None:
         self.topic = topic
         self.subscription = subscription
         self._consumer = PassiveConsumer(
-            *(lookup, topic, subscription, consumer_ids),
-            durable=True,
-            exclusive=exclusive,
-            timeout_s=timeout_s,
+            lookup, topic, subscription, durable=True, exclusive=exclusive
         )
 
     def place(self) -> EntryPlace:

@@ -40,13 +40,10 @@ class ProducerFactory:
         backoff: waits at a limit of producers.
     """
 
-    def __init__(
-        self, lookup: Lookup, budget: Budget, timer: Timer, backoff: LimitBackoff, timeout_s: float
-    ) -> None:
+    def __init__(self, lookup: Lookup, budget: Budget, timer: Timer, backoff: LimitBackoff) -> None:
         self._backoff = backoff
         self._lookup = lookup
         self._budget = budget
-        self._timeout_s = timeout_s
         self._cache = HandleCache[_IdleProducer](timer, backoff, lambda one: one.producer.abandon())
         # Ids must be unique per connection; they are unique in the client, and never reused.
         self._producer_ids = itertools.count()
@@ -101,7 +98,7 @@ class ProducerFactory:
         return self._backoff.retry(
             lambda: self._open_in(topics, txn, schema, self._acquire(topics, schema, after)),
             PRODUCER_LIMIT,
-            self._timeout_s,
+            self._lookup.timeout_s,
         )
 
     def _open_in(
@@ -152,7 +149,7 @@ class ProducerFactory:
             self._lookup.broker_of(name),
             name,
             next(self._producer_ids),
-            timeout_s=self._timeout_s,
+            timeout_s=self._lookup.timeout_s,
             budget=self._budget,
         )
         producer.open(schema)

@@ -49,13 +49,12 @@ class Reader:
         topic: str,
         start: MessageId | None,
         columns: Sequence[str],
-        timeout_s: float,
         read_compacted: bool = False,
     ) -> None:
         self.topic = topic
         self._lookup = lookup
         self._columns = columns
-        self._timeout_s = timeout_s
+        self._timeout_s = lookup.timeout_s
         self._read_compacted = read_compacted or None
         self._connection: BlockingConnection | None = None
         self._last_id: MessageId | None = None

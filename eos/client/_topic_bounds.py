@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final, NamedTuple, TypeVar
 
 from eos.client._lookup import Lookup
@@ -43,15 +43,11 @@ class TopicBounds:
         self,
         lookup: Lookup,
         topic: str,
-        consumer_ids: Iterator[int],
-        timeout_s: float,
         *,
         read_compacted: bool = False,
     ) -> None:
         self.topic = topic
         self._lookup = lookup
-        self._consumer_ids = consumer_ids
-        self._timeout_s = timeout_s
         self._consumer = self._passive_consumer(read_compacted=read_compacted)
 
     def _passive_consumer(
@@ -61,11 +57,9 @@ class TopicBounds:
             self._lookup,
             self.topic,
             self._lookup.rules.subscription(f"eos-tail-{uuid.uuid4().hex}"),
-            self._consumer_ids,
             durable=False,
             start=start,
             read_compacted=read_compacted,
-            timeout_s=self._timeout_s,
         )
 
     def bounds(self) -> Bounds:
@@ -162,7 +156,7 @@ class TopicBounds:
     def _retried(self, question: Callable[[], _Answer]) -> _Answer:
         from eos.retry import attempts  # lazy: executors that only write have no tenacity
 
-        return attempts(self._timeout_s)(question)
+        return attempts(self._lookup.timeout_s)(question)
 
     def close(self) -> None:
         """Close the consumer at the broker; the object can be used again."""

@@ -42,9 +42,9 @@ ResponseT = TypeVar(
 class Coordinators:
     """All coordinators of a cluster, for one client."""
 
-    def __init__(self, lookup: Lookup, *, timeout_s: float) -> None:
+    def __init__(self, lookup: Lookup) -> None:
         self._lookup = lookup
-        self.timeout_s = timeout_s
+        self.timeout_s = lookup.timeout_s
         self._lock = threading.Lock()
         self._connections: dict[int, Connection] = {}
         self._next = itertools.count()

@@ -60,7 +60,7 @@ def test_a_failed_producer_says_why_at_its_close_and_is_closed_at_the_broker_all
 def test_a_producer_whose_opening_is_not_answered_is_taken_back(through, proxy, name):
     """The broker may have opened it, and would keep it open until the connection closes."""
     through.entry_producer(name, create=True)
-    through._timeout_s = 3
+    through.lookup.timeout_s = 3
     with (
         proxy.fault(commands.ProducerSuccess, FrameAction.DROP),
         pytest.raises(RequestTimeout, match="Opening a producer"),
@@ -269,7 +269,7 @@ def test_a_silent_broker_is_not_waited_for_once_for_each_of_many(
 ):
     admin.create_partitioned(pulsar_standalone.admin_url, name, 100)
     names = [f"persistent://public/default/{name}-partition-{n}" for n in range(100)]
-    through._timeout_s = 1
+    through.lookup.timeout_s = 1
     with (
         proxy.fault(commands.Producer, FrameAction.DROP, times=len(names)),
         pytest.raises(RequestTimeout, match="Opening a producer"),

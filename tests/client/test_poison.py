@@ -87,7 +87,7 @@ def test_every_doubt_about_a_send_poisons_the_transaction(through, proxy, name, 
         ends.append(end.action)
         return FrameAction.PASS
 
-    through._timeout_s = 3  # of the producer created next
+    through.lookup.timeout_s = 3  # of the producer created next
     producer = through.entry_producer(name, create=True)
     txn = through.transaction(timeout_s=60)
     producer.send(b"before", txn=txn).result(timeout=10)
