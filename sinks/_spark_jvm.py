@@ -140,7 +140,6 @@ def planned_at(df: DataFrame, epoch: int) -> datetime | None:
     checkpoint has no such epoch. Errors as of ``running_query``.
     """
     # When an old plan runs again, its time is the old one (measured on Spark 4.2).
-    # When an old plan runs again, its time is the old one (measured on Spark 4.2).
     plan = _query_of(df).offsetLog().get(epoch)
     if plan.isEmpty():
         return None

@@ -111,8 +111,8 @@ def _schema_version(_: TopicName, columns: dict[str, pa.Array]) -> pa.Array:
 
 _VERSION_BYTES: Final = 8
 
-ORIGIN: Final = "pulsar"
 # Key and value in the metadata of Spark's columns; see `eos.sinks._message_names`.
+ORIGIN: Final = "pulsar"
 FIELD: Final = "field"
 
 # The message's own columns, in their order.

@@ -98,7 +98,7 @@ class MultiProcessRun:
             with attempt:  # each append has one winner: a loser looks at the winner's record
                 joined = self._join(query_id, epoch)
         if joined is None:
-            # Spark runs an epoch once in a run, so nobody would commit a second attempt.
+            # Spark runs an epoch once in a run, so a second attempt would never be committed.
             raise TransactionPoisoned(
                 f"Epoch {epoch} has already ended in this run of the query: its task is too late.",
                 hint="Ignore the task's error. The epoch runs again when the query is restarted.",

@@ -64,16 +64,19 @@ def _first_owed(history: History, query_id: str, epoch: str) -> LogRecord | None
     if not is_streaming(query_id):
         return None
     last, number = _last_committed(history, query_id), epoch_number(query_id, epoch)
-    owed = {
-        epoch_number(query_id, record.epoch): record
-        for record in history.owing
-        if record.query_id == query_id and record.epoch is not None
-    }
     # An epoch that a later one has passed can't be written any more: it is shown, but ignored.
-    return owed.get(min((one for one in owed if last < one < number), default=-1))
+    owed = [
+        record
+        for record in history.owing
+        if record.query_id == query_id
+        and record.epoch is not None
+        and last < epoch_number(query_id, record.epoch) < number
+    ]
+    return min(owed, key=lambda record: int(str(record.epoch)), default=None)
 
 
 def _last_committed(history: History, query_id: str) -> int:
+    """Return the number of the query's last committed epoch, -1 if there is none."""
     last = history.last_committed_epoch(query_id)
     return -1 if last is None else last
 
@@ -106,10 +109,10 @@ def check_follows(history: History, query_id: str, epoch: str) -> None:
     # the log, and after a swallowed error Spark continues.
     if not is_streaming(query_id) or _first_owed(history, query_id, epoch) is not None:
         return  # a failure with a record: ``decide_epoch`` names it
-    is_new = history.last_committed_epoch(query_id) is None
-    if is_new and history.streaming_queries <= {query_id}:
+    last = _last_committed(history, query_id)
+    if last < 0 and history.streaming_queries <= {query_id}:
         return  # the sink's first query may have written elsewhere before
-    expected, number = _last_committed(history, query_id) + 1, epoch_number(query_id, epoch)
+    expected, number = last + 1, epoch_number(query_id, epoch)
     while _is_abandoned(history, query_id, expected):
         expected += 1
     if number > expected:
