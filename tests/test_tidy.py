@@ -392,8 +392,10 @@ def test_the_rooms_for_twenty_changes_are_there():
 
 def test_the_faults_and_anomalies_in_the_docs_are_those_of_the_code():
     text = (ROOT / "docs/chaos.md").read_text()
-    parts = re.findall(r"^\*\*(\w+)\*\*\n\n((?:- .*\n)+)", text, re.M)
-    rows = {f"{part}: {row}" for part, rows in parts for row in rows.splitlines()}
+    parts = re.findall(r"^- \*\*(\w+)\*\*: (`.*)$", text, re.M)
+    named = {(part, name) for part, names in parts for name in re.findall(r"`([\w-]+)`", names)}
+    groups = re.findall(r"^\*\*(\w+)\*\*\n\n((?:- .*\n)+)", text, re.M)
+    rows = {(group, row) for group, rows in groups for row in rows.splitlines()}
     lists = dict(re.findall(r"^STEP of a (driver|recovery|task)\b.*:\n\n((?:- .*\n)+)", text, re.M))
     steps = {who: re.findall(r"[-,] `(\w+)`", names) for who, names in lists.items()}
     forms = re.findall(r"`([a-z-]+)-at-STEP`", text)
@@ -402,9 +404,10 @@ def test_the_faults_and_anomalies_in_the_docs_are_those_of_the_code():
         for form in forms
         for step in steps[form.split("-")[0] if "-" in form else "driver"]
     }
-    for fault in (*FAULTS.values(), *CONDITIONS.values()):
-        row = f"{fault.part}: - `{fault.name}`: {fault.summary}"
-        assert row in rows or fault.name in after_steps
+    for fault in FAULTS.values():
+        assert (fault.part, fault.name) in named or fault.name in after_steps
+    for one in CONDITIONS.values():
+        assert (one.part, f"- `{one.name}`: {one.summary}") in rows
     assert after_steps <= FAULTS.keys()
     for task_step in TaskStep:
         assert f": {task_step.text}\n" in lists["task"]
