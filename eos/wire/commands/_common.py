@@ -68,7 +68,8 @@ class MessageIdData(WireMessage):
     batch_size: int = field(6, "int32", default=0)
 
     def message_id(self) -> MessageId:
-        """Return the ``MessageId``. Numbers are unsigned on the wire: -1 arrives as 2^64 - 1."""
+        """Return the ``MessageId``; -1 and -1 for one that is not of an entry."""
+        # Numbers are unsigned on the wire: -1 arrives as 2^64 - 1.
         if max(self.ledger, self.entry) >= 2**63:
             return MessageId(-1, -1)
         return MessageId(self.ledger, self.entry, self.partition, self.batch_index)

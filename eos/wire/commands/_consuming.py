@@ -74,16 +74,17 @@ class Deliver(WireMessage):
 
     @classmethod
     def entry_of(cls, parsed: Any) -> MessageId:
-        """Return the id of the entry of a parsed MESSAGE. A typed object of the command would cost
-        more than all other work for a small entry.
+        """Return the id of the entry of a parsed MESSAGE.
 
         Raises:
             ProtocolError: the id is missing.
         """
+        # A typed object of the command would cost more than all other work for a small entry.
         place = parsed.message_id
         if not (place.HasField("ledger") and place.HasField("entry")):
             raise ProtocolError(f"{cls.__name__} has no entry id.")
         ledger, entry = place.ledger, place.entry
+        # -1, which is no entry, is 2^64 - 1 on the wire.
         if ledger >= 2**63 or entry >= 2**63:
             return MessageId(-1, -1)
         return MessageId(ledger, entry, place.partition, place.batch_index)

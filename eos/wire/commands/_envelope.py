@@ -1,7 +1,4 @@
-"""BaseCommand, the envelope of all commands: a command is in the field whose number is its type.
-
-``COMMANDS`` maps types to commands. Source: PulsarApi.proto, as for the commands.
-"""
+"""BaseCommand, the envelope of all commands: a command is in the field whose number is its type."""
 
 from __future__ import annotations
 
@@ -12,8 +9,6 @@ from eos.wire.commands import _common as common
 from eos.wire.commands import _connecting as connecting
 from eos.wire.commands import _consuming as consuming
 from eos.wire.commands import _producing as producing
-from eos.wire.commands import _topic_lookup as lookups
-from eos.wire.commands import _transaction_commands as transactions
 from eos.wire.messages import WireMessage, field
 
 
@@ -47,14 +42,16 @@ class BaseCommand(WireMessage):
     redeliver_unacknowledged: consuming.RedeliverUnacknowledged | None = field(
         20, consuming.RedeliverUnacknowledged, default=None
     )
-    partitioned_metadata: lookups.PartitionedMetadata | None = field(
-        21, lookups.PartitionedMetadata, default=None
+    partitioned_metadata: connecting.PartitionedMetadata | None = field(
+        21, connecting.PartitionedMetadata, default=None
     )
-    partitioned_metadata_response: lookups.PartitionedMetadataResponse | None = field(
-        22, lookups.PartitionedMetadataResponse, default=None
+    partitioned_metadata_response: connecting.PartitionedMetadataResponse | None = field(
+        22, connecting.PartitionedMetadataResponse, default=None
     )
-    lookup: lookups.Lookup | None = field(23, lookups.Lookup, default=None)
-    lookup_response: lookups.LookupResponse | None = field(24, lookups.LookupResponse, default=None)
+    lookup: connecting.Lookup | None = field(23, connecting.Lookup, default=None)
+    lookup_response: connecting.LookupResponse | None = field(
+        24, connecting.LookupResponse, default=None
+    )
     reached_end_of_topic: consuming.ReachedEndOfTopic | None = field(
         27, consuming.ReachedEndOfTopic, default=None
     )
@@ -65,70 +62,67 @@ class BaseCommand(WireMessage):
     get_last_message_id_response: consuming.GetLastMessageIdResponse | None = field(
         30, consuming.GetLastMessageIdResponse, default=None
     )
-    get_topics: lookups.GetTopics | None = field(32, lookups.GetTopics, default=None)
-    get_topics_response: lookups.GetTopicsResponse | None = field(
-        33, lookups.GetTopicsResponse, default=None
+    get_topics: connecting.GetTopics | None = field(32, connecting.GetTopics, default=None)
+    get_topics_response: connecting.GetTopicsResponse | None = field(
+        33, connecting.GetTopicsResponse, default=None
     )
-    get_schema: lookups.GetSchema | None = field(34, lookups.GetSchema, default=None)
-    get_schema_response: lookups.GetSchemaResponse | None = field(
-        35, lookups.GetSchemaResponse, default=None
+    get_schema: connecting.GetSchema | None = field(34, connecting.GetSchema, default=None)
+    get_schema_response: connecting.GetSchemaResponse | None = field(
+        35, connecting.GetSchemaResponse, default=None
     )
     auth_challenge: connecting.AuthChallenge | None = field(
         36, connecting.AuthChallenge, default=None
     )
     auth_response: connecting.AuthResponse | None = field(37, connecting.AuthResponse, default=None)
     ack_response: consuming.AckResponse | None = field(38, consuming.AckResponse, default=None)
-    new_txn: transactions.NewTxn | None = field(50, transactions.NewTxn, default=None)
-    new_txn_response: transactions.NewTxnResponse | None = field(
-        51, transactions.NewTxnResponse, default=None
+    new_txn: producing.NewTxn | None = field(50, producing.NewTxn, default=None)
+    new_txn_response: producing.NewTxnResponse | None = field(
+        51, producing.NewTxnResponse, default=None
     )
-    add_partition_to_txn: transactions.AddPartitionToTxn | None = field(
-        52, transactions.AddPartitionToTxn, default=None
+    add_partition_to_txn: producing.AddPartitionToTxn | None = field(
+        52, producing.AddPartitionToTxn, default=None
     )
-    add_partition_to_txn_response: transactions.AddPartitionToTxnResponse | None = field(
-        53, transactions.AddPartitionToTxnResponse, default=None
+    add_partition_to_txn_response: producing.AddPartitionToTxnResponse | None = field(
+        53, producing.AddPartitionToTxnResponse, default=None
     )
-    add_subscription_to_txn: transactions.AddSubscriptionToTxn | None = field(
-        54, transactions.AddSubscriptionToTxn, default=None
+    add_subscription_to_txn: producing.AddSubscriptionToTxn | None = field(
+        54, producing.AddSubscriptionToTxn, default=None
     )
-    add_subscription_to_txn_response: transactions.AddSubscriptionToTxnResponse | None = field(
-        55, transactions.AddSubscriptionToTxnResponse, default=None
+    add_subscription_to_txn_response: producing.AddSubscriptionToTxnResponse | None = field(
+        55, producing.AddSubscriptionToTxnResponse, default=None
     )
-    end_txn: transactions.EndTxn | None = field(56, transactions.EndTxn, default=None)
-    end_txn_response: transactions.EndTxnResponse | None = field(
-        57, transactions.EndTxnResponse, default=None
+    end_txn: producing.EndTxn | None = field(56, producing.EndTxn, default=None)
+    end_txn_response: producing.EndTxnResponse | None = field(
+        57, producing.EndTxnResponse, default=None
     )
-    tc_client_connect_request: transactions.TcClientConnectRequest | None = field(
-        62, transactions.TcClientConnectRequest, default=None
+    tc_client_connect_request: producing.TcClientConnectRequest | None = field(
+        62, producing.TcClientConnectRequest, default=None
     )
-    tc_client_connect_response: transactions.TcClientConnectResponse | None = field(
-        63, transactions.TcClientConnectResponse, default=None
+    tc_client_connect_response: producing.TcClientConnectResponse | None = field(
+        63, producing.TcClientConnectResponse, default=None
     )
 
     @classmethod
     def around(cls, command: WireMessage) -> bytes:
-        """Return the bytes of the envelope of ``command``. Creating an object of this class, whose
-        many other fields are empty, would take most of the time."""
+        """Return the bytes of the envelope of ``command``."""
         kind = type(command)
+        # An object of this class, whose many other fields are empty, would take most of the time.
         message = cls._protobuf()
         message.type = TYPE_NUMBERS[kind]
         getattr(message, FIELD_NAMES[kind]).CopyFrom(command.to_protobuf())
         return bytes(message.SerializeToString())
 
 
+_COMMANDS: Final = [spec for spec in fields(BaseCommand) if spec.name != "type"]
+# Command -> its field in BaseCommand.
 FIELD_NAMES: Final[dict[type[WireMessage], str]] = {
-    spec.metadata["kind"]: spec.name for spec in fields(BaseCommand) if spec.name != "type"
+    spec.metadata["kind"]: spec.name for spec in _COMMANDS
 }
-"""Command -> its field in BaseCommand."""
-
+# Command -> BaseCommand's ``type``.
 TYPE_NUMBERS: Final[dict[type[WireMessage], int]] = {
-    spec.metadata["kind"]: spec.metadata["number"]
-    for spec in fields(BaseCommand)
-    if spec.name != "type"
+    spec.metadata["kind"]: spec.metadata["number"] for spec in _COMMANDS
 }
-"""Command -> BaseCommand's ``type``."""
-
+# BaseCommand's ``type`` -> command; only the types that eos uses.
 COMMANDS: Final[dict[int, type[WireMessage]]] = {
     number: command for command, number in TYPE_NUMBERS.items()
 }
-"""BaseCommand's ``type`` -> command; only the types that eos uses."""

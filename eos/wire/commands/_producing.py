@@ -1,6 +1,9 @@
-"""The commands of producers. A ``producer_id`` is unique on its connection."""
+"""The commands of producers, and those to a transaction coordinator. A ``producer_id`` is unique on
+its connection."""
 
 from __future__ import annotations
+
+from enum import IntEnum
 
 from eos.wire.commands._common import MessageIdData, SchemaInfo
 from eos.wire.messages import WireMessage, field
@@ -52,3 +55,84 @@ class CloseProducer(WireMessage):
 
     producer_id: int = field(1, "uint64")
     request_id: int = field(2, "uint64")
+
+
+class TxnAction(IntEnum):
+    """The action of END_TXN."""
+
+    COMMIT = 0
+    ABORT = 1
+
+
+class NewTxn(WireMessage):
+    request_id: int = field(1, "uint64")
+    # The protocol's ``txn_ttl_seconds``, which is in milliseconds.
+    ttl_ms: int | None = field(2, "uint64", default=None)
+    tc_id: int | None = field(3, "uint64", default=None)
+
+
+class NewTxnResponse(WireMessage):
+    request_id: int = field(1, "uint64")
+    txnid_least: int | None = field(2, "uint64", default=None)
+    txnid_most: int | None = field(3, "uint64", default=None)
+    error: int | None = field(4, "int32", default=None)
+    message: str = field(5, "string", default="")
+
+
+class _TxnAnswer(WireMessage):
+    request_id: int = field(1, "uint64")
+    txnid_least: int = field(2, "uint64", default=0)
+    txnid_most: int = field(3, "uint64", default=0)
+    error: int | None = field(4, "int32", default=None)
+    message: str = field(5, "string", default="")
+
+
+class AddPartitionToTxn(WireMessage):
+    request_id: int = field(1, "uint64")
+    txnid_least: int | None = field(2, "uint64", default=None)
+    txnid_most: int | None = field(3, "uint64", default=None)
+    partitions: tuple[str, ...] = field(4, "string", default=())
+
+
+class AddPartitionToTxnResponse(_TxnAnswer):
+    """The answer to ADD_PARTITION_TO_TXN."""
+
+
+class Subscription(WireMessage):
+    """A subscription of an exact topic whose messages are acknowledged in a transaction."""
+
+    topic: str = field(1, "string")
+    subscription: str = field(2, "string")
+
+
+class AddSubscriptionToTxn(WireMessage):
+    request_id: int = field(1, "uint64")
+    txnid_least: int | None = field(2, "uint64", default=None)
+    txnid_most: int | None = field(3, "uint64", default=None)
+    subscriptions: tuple[Subscription, ...] = field(4, Subscription, default=())
+
+
+class AddSubscriptionToTxnResponse(_TxnAnswer):
+    """The answer to ADD_SUBSCRIPTION_TO_TXN."""
+
+
+class EndTxn(WireMessage):
+    request_id: int = field(1, "uint64")
+    txnid_least: int | None = field(2, "uint64", default=None)
+    txnid_most: int | None = field(3, "uint64", default=None)
+    action: int | None = field(4, "int32", default=None)
+
+
+class EndTxnResponse(_TxnAnswer):
+    """The answer to END_TXN."""
+
+
+class TcClientConnectRequest(WireMessage):
+    request_id: int = field(1, "uint64")
+    tc_id: int = field(2, "uint64")
+
+
+class TcClientConnectResponse(WireMessage):
+    request_id: int = field(1, "uint64")
+    error: int | None = field(2, "int32", default=None)
+    message: str = field(3, "string", default="")
