@@ -21,8 +21,8 @@ from eos.schemas.reading import (
     value_reader,
     why_unknown,
 )
-from eos.wire.calendar_text import calendar_text
 from eos.wire.commands import SchemaInfo, SchemaType
+from eos.wire.spark_text import calendar_text
 
 # Total size of a topic's decoded values: a few bytes may decode to many.
 MAX_SHOWN_BYTES: Final = 16 * 1024 * 1024

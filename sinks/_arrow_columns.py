@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eos.sinks.dataframe_columns import Layout
-from eos.wire.calendar_text import calendar_text
+from eos.wire.spark_text import calendar_text
 
 
 def message_columns(batch: pa.RecordBatch, layout: Layout) -> pa.RecordBatch:

@@ -30,7 +30,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from eos.errors import InputError
-from eos.wire.sql_names import sql_name
+from eos.wire.spark_text import sql_name
 
 TOP_NAME: Final = "Row"
 _NAME: Final = r"[A-Za-z_][A-Za-z0-9_]*"

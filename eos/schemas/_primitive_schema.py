@@ -18,7 +18,7 @@ from eos.errors import InputError
 from eos.schemas._schema_base import Schema, SchemaWriter
 from eos.wire.binary_columns import BINARY_TYPES, STRING_TYPES, BinaryColumn, with_nulls_of
 from eos.wire.commands import SchemaInfo, SchemaType
-from eos.wire.sql_names import sql_name
+from eos.wire.spark_text import sql_name
 
 _MILLIS_A_DAY: Final = 86_400_000
 

@@ -48,8 +48,7 @@ def array_of(numbers: Int64s) -> pa.Array:
 
 def offsets_of(array: pa.Array) -> Int64s:
     """Return the n + 1 byte positions at which the rows of ``array`` begin and end in its data
-    buffer, including null rows: Arrow allows them to be non-empty.
-    """
+    buffer, including null rows."""
     dtype = _OFFSET_TYPES[array.type]
     buffer = array.buffers()[1]
     if len(array) == 0 or buffer is None:
@@ -68,7 +67,7 @@ class BinaryColumn:
     @classmethod
     def of(cls, array: pa.Array) -> BinaryColumn:
         """Convert a column of any binary or string type; a null becomes an empty row."""
-        if array.null_count:
+        if array.null_count:  # Arrow allows null rows to have bytes
             array = pc.fill_null(array, EMPTY.cast(array.type))
         offsets = offsets_of(array)
         first, last = int(offsets[0]), int(offsets[-1])
@@ -123,16 +122,14 @@ def with_nulls_of(column: pa.Array, data: pa.BinaryArray) -> pa.BinaryArray:
 
 
 def joined(pieces: list[pa.BinaryArray]) -> pa.BinaryArray:
-    """Concatenate the pieces row by row. They must not have nulls, which would null the row."""
+    """Concatenate the pieces, which must not have nulls, row by row."""
     return pc.binary_join_element_wise(*pieces, EMPTY)
 
 
 def as_base64(column: BinaryColumn) -> BinaryColumn:
-    """Encode every row in base64 with padding, like Java's ``Base64.getEncoder()``.
-
-    All rows are encoded in one call: each is copied to a multiple of three bytes and padded with
-    zeros, and the characters for the padding are replaced by ``=`` afterwards.
-    """
+    """Encode every row in base64 with padding, like Java's ``Base64.getEncoder()``."""
+    # All rows are encoded in one call: each is copied to a multiple of three bytes and padded with
+    # zeros, and the characters for the padding are replaced by ``=`` afterwards.
     lengths = column.lengths
     groups = np.zeros(len(column) + 1, np.int64)
     np.cumsum((lengths + 2) // 3, out=groups[1:])
@@ -151,3 +148,42 @@ def key_text(keys: pa.Array) -> BinaryColumn:
     empty."""
     column = BinaryColumn.of(keys)
     return as_base64(column) if keys.type in BINARY_TYPES else column
+
+
+def as_texts(column: pa.BinaryArray) -> tuple[pa.StringArray, Mask | None]:
+    """Return the column as UTF-8 text, and the rows that are not UTF-8, which are null in it; None
+    if there are none."""
+    try:
+        return column.cast(pa.string()), None
+    except pa.ArrowInvalid:
+        pass
+    # Row by row: Arrow does not say which rows are invalid.
+    bad = np.fromiter((not _is_text(one) for one in column.to_pylist()), np.bool_, len(column))
+    good = column.take(pa.array(np.arange(len(column)), mask=bad))
+    return good.cast(pa.string()), bad
+
+
+def as_texts_of(column: pa.BinaryArray, charset: str) -> tuple[pa.StringArray, Mask]:
+    """Return the column as text decoded from ``charset``, row by row; invalid rows are null."""
+    texts = [None if data is None else _decoded(data, charset) for data in column.to_pylist()]
+    found = pa.array(texts, pa.string())
+    return found, found.is_null().to_numpy(False) & column.is_valid().to_numpy(False)
+
+
+def _decoded(data: bytes, charset: str) -> str | None:
+    marks = {"utf-16": (b"\xfe\xff", b"\xff\xfe"), "utf-32": (b"\0\0\xfe\xff", b"\xff\xfe\0\0")}
+    if charset in marks and not data.startswith(marks[charset]):
+        charset += "-be"  # Java's default without a byte order mark
+    try:
+        text = data.decode(charset)
+        text.encode()  # fails on an unpaired surrogate
+    except UnicodeError:
+        return None
+    return text
+
+
+def _is_text(data: bytes | None) -> bool:
+    try:
+        return data is None or data.decode() is not None
+    except UnicodeDecodeError:
+        return False

@@ -22,13 +22,11 @@ def varint_widths(values: Int64s) -> Int64s:
 
 
 class ByteRows:
-    """n short rows of bytes; each call appends a field to all rows, or to those of ``where``.
-
-    Usually every row gets the same number of bytes; then no mask is kept.
-    """
+    """n short rows of bytes; each call appends a field to all rows, or to those of ``where``."""
 
     def __init__(self, count: int) -> None:
         self._count = count
+        # Usually every row gets the same number of bytes; then no mask is kept.
         self._blocks: list[tuple[Bytes, Mask | None]] = []
 
     def byte(self, value: int, where: Mask | None = None) -> None:
@@ -89,12 +87,9 @@ class ByteRows:
         offsets = np.zeros(self._count + 1, np.int64)
         np.cumsum(self.lengths, out=offsets[1:])
         # Contiguous row by row: from broadcast blocks numpy makes a matrix in column order.
-        data = np.ascontiguousarray(matrix) if self._is_uniform else matrix[self._present()]
+        is_uniform = all(mask is None for _, mask in self._blocks)
+        data = np.ascontiguousarray(matrix) if is_uniform else matrix[self._present()]
         return BinaryColumn(offsets, pa.py_buffer(data)).array()
-
-    @property
-    def _is_uniform(self) -> bool:
-        return all(mask is None for _, mask in self._blocks)
 
     def _present(self) -> Mask:
         masks = [

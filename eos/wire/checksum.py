@@ -1,9 +1,4 @@
-"""CRC-32C: the checksum of frames, and of the data that an epoch has written.
-
-A partition's checksum is the sum modulo 2^64 of ``entry_checksum`` over its entries. An entry is
-stored for each batch, so any reader of entries can recompute it, and the order in which the entries
-arrived does not matter.
-"""
+"""CRC-32C: the checksum of frames, and of the data that an epoch has written."""
 
 from __future__ import annotations
 
@@ -26,22 +21,17 @@ if google_crc32c.implementation != "c":
 def crc32c(data: bytes | memoryview | pa.Buffer, seed: int = 0) -> int:
     """Return the CRC-32C (Castagnoli) of ``data``; ``seed`` is the crc of the bytes before it.
 
-    Nothing is copied. The library does not accept memoryviews, because their buffers need a
-    release; it accepts an Arrow buffer around one.
-
     Raises:
         ValueError: ``data`` is a memoryview that is not contiguous.
     """
     if isinstance(data, memoryview):
-        data = pa.py_buffer(_contiguous(data))
+        if not data.c_contiguous:
+            raise ValueError("crc32c needs contiguous bytes.")
+        # Not copied. The library does not accept memoryviews, because their buffers need a release;
+        # it accepts an Arrow buffer around one.
+        data = pa.py_buffer(data)
     crc: int = google_crc32c.extend(seed, data)
     return crc
-
-
-def _contiguous(view: memoryview) -> memoryview:
-    if not view.c_contiguous:
-        raise ValueError("crc32c needs contiguous bytes.")
-    return view
 
 
 def entry_checksum(
@@ -55,5 +45,6 @@ def entry_checksum(
 
 
 def partition_checksum(entries: Iterable[int]) -> int:
-    """Return the checksum of a partition from those of its entries."""
+    """Return the checksum of a partition: the sum modulo 2^64 of those of its entries."""
+    # Any reader of entries can recompute it, and the order in which they arrived does not matter.
     return sum(entries) % CHECKSUM_MODULUS

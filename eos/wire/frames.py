@@ -1,10 +1,7 @@
 """Encodes and decodes frames, each of which contains one command.
 
 A simple frame is ``[total u32][command size u32][BaseCommand]``. A frame with a payload continues
-with ``[0x0e01][crc32c u32][metadata size u32][MessageMetadata][payload]``. Numbers are big endian;
-the checksum covers metadata size, metadata and payload. Towards a client ``[0x0e02][size u32]
-[BrokerEntryMetadata]`` may come before the first magic. Magic and checksum are optional: brokers
-store entries without them, and other clients read them.
+with ``[0x0e01][crc32c u32][metadata size u32][MessageMetadata][payload]``. Numbers are big endian.
 Source, also of the quotes: Pulsar's binary protocol specification.
 """
 
@@ -28,11 +25,10 @@ from eos.wire.commands import (
 )
 from eos.wire.messages import WireMessage
 
+# The limit until CONNECTED has told the broker's: larger than any earlier answer.
 MAX_FRAME_BYTES: Final = 1024 * 1024
-"""The limit until CONNECTED has told the broker's: larger than any earlier answer."""
-
+# Of a frame, in addition to a message of the broker's limit; Pulsar allows 10 KiB.
 FRAME_OVERHEAD_BYTES: Final = 64 * 1024
-"""Bytes of a frame in addition to a message of the broker's limit; Pulsar allows 10 KiB."""
 
 _MAGIC_CRC32C: Final = 0x0E01
 _MAGIC_BROKER_METADATA: Final = 0x0E02
@@ -50,13 +46,11 @@ class UnknownCommand:
 
 @dataclass(frozen=True)
 class Delivery:
-    """An entry as the broker delivers it.
-
-    It is parsed only by ``open``, not when frames are decoded: a corrupt entry must not end the
-    connection, which is in sync, for its other users.
-    """
+    """An entry as the broker delivers it."""
 
     command: Deliver
+    # Parsed only by ``open``, not when frames are decoded: a corrupt entry must not end the
+    # connection, which is in sync, for its other users.
     body: bytes
 
     def open(self) -> tuple[MessageMetadata, bytes]:
@@ -88,14 +82,16 @@ def locate_metadata(
     """
     at = start
     if end - at >= 6:
-        # "magicNumberOfBrokerEntryMetadata, brokerEntryMetadataSize, and brokerEntryMetadata should
-        # be used together."
+        # Towards a client ``[0x0e02][size u32][BrokerEntryMetadata]`` may come before the first
+        # magic. "magicNumberOfBrokerEntryMetadata, brokerEntryMetadataSize, and brokerEntryMetadata
+        # should be used together."
         magic, size = _TAGGED.unpack_from(data, at)
         if magic == _MAGIC_BROKER_METADATA:
             at += 6 + size
     if end - at >= 6:
         # "magicNumber: a 2-byte byte array (0x0e01) identifying the current format"; "checksum: a
-        # CRC32-C checksum of everything that comes after it".
+        # CRC32-C checksum of everything that comes after it". Both are optional: brokers store
+        # entries without them, and other clients read them.
         magic, checksum = _TAGGED.unpack_from(data, at)
         if magic == _MAGIC_CRC32C:
             at += 6
@@ -127,23 +123,15 @@ def encode_frame(command: WireMessage) -> bytes:
 
 
 def encode_send(send: Send, metadata: MessageMetadata, payload: memoryview | bytes) -> bytes:
-    """Return a SEND frame without its ``payload``, which must be sent after it.
-
-    The payload is read once, for the checksum, and not copied.
-    """
+    """Return a SEND frame without its ``payload``, which must be sent after it."""
+    # The payload is read once, for the checksum, and not copied.
     command = BaseCommand.around(send)
     meta = metadata.encode()
     sized_meta = _SIZE.pack(len(meta)) + meta
     checksum = crc32c(payload, crc32c(sized_meta))
     total = 4 + len(command) + 2 + 4 + len(sized_meta) + len(payload)
-    return b"".join(
-        (
-            _SIZES.pack(total, len(command)),
-            command,
-            _TAGGED.pack(_MAGIC_CRC32C, checksum),
-            sized_meta,
-        )
-    )
+    magic = _TAGGED.pack(_MAGIC_CRC32C, checksum)
+    return b"".join((_SIZES.pack(total, len(command)), command, magic, sized_meta))
 
 
 class FrameDecoder:
@@ -182,9 +170,9 @@ class FrameDecoder:
 
 
 def _decode_frame(frame: bytes) -> Command:
-    """Decode one command. Towards a client only MESSAGE has a payload."""
     base, command_end = parse_envelope(frame, 0, len(frame))
     command = open_envelope(base)
+    # Towards a client only MESSAGE has a payload.
     return Delivery(command, frame[command_end:]) if isinstance(command, Deliver) else command
 
 
@@ -195,6 +183,7 @@ def parse_envelope(data: bytes | memoryview, start: int, end: int) -> tuple[Any,
     Raises:
         ProtocolError: the command exceeds the frame, is malformed, or has no type.
     """
+    # "commandSize: the size of the protobuf-serialized command".
     (size,) = _SIZE.unpack_from(data, start)
     command_end = start + 4 + size
     if not start + 4 < command_end <= end:

@@ -1,8 +1,4 @@
-"""Converts Python objects to Arrow columns, for single messages and the reports of tasks.
-
-Columns are built from buffers. ``pa.array`` would import pandas, which costs a new worker 140 ms
-for its first message (measured); values also take half the time so.
-"""
+"""Converts Python objects to Arrow columns, for single messages and the reports of tasks."""
 
 from __future__ import annotations
 
@@ -13,8 +9,9 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-_MAX_BYTES: Final = 2**31 - 1
-"""The size limit of a column with 32 bit offsets."""
+# Columns are built from buffers: ``pa.array`` would import pandas, which costs a new worker 140 ms
+# for its first message (measured); values also take half the time so.
+_MAX_BYTES: Final = 2**31 - 1  # of a column with 32 bit offsets
 PROPERTIES: Final = pa.map_(pa.string(), pa.string())
 
 

@@ -1,8 +1,7 @@
 """Converts typed dataclasses to protobuf messages and back.
 
 Each command is declared once, as a frozen dataclass whose fields have their protobuf number and
-kind. The descriptor for the protobuf library is built from that declaration on import, so there is
-no generated code, which would require one protobuf version.
+kind.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ def field(number: int, kind: str | type[WireMessage], *, default: Any = dataclas
     """Declare one field: its ``number`` and ``kind`` on the wire, and its value if absent.
 
     ``kind`` is a scalar's protobuf name or a message class. Without ``default`` the field is
-    required; with ``default=()`` it is repeated. Enums are declared as ``int32``: protobuf would
-    drop a value that is newer than this code, and so it is kept as a number.
+    required; with ``default=()`` it is repeated. Enums are declared as ``int32``.
     """
+    # protobuf would drop an enum's value that is newer than this code; a number is kept.
     return dataclasses.field(
         default=default, metadata={"number": number, "kind": kind, "repeated": default == ()}
     )
@@ -120,14 +119,10 @@ def _converter(spec: dataclasses.Field[Any]) -> Callable[[Any], Any]:
     """Return a function from the protobuf library's value of a field to the dataclass's."""
     kind = spec.metadata["kind"]
     nested: type[WireMessage] | None = kind if isinstance(kind, type) else None
-    convert = nested.from_protobuf if nested else _text if kind == "string" else _plain
+    convert = nested.from_protobuf if nested else _text if kind == "string" else lambda value: value
     if spec.metadata["repeated"]:
         return lambda items: tuple(convert(item) for item in items)
     return convert
-
-
-def _plain(value: Any) -> Any:
-    return value
 
 
 def _text(value: Any) -> str:
@@ -138,7 +133,8 @@ def _text(value: Any) -> str:
 
 
 def _register(cls: type[WireMessage]) -> Any:
-    """Build the descriptor of one class and return the protobuf class for it."""
+    # The descriptor is built on import: generated code would require one protobuf version.
+    needed: set[str] = set()
     file = descriptor_pb2.FileDescriptorProto(
         name=f"eos/wire/{cls.__name__}.proto", package=_PACKAGE, syntax="proto2"
     )
@@ -153,12 +149,10 @@ def _register(cls: type[WireMessage]) -> Any:
         if isinstance(kind, type):
             proto.type = _FIELD.TYPE_MESSAGE
             proto.type_name = f".{_PACKAGE}.{kind.__name__}"
-            file.dependency.append(f"eos/wire/{kind.__name__}.proto")
+            needed.add(f"eos/wire/{kind.__name__}.proto")
         else:
             proto.type = _KINDS[kind]
-    unique = sorted(set(file.dependency))
-    del file.dependency[:]
-    file.dependency.extend(unique)
+    file.dependency.extend(sorted(needed))
     _POOL.Add(file)
     found = _POOL.FindMessageTypeByName(f"{_PACKAGE}.{cls.__name__}")
     return message_factory.GetMessageClass(found)

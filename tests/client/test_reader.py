@@ -282,7 +282,7 @@ def send_kinds(client: PulsarClient, topic: str) -> list[MessageId]:
 
 def test_each_message_once_of_an_entry_that_is_given_in_pieces(client, name, monkeypatch):
     """Also when the reader has to go back in the middle of the entry."""
-    monkeypatch.setattr("eos.wire.decoding._pieces.PIECE_MESSAGES", 7)
+    monkeypatch.setattr("eos.wire.decoding._message_boundaries.PIECE_MESSAGES", 7)
     monkeypatch.setattr("eos.wire.decoding._entry_decoder._MAX_BULK_MESSAGES", 7)
     ids = send(client, name, b"first")
     producer = client.entry_producer(name)

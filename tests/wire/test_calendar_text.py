@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eos.wire.calendar_text import calendar_text
+from eos.wire.spark_text import calendar_text
 
 US = pa.timestamp("us")
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import from_arrow_type
 
-from eos.wire.sql_names import sql_name
+from eos.wire.spark_text import sql_name
 
 SCALARS = [
     pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64(),

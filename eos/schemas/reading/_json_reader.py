@@ -18,11 +18,10 @@ from eos.schemas.reading._json_compatibility import check_same_text
 from eos.schemas.reading._json_rows import JsonRows
 from eos.schemas.reading._primitive_reader import NOT_UTF8
 from eos.wire.avro import arrow_type
-from eos.wire.binary_columns import BinaryColumn, Int64s, Mask, joined
+from eos.wire.binary_columns import BinaryColumn, Int64s, Mask, as_texts, joined
 from eos.wire.commands import SchemaInfo
 from eos.wire.decoding import Irregular, from_base64
 from eos.wire.row_failures import RowFailures
-from eos.wire.utf8 import as_texts
 
 _CHUNK_BYTES: Final = 8 << 20
 _FEW_ROWS: Final = 128

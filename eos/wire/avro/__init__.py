@@ -1,9 +1,8 @@
 """Encodes and decodes Arrow columns in Avro's binary encoding, without a loop over rows."""
 
-from eos.wire.avro._arrow_types import MAX_FIELDS, arrow_type
+from eos.wire.avro._arrow_types import MAX_FIELDS, arrow_type, check_fits
 from eos.wire.avro._avro_decoder import AvroDecoder
 from eos.wire.avro._avro_encoder import encode_avro
-from eos.wire.avro._compatibility import check_fits, describe_type
 from eos.wire.avro._defaults import check_defaults
 from eos.wire.avro._types import (
     MAX_DEPTH,
@@ -17,6 +16,7 @@ from eos.wire.avro._types import (
     Primitive,
     RecordOf,
     Union,
+    describe_type,
     parse_definition,
 )
 

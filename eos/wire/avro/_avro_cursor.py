@@ -14,18 +14,16 @@ from eos.wire.decoding import WORD_BYTES, Spans, decode_long_varints, words_of
 TRUNCATED: Final = "is truncated"
 TOO_LONG: Final = "has a number of more than 64 bits"
 
+# An item takes some 24 bytes until its column is complete, and may be a single byte of input.
 MAX_ITEMS: Final = 1 << 24
 
 _PADDING_BYTES: Final = 2 * WORD_BYTES
-_MAX_VARINT_BYTES: Final = 10
+_MAX_VARINT_BYTES: Final = 10  # fastavro reads longer ones
 _ONE: Final = np.uint64(1)
 
 
 class ItemBudget:
-    """Limits the items of lists, over all rows that are read at once.
-
-    An item takes some 24 bytes until its column is complete, and may be a single byte of input.
-    """
+    """Limits the items of lists, over all rows that are read at once."""
 
     def __init__(self) -> None:
         self._left = MAX_ITEMS

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eos.errors import InputError
-from eos.wire.avro._compatibility import branch_for
+from eos.wire.avro._arrow_types import branch_for
 from eos.wire.avro._defaults import encode_default
 from eos.wire.avro._types import (
     NO_DEFAULT,
@@ -64,7 +64,6 @@ class _Data:
         self._pieces: list[ByteRows | BinaryColumn] = [self._head]
 
     def array(self) -> pa.BinaryArray:
-        """Return the rows."""
         pieces = [piece for piece in self._pieces if not piece.is_blank]
         if not pieces:
             return pa.repeat(pa.scalar(b"", pa.binary()), self._count)
@@ -75,7 +74,7 @@ class _Data:
         self._pieces += [column, self._head]
 
     def _long(self, values: Int64s, where: Mask | None) -> None:
-        self._head.varint(values << 1 ^ values >> 63, where)
+        self._head.varint(values << 1 ^ values >> 63, where)  # zig-zag: 0, -1, 1, -2 ...
 
     def _constant(self, data: bytes, where: Mask | None) -> None:
         block = np.broadcast_to(np.frombuffer(data, np.uint8), (self._count, len(data)))
@@ -130,7 +129,8 @@ class _Data:
         self, kind: RecordOf, column: pa.StructArray, where: Mask | None, path: str
     ) -> None:
         names = [field.name for field in column.type]
-        children = dict(zip(names, column.flatten(), strict=True))  # null if the record is
+        # ``flatten`` makes a child null where the record is.
+        children = dict(zip(names, column.flatten(), strict=True))
         for field in kind.fields:
             child = children.get(field.name)
             if child is not None:
@@ -162,10 +162,12 @@ class _Data:
         self._block(lengths, inner, where)
 
     def _block(self, lengths: Int64s, inner: _Data, where: Mask | None) -> None:
-        """Append lists. The items of a list are adjacent in ``inner``: only the offsets change."""
+        # The items of a list are adjacent in ``inner``: only the offsets change.
         data = BinaryColumn.of(inner.array())
         ends = np.zeros(len(lengths) + 1, np.int64)
         np.cumsum(lengths, out=ends[1:])
+        # One block, and "a block with count zero indicates the end of the array": an empty list is
+        # this one alone.
         self._long(lengths, lengths > 0)
         self._append(BinaryColumn(data.offsets[ends], data.data))
         self._constant(b"\0", where)

@@ -8,7 +8,6 @@ import struct
 from typing import Any, Final
 
 from eos.errors import ConfigurationError
-from eos.wire.avro._compatibility import describe_type
 from eos.wire.avro._types import (
     NO_DEFAULT,
     AvroType,
@@ -20,10 +19,10 @@ from eos.wire.avro._types import (
     Primitive,
     RecordOf,
     Union,
+    describe_type,
 )
 
-MAX_BYTES: Final = 16 * 1024
-"""The limit for the defaults in a row."""
+MAX_BYTES: Final = 16 * 1024  # of the defaults in a row
 
 _WRONG: Final = (TypeError, ValueError, KeyError, AttributeError, OverflowError, struct.error)
 
@@ -31,14 +30,8 @@ _WRONG: Final = (TypeError, ValueError, KeyError, AttributeError, OverflowError,
 def encode_default(kind: AvroType, default: Any, path: str) -> bytes:
     """Return ``default``, a JSON value in a definition, in Avro's binary encoding.
 
-    "Default values for union fields correspond to the first schema that matches in the union."
-    (The specification, "Complex Types".)
-
-    Args:
-        path: of the field, for the error.
-
     Raises:
-        ConfigurationError: ``default`` is not of that type.
+        ConfigurationError: ``default`` is not of that type; the error names ``path``.
     """
     try:
         return _Encoder(path).encode(kind, default)
@@ -73,14 +66,14 @@ def _check(kind: AvroType, path: str, seen: set[int]) -> None:
 
 
 class _Encoder:
-    """Encodes one default, up to ``MAX_BYTES``: defaults of nested records can multiply."""
+    """Encodes one default."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._left = MAX_BYTES
 
     def encode(self, kind: AvroType, value: Any) -> bytes:
-        """Encode ``value`` as a datum of ``kind``."""
+        # Defaults of nested records can multiply.
         self._left -= len(value) if isinstance(value, str) else 1
         if self._left < 0:
             raise ConfigurationError(
@@ -109,6 +102,8 @@ class _Encoder:
                 return _of(len(data) == size, data)
             case Enum(symbols=symbols):
                 return _long(symbols.index(value))
+            # "Default values for union fields correspond to the first schema that matches in the
+            # union."
             case Union(branches):
                 for index, branch in enumerate(branches):
                     with contextlib.suppress(*_WRONG):

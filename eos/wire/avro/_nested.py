@@ -1,7 +1,4 @@
-"""Reads records, lists, maps and unions, for many rows at once.
-
-Source, also of the quotes: the Avro 1.12 specification, "Binary encoding".
-"""
+"""Reads records, lists, maps and unions, for many rows at once (Avro 1.12, "Binary encoding")."""
 
 from __future__ import annotations
 
@@ -20,8 +17,7 @@ from eos.wire.avro._types import AvroType
 from eos.wire.binary_columns import Int64s, Mask
 
 NULL_MEMBER: Final = -1
-_ITEMS_AT_ONCE: Final = 1 << 20
-"""Items of lists; each takes a hundred bytes while it is read."""
+_ITEMS_AT_ONCE: Final = 1 << 20  # each takes a hundred bytes while it is read
 _MOST_DEFAULT_BYTES: Final = 256 << 20
 _UNREADABLE_BRANCH: Final = "has a type that is not in the reader's schema"
 
@@ -58,12 +54,13 @@ class SkipNode:
 
 @dataclass(frozen=True)
 class KeyNode:
-    """A map's keys. Null keys crash Arrow, so the keys of failed rows are empty."""
+    """A map's keys."""
 
     text: Node
 
     def read(self, cursor: Cursor, where: Mask | None) -> pa.Array:
         """See ``Node``."""
+        # Null keys crash Arrow, so the keys of failed rows are empty.
         return self.text.read(cursor, where).fill_null("")
 
 
@@ -77,11 +74,10 @@ class RecordNode:
 
     def read(self, cursor: Cursor, where: Mask | None) -> pa.Array:
         """See ``Node``."""
-        columns: dict[int | None, pa.Array] = {}
-        for number, node in self.steps:
-            columns[number] = node.read(cursor, where)
+        # "A record is encoded as just the concatenation of the encodings of its fields."
+        columns = {number: node.read(cursor, where) for number, node in self.steps}
         children = [columns[number] for number in range(self.type.num_fields)]
-        return _array(self.type, len(cursor), [_validity(where)], children)
+        return pa.Array.from_buffers(self.type, len(cursor), [_validity(where)], children=children)
 
 
 @dataclass(frozen=True)
@@ -96,6 +92,8 @@ class ListNode:
 
     def read(self, cursor: Cursor, where: Mask | None) -> pa.Array:
         """See ``Node``."""
+        # "Each block consists of a long count value, followed by that many array items." The items
+        # of all rows are found first, and then read as the rows of another cursor.
         rows, starts = find_items(self.items, cursor, where, self.path)
         values: list[pa.Array] = []
         for start in range(0, max(1, len(rows)), _ITEMS_AT_ONCE):
@@ -107,7 +105,7 @@ class ListNode:
         np.cumsum(np.bincount(rows, minlength=len(cursor)), out=offsets[1:])
         buffers = [_validity(where), pa.py_buffer(offsets)]
         items = values[0] if len(values) == 1 else pa.concat_arrays(values)
-        return _array(self.type, len(cursor), buffers, [items])
+        return pa.Array.from_buffers(self.type, len(cursor), buffers, children=[items])
 
 
 @dataclass(frozen=True)
@@ -138,9 +136,8 @@ class UnionNode:
         inside = cursor.reason == 0 if where is None else where & (cursor.reason == 0)
         parts: dict[int, list[tuple[Mask, pa.Array]]] = {}
         valid = np.zeros(count, np.bool_)
-        cursor.fail(
-            inside & ((index < 0) | (index >= len(self.branches))), self.path, UNKNOWN_BRANCH
-        )
+        wrong = inside & ((index < 0) | (index >= len(self.branches)))
+        cursor.fail(wrong, self.path, UNKNOWN_BRANCH)
         for number in np.unique(index[inside & (cursor.reason == 0)]).tolist():
             mask, branch = inside & (index == number), self.branches[number]
             if branch is None:
@@ -156,7 +153,7 @@ class UnionNode:
             _merged(parts.get(number, []), count, field.type)
             for number, field in enumerate(self.type)
         ]
-        return _array(self.type, count, [_validity(valid)], children)
+        return pa.Array.from_buffers(self.type, count, [_validity(valid)], children=children)
 
 
 @dataclass(frozen=True)
@@ -173,7 +170,7 @@ class MemberNode:
             column if number == self.branch.member else pa.nulls(len(cursor), field.type)
             for number, field in enumerate(self.type)
         ]
-        return _array(self.type, len(cursor), [_validity(where)], children)
+        return pa.Array.from_buffers(self.type, len(cursor), [_validity(where)], children=children)
 
 
 def _merged(parts: Sequence[tuple[Mask, pa.Array]], count: int, kind: pa.DataType) -> pa.Array:
@@ -187,12 +184,6 @@ def _merged(parts: Sequence[tuple[Mask, pa.Array]], count: int, kind: pa.DataTyp
         source[mask] = np.flatnonzero(mask) + number * count
     every = pa.concat_arrays([column for _, column in parts])
     return every.take(pa.array(source, mask=source < 0))
-
-
-def _array(
-    kind: pa.DataType, count: int, buffers: list[pa.Buffer | None], children: list[pa.Array]
-) -> pa.Array:
-    return pa.Array.from_buffers(kind, count, buffers, children=children)
 
 
 def _validity(where: Mask | None) -> pa.Buffer | None:

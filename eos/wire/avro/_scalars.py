@@ -1,7 +1,5 @@
-"""Reads single values (numbers, strings, bytes, decimals) for many rows at once.
-
-Source, also of the quotes: the Avro 1.12 specification, "Binary encoding".
-"""
+"""Reads single values (numbers, strings, bytes, decimals) for many rows at once (Avro 1.12, "Binary
+encoding")."""
 
 from __future__ import annotations
 
@@ -13,10 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from eos.wire.avro._avro_cursor import Cursor
-from eos.wire.binary_columns import Int64s, Mask
+from eos.wire.binary_columns import Int64s, Mask, as_texts
 from eos.wire.byte_rows import Bytes
 from eos.wire.decoding import Spans, gather
-from eos.wire.utf8 import as_texts
 
 _INT32: Final = np.iinfo(np.int32)
 _DECIMAL_BYTES: Final = 16  # of a decimal in Arrow
@@ -63,13 +60,13 @@ class IntegerNode:
 
     def read(self, cursor: Cursor, where: Mask | None) -> pa.Array:
         """See ``Node``."""
+        # "int and long values are written using variable-length zig-zag coding."
         values = cursor.long(self.path, where)
-        if self.is_int:
-            inside = np.ones(len(values), np.bool_) if where is None else where
+        inside = True if where is None else where
+        if self.is_int:  # fastavro accepts an int of 40 bits
             wrong = (values < _INT32.min) | (values > _INT32.max)
             cursor.fail(inside & wrong, self.path, "has more than 32 bits")
         if self.factor > 1:
-            inside = np.ones(len(values), np.bool_) if where is None else where
             wrong = (values < -_MAX_MILLIS) | (values > _MAX_MILLIS)
             cursor.fail(inside & wrong, self.path, "is out of the range of timestamps")
             values = values * self.factor
@@ -105,7 +102,7 @@ class BooleanNode:
 
     def read(self, cursor: Cursor, where: Mask | None) -> pa.Array:
         """See ``Node``."""
-        # "A single byte whose value is either 0 (false) or 1 (true)."
+        # "A single byte whose value is either 0 (false) or 1 (true)." fastavro accepts a 7.
         spans = cursor.take(1, self.path, where)
         values = cursor.buffer[spans.at]
         cursor.fail((values > 1) & (spans.size > 0), self.path, "is neither true nor false")
@@ -122,6 +119,8 @@ class BytesNode:
 
     def read(self, cursor: Cursor, where: Mask | None) -> pa.Array:
         """See ``Node``."""
+        # "A string is encoded as a long followed by that many bytes of UTF-8 encoded character
+        # data."
         found = gather(cursor.buffer, take_bytes(cursor, self.size, self.path, where))
         if pa.types.is_binary(self.type):
             return found
@@ -162,8 +161,7 @@ def take_bytes(cursor: Cursor, size: int | None, path: str, where: Mask | None) 
 
 @dataclass(frozen=True)
 class DecimalNode:
-    """A decimal, a number of any length in two's complement, big endian. It is stored in ``bytes``,
-    or in ``fixed`` if there is a ``size`` in bytes."""
+    """A decimal in ``bytes``, or in ``fixed`` if there is a ``size`` in bytes."""
 
     path: str
     type: pa.Decimal128Type
@@ -171,6 +169,8 @@ class DecimalNode:
 
     def read(self, cursor: Cursor, where: Mask | None) -> pa.Array:
         """See ``Node``."""
+        # "The byte array must contain the two's-complement representation of the unscaled integer
+        # value in big-endian byte order", which may be of any length.
         spans = take_bytes(cursor, self.size, self.path, where)
         numbers, bad = _numbers(cursor.buffer, spans)
         bad |= ~_is_below(numbers, 10**self.type.precision)
@@ -190,15 +190,12 @@ def _numbers(buffer: Bytes, spans: Spans) -> tuple[npt.NDArray[np.uint64], Mask]
         has = sizes > nth
         block[:, nth] = np.where(has, buffer[np.where(has, last - nth, 0)], sign)
     too_large = (block[:, -1] ^ sign) >= 0x80
-    _check_rest(buffer, spans.at, np.maximum(sizes - _DECIMAL_BYTES, 0), sign, too_large)
-    return block.view("<u8"), too_large
-
-
-def _check_rest(buffer: Bytes, at: Int64s, rest: Int64s, sign: Bytes, too_large: Mask) -> None:
-    """Mark numbers whose bytes before the last 16 are not just a sign extension."""
-    rows = np.repeat(np.arange(len(at)), rest)
+    # The bytes before the last 16 must be just a sign extension.
+    rest = np.maximum(sizes - _DECIMAL_BYTES, 0)
+    rows = np.repeat(np.arange(len(rest)), rest)
     nth = np.arange(len(rows)) - np.repeat(np.cumsum(rest) - rest, rest)
-    too_large[rows[buffer[at[rows] + nth] != sign[rows]]] = True
+    too_large[rows[buffer[spans.at[rows] + nth] != sign[rows]]] = True
+    return block.view("<u8"), too_large
 
 
 def _is_below(numbers: npt.NDArray[np.uint64], limit: int) -> Mask:

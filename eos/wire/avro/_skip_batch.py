@@ -1,7 +1,5 @@
-"""Skips data of many rows at once, and finds the positions of list items.
-
-Source, also of the quotes: the Avro 1.12 specification, "Binary encoding".
-"""
+"""Skips data of many rows at once, and finds the positions of list items (Avro 1.12, "Binary
+encoding")."""
 
 from __future__ import annotations
 

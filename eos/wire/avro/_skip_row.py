@@ -62,8 +62,8 @@ def map_entry_of(kind: MapOf) -> RecordOf:
     return RecordOf("pair", (Field("key", Primitive("string")), Field("value", kind.values)))
 
 
+# Skips one datum: (data, position, limit, depth) -> the datum's end. Raises ``Malformed``.
 _Skipper = Callable[[memoryview, int, int, int], int]
-"""Skips one datum: (data, position, limit, depth) -> the datum's end. Raises ``Malformed``."""
 
 
 class Skippers:
@@ -165,7 +165,7 @@ def _many(step: _Skipper, *, takes_bytes: bool) -> _Skipper:
 def next_block(data: memoryview, at: int, limit: int) -> tuple[int, int]:
     """Return the number of items in the next block, and their position; 0 after the last block."""
     # "A block with count zero indicates the end of the array." A negative count is followed by the
-    # block's size in bytes.
+    # block's size in bytes, which is not needed.
     count, at = read_long(data, at, limit)
     if count < 0:
         _, at = read_long(data, at, limit)

@@ -16,18 +16,14 @@ from eos.errors import ConfigurationError
 PRIMITIVES: Final = frozenset(
     {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
 )
-MAX_DEPTH: Final = 100
-"""Of nested records, and of data of a recursive type."""
-
+MAX_DEPTH: Final = 100  # of nested records, and of data of a recursive type
+# Nested types, including unions. Functions over types recurse up to four calls per level, and
+# Python's limit is a thousand.
 _MAX_TYPES: Final = 2 * MAX_DEPTH
-"""Of nested types, including unions. Functions over types recurse up to four calls per level, and
-Python's limit is a thousand."""
-
 _MAX_FIXED_BYTES: Final = 2**31 - 1
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 
-NO_DEFAULT: Final = object()
-"""Marks a field without a default; None is the default null."""
+NO_DEFAULT: Final = object()  # of a field without a default; None is the default null
 
 
 @dataclass(frozen=True)
@@ -112,6 +108,27 @@ class RecordOf:
 AvroType = Primitive | Decimal | Fixed | Enum | ListOf | MapOf | Union | RecordOf
 
 
+def describe_type(kind: AvroType) -> str:
+    """Return a short description of ``kind``."""
+    match kind:
+        case Primitive(name, logical):
+            return logical or name
+        case Decimal(precision, scale):
+            return f"decimal({precision},{scale})"
+        case Union(branches):
+            return " or ".join(describe_type(one) for one in branches)
+        case RecordOf(name):
+            return f"record {name}"
+        case Enum(name):
+            return f"enum {name}"
+        case Fixed(name):
+            return f"fixed {name}"
+        case ListOf():
+            return "array"
+        case MapOf():
+            return "map"
+
+
 def parse_definition(definition: str) -> AvroType:
     """Return the type that an Avro definition declares.
 
@@ -126,26 +143,20 @@ def parse_definition(definition: str) -> AvroType:
         if declared not in PRIMITIVES:
             raise ConfigurationError("The Avro definition is not JSON.") from None
     try:
-        _check_text(definition, declared)
+        if _SURROGATE.search(definition):
+            # An unpaired surrogate, which only JSON allows: names of columns can't have them.
+            json.dumps(declared, ensure_ascii=False).encode()
         return _Parser().type(declared, "", "")
+    except UnicodeEncodeError:
+        raise ConfigurationError("The Avro definition has text that is not Unicode.") from None
     except RecursionError:
-        raise too_deep() from None
+        raise _too_deep() from None
 
 
-def too_deep() -> ConfigurationError:
-    """Return the error for too many nested types."""
+def _too_deep() -> ConfigurationError:
     return ConfigurationError(
         f"The Avro definition is nested too deeply: at most {_MAX_TYPES} levels are supported."
     )
-
-
-def _check_text(definition: str, declared: Any) -> None:
-    """Check for unpaired surrogates, which only JSON allows: names of columns can't have them."""
-    if _SURROGATE.search(definition):
-        try:
-            json.dumps(declared, ensure_ascii=False).encode()
-        except UnicodeEncodeError:
-            raise ConfigurationError("The Avro definition has text that is not Unicode.") from None
 
 
 class _Parser:
@@ -155,7 +166,7 @@ class _Parser:
         self._depths: dict[int, tuple[AvroType, int]] = {}  # by id; has the type to keep it alive
 
     def type(self, declared: Any, namespace: str, path: str) -> AvroType:
-        """Parse a type. ``namespace``: of names without one; ``path``: for error messages."""
+        # ``namespace``: of names without one; ``path``: for error messages.
         match declared:
             case str():
                 return self._by_name(declared, namespace, path)
@@ -176,6 +187,7 @@ class _Parser:
                 default = declared.get("default")
                 known = default if default in symbols else None
                 return self._define(declared, namespace, path, Enum("", tuple(symbols), known))
+            # "size: an integer, specifying the number of bytes per value (required)."
             case {"type": "fixed", "size": int() as size} if 0 <= size <= _MAX_FIXED_BYTES:
                 decimal = _decimal(declared, size)
                 return self._define(declared, namespace, path, decimal or Fixed("", size))
@@ -189,16 +201,12 @@ class _Parser:
         raise _invalid(path, f"{json.dumps(declared)[:100]}, which is not a type")
 
     def _measured(self, kind: AvroType, inner: Iterable[AvroType]) -> AvroType:
-        """Return ``kind``, which contains ``inner``. A type that is not complete yet, such as the
-        record itself, counts as 0 levels.
-
-        Raises:
-            ConfigurationError: ``kind`` has too many levels.
-        """
+        """Return ``kind``, which contains ``inner``, if it does not have too many levels."""
+        # A type that is not complete yet, such as the record itself, counts as 0 levels.
         known = (self._depths.get(id(one)) for one in inner)
         depth = 1 + max((found[1] for found in known if found), default=0)
         if depth > _MAX_TYPES:
-            raise too_deep()
+            raise _too_deep()
         self._depths[id(kind)] = kind, depth
         return kind
 
@@ -268,7 +276,6 @@ class _Parser:
 
 
 def _kind_of(kind: AvroType) -> str:
-    """Return the name of an unnamed type; a union must not have two types of one name."""
     match kind:
         case Primitive(name):
             return name
@@ -284,9 +291,8 @@ def _are_names(symbols: list[Any]) -> bool:
 
 
 def _decimal(declared: dict[str, Any], size: int | None) -> Decimal | None:
-    """Return the decimal; None if its attributes are invalid: "If a logical type is invalid, for
-    example a decimal with scale greater than its precision, then implementations should ignore the
-    logical type and use the underlying Avro type." """
+    # "If a logical type is invalid, for example a decimal with scale greater than its precision,
+    # then implementations should ignore the logical type and use the underlying Avro type."
     precision, scale = declared.get("precision"), declared.get("scale", 0)
     is_decimal = declared.get("logicalType") == "decimal"
     if is_decimal and isinstance(precision, int) and isinstance(scale, int):

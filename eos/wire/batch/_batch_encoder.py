@@ -105,10 +105,7 @@ def _last_within(ends: Int64s, start: int, limit: int) -> int:
 
 
 def _cut(ends: Int64s, max_bytes: int, max_messages: int, edges: Int64s) -> list[int]:
-    """Return the row numbers at which batches begin, and the end of the last one.
-
-    ``edges``: row numbers, in order, at which a batch must begin; others are ignored.
-    """
+    """Return the row numbers at which batches begin, and the end of the last one."""
     cuts = [0]
     while cuts[-1] < len(ends) - 1:
         stop = _last_within(ends, cuts[-1], max_bytes)
@@ -120,20 +117,17 @@ def _cut(ends: Int64s, max_bytes: int, max_messages: int, edges: Int64s) -> list
 
 
 class _Payloads:
-    """The payloads of a chunk's batches.
-
-    Large batches are joined one by one: each is its own buffer, which is freed when the batch is
-    acknowledged. For small batches the calls would cost more than the copying: all are joined at
-    once, and their payloads are views.
-    """
+    """The payloads of a chunk's batches."""
 
     def __init__(self, encoded: EncodedRows, cuts: Sequence[int]) -> None:
         self.encoded = encoded
+        # Large batches are joined one by one: each is its own buffer, which is freed when the batch
+        # is acknowledged. For small batches the calls would cost more than the copying: all are
+        # joined at once, and their payloads are views.
         are_small = len(cuts) - 1 > _MOST_JOINED_ALONE
         self._joined = _joined(encoded, 0, cuts[-1]) if are_small else None
 
     def between(self, start: int, stop: int) -> memoryview:
-        """Return the payload of the batch of these rows."""
         if self._joined is None:
             return _joined(self.encoded, start, stop)
         ends = self.encoded.ends

@@ -1,4 +1,7 @@
-"""Reads a batch payload one message at a time, and validates everything: any producer wrote it."""
+"""Reads a batch payload one message at a time, and validates everything: any producer wrote it.
+
+Quotes are from Pulsar's binary protocol specification, and from PulsarApi.proto.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,13 @@ _MAX_FIELD_NUMBER: Final = 2**29 - 1
 _SIZE_FIELD: Final = 3
 _MAX_VARINT_BYTES: Final = 10
 
-MIN_MESSAGE_BYTES: Final = 4
-"""A message has at least the size of its metadata."""
+MIN_MESSAGE_BYTES: Final = 4  # the size of the metadata
 
+# The broker's default for a whole message. Properties become objects of thirty times their size,
+# and may take only a few KB in a compressed batch.
 _MAX_METADATA_BYTES: Final = 5 * 1024 * 1024
-"""The limit for one message's metadata: the broker's default for a whole message. Properties become
-objects of thirty times their size, and may take only a few KB in a compressed batch."""
 
+# SingleMessageMetadata; other fields are skipped, as protobuf requires.
 _WIRE_TYPES: Final = {
     1: _BYTES,  # properties
     2: _BYTES,  # partition_key
@@ -33,7 +36,6 @@ _WIRE_TYPES: Final = {
     8: _VARINT,  # sequence_id
     9: _VARINT,  # null_value
 }
-"""The known fields of SingleMessageMetadata; others are skipped, as protobuf requires."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +134,7 @@ def message_end(payload: bytes | memoryview, position: int) -> int:
 
 def _take_metadata(data: bytes | memoryview, position: int) -> tuple[bytes, int]:
     """Return the metadata of the message at ``position``, and the start of its value."""
+    # "metadataSizeN, metadataN, payloadN", the size as 4 bytes, big endian.
     size = int.from_bytes(_take(data, position, 4), "big")
     metadata = _take(data, position + 4, size)
     if size > _MAX_METADATA_BYTES:
@@ -140,14 +143,13 @@ def _take_metadata(data: bytes | memoryview, position: int) -> tuple[bytes, int]
 
 
 def _checked_size(size: int | bytes | None) -> int:
-    """Return the size of a value from its metadata."""
+    # "required int32 payload_size = 3;"
     if not isinstance(size, int) or size > 2**31 - 1:  # an int32; negative ones are huge varints
         raise ProtocolError("batch: a message's payload_size is missing or negative.")
     return size
 
 
 def _decode_message(data: bytes | memoryview, position: int) -> tuple[DecodedMessage, int]:
-    """Return the message at ``position``, and its end."""
     metadata, position = _take_metadata(data, position)
     properties: list[tuple[str, str]] = []
     blobs: dict[int, bytes] = {}
@@ -162,7 +164,8 @@ def _decode_message(data: bytes | memoryview, position: int) -> tuple[DecodedMes
     size = _checked_size(numbers.get(_SIZE_FIELD))
     value = _take(data, position, size)
     is_null, is_base64 = bool(numbers.get(9, 0)), bool(numbers.get(6, 0))
-    key = _decode_key(blobs.get(2), is_base64=is_base64)
+    text = blobs.get(2)
+    key = None if text is None else decode_key(text, is_base64=is_base64)
     message = DecodedMessage(
         value=None if is_null else value,
         key=key,
@@ -176,14 +179,8 @@ def _decode_message(data: bytes | memoryview, position: int) -> tuple[DecodedMes
     return message, position + size
 
 
-def _decode_key(text: bytes | None, *, is_base64: bool) -> str | bytes | None:
-    return None if text is None else decode_key(text, is_base64=is_base64)
-
-
 def decode_key(text: bytes, *, is_base64: bool) -> str | bytes:
-    """Return a key from its form on the wire: bytes if the writer sent it in base64.
-
-    Some clients send any bytes as text; then it is bytes, too.
+    """Return a key from its form on the wire: bytes if it was sent in base64, or is not UTF-8.
 
     Raises:
         ProtocolError: the key is not base64.
@@ -191,7 +188,7 @@ def decode_key(text: bytes, *, is_base64: bool) -> str | bytes:
     if not is_base64:
         try:
             return text.decode()
-        except UnicodeDecodeError:
+        except UnicodeDecodeError:  # some clients send any bytes as text
             return text
     try:
         return base64.b64decode(text, validate=True)
@@ -221,6 +218,8 @@ def _fields(data: bytes, wire_types: dict[int, int]) -> Iterator[tuple[int, int 
     """Yield the known fields of a protobuf message; of others only the length is checked."""
     position = 0
     while position < len(data):
+        # A tag is (field number << 3) | wire type. A field that occurs again replaces the first
+        # one.
         tag, position = _decode_varint(data, position)
         number, wire_type = tag >> 3, tag & 7
         if not 1 <= number <= _MAX_FIELD_NUMBER:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -19,6 +19,8 @@ from eos.wire.binary_columns import (
     offsets_of,
 )
 from eos.wire.from_python import PROPERTIES, bytes_column, maps_column, numbers_column
+
+_COLUMNS = ("value", "key", "event_time_ms", "properties", "ordering_key", "key_is_base64")
 
 # Upper bounds of SingleMessageMetadata without the columns' bytes: the batch's size field and
 # payload_size; then each field's tag and length (a length takes at most 5 bytes).
@@ -100,49 +102,39 @@ class Rows:
         return len(self.value)
 
     def _columns(self) -> dict[str, pa.Array]:
-        columns = {
-            "value": self.value,
-            "key": self.key,
-            "event_time_ms": self.event_time_ms,
-            "properties": self.properties,
-            "ordering_key": self.ordering_key,
-            "key_is_base64": self.key_is_base64,
-        }
+        columns = {name: getattr(self, name) for name in _COLUMNS}
         return {name: column for name, column in columns.items() if column is not None}
 
     def slice(self, start: int, stop: int) -> Rows:
         """Return the rows ``start`` to ``stop`` (not included), without a copy."""
-        columns = self._columns().items()
-        return replace(
-            self, **{name: column.slice(start, stop - start) for name, column in columns}
-        )
+        return self._each(lambda column: column.slice(start, stop - start))
 
     def take(self, indices: Int64s) -> Rows:
         """Return a copy of the rows at ``indices``, in that order."""
         chosen = array_of(indices)
-        return replace(
-            self, **{name: column.take(chosen) for name, column in self._columns().items()}
-        )
+        return self._each(lambda column: column.take(chosen))
+
+    def _each(self, of: Callable[[pa.Array], pa.Array]) -> Rows:
+        return replace(self, **{name: of(column) for name, column in self._columns().items()})
 
     def size_bounds(self) -> Int64s:
         """Return n + 1 running sums: rows i to j take at most ``bounds[j] - bounds[i]`` bytes in a
-        batch, and less if fields of the metadata are short.
-        """
-        bounds: Int64s = np.arange(len(self) + 1) * _MESSAGE_BOUND
-        bounds += _extents(self.value)
+        batch, and less if fields of the metadata are short."""
+        bounds, fixed = _extents(self.value), _MESSAGE_BOUND
         if self.value.null_count:
-            bounds += np.arange(len(self) + 1) * _NULL_VALUE_BOUND
+            fixed += _NULL_VALUE_BOUND
         if self.key is not None:
             extents = _extents(self.key)
             bounds += extents * 4 // 3 if self.key.type in BINARY_TYPES else extents
-            bounds += np.arange(len(self) + 1) * _KEY_BOUND
+            fixed += _KEY_BOUND
         if self.event_time_ms is not None:
-            bounds += np.arange(len(self) + 1) * _EVENT_TIME_BOUND
+            fixed += _EVENT_TIME_BOUND
         if self.ordering_key is not None:
-            bounds += _extents(self.ordering_key) + np.arange(len(self) + 1) * _ORDERING_KEY_BOUND
+            bounds += _extents(self.ordering_key)
+            fixed += _ORDERING_KEY_BOUND
         if self.properties is not None:
             bounds += _map_extents(self.properties)
-        return bounds
+        return bounds + np.arange(len(self) + 1) * fixed
 
 
 def _check_type(name: str, column: pa.Array, right: bool, wanted: str) -> None:

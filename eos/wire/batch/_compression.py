@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from eos.errors import ConfigurationError, ProtocolError
 
+# The largest uncompressed size that an entry may claim, because memory is allocated by it. It is
+# more than any client writes in an entry (eos: 64 MiB), and decoding it fits in 512 MiB.
 MAX_UNCOMPRESSED_BYTES: Final = 128 * 1024 * 1024
-"""The largest uncompressed size that an entry may claim, because memory is allocated by it. It is
-more than any client writes in an entry (eos: 64 MiB), and decoding it fits in 512 MiB."""
 
 
 class Compression(IntEnum):
@@ -33,11 +33,10 @@ class Compression(IntEnum):
 
 
 Auto = Literal["auto"]
-AUTO: Final[Auto] = "auto"
-"""LZ4 for compressible payloads: see ``compress``."""
+AUTO: Final[Auto] = "auto"  # LZ4 for compressible payloads: see ``compress``
 
 _SAMPLE_BYTES: Final = 4096
-_MAX_RATIO: Final = 0.75
+_MAX_RATIO: Final = 0.75  # saving less costs more than it gains
 
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 _MAX_VARINT_BYTES: Final = 10
@@ -78,8 +77,7 @@ def compress(
     """Return ``payload`` compressed at the library's default level, and the compression; unchanged
     if that would not make it smaller. Other threads run meanwhile.
 
-    ``AUTO`` compresses the first bytes with LZ4, and uses it if that saves a quarter of them:
-    saving less costs more than it gains.
+    ``AUTO`` compresses the first bytes with LZ4, and uses it if that saves a quarter of them.
     """
     if compression == AUTO:
         compression = (

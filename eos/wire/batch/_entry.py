@@ -15,16 +15,14 @@ from eos.wire.checksum import crc32c
 from eos.wire.commands import MessageMetadata
 from eos.wire.frames import Delivery, unreadable_entry
 
+# Per entry, as objects, which take some 600 bytes each. Java's producers put 1,000 messages into an
+# entry by default; eos fewer than 175,000 into its 1 MiB.
 MAX_MESSAGES: Final = 250_000
-"""The limit per entry for messages as objects, which take some 600 bytes each. Java's producers put
-1,000 messages into an entry by default; eos fewer than 175,000 into its 1 MiB."""
+MAX_PROPERTIES: Final = 500_000  # per entry, as objects, which take some 200 bytes each
 
-MAX_PROPERTIES: Final = 500_000
-"""The limit per entry for properties as objects, which take some 200 bytes each."""
-
+# Approximate sizes of the objects, without their strings and bytes.
 _MESSAGE_BYTES: Final = 500
 _PROPERTY_BYTES: Final = 250
-"""Approximate sizes of the objects, without their strings and bytes."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +79,8 @@ class Entry:
 
     @property
     def num_messages(self) -> int:
-        """The number of messages in its metadata, or 1 if that is less: any producer of the topic
-        can set it, and must not be able to crash its readers."""
+        """The number of messages in its metadata, or 1 if that is less."""
+        # Any producer of the topic can set it, and must not be able to crash its readers.
         return max(1, self.metadata.num_messages_in_batch or 1)
 
     @property
@@ -191,6 +189,7 @@ class Entry:
         # be set to the number of messages in the batch." Brokers store any number (measured).
         if metadata.num_messages_in_batch is not None and metadata.num_messages_in_batch < 1:
             raise ProtocolError(f"it claims {metadata.num_messages_in_batch} messages.")
+        # "Contains encryption key name, encrypted key and metadata to describe the key."
         if metadata.encryption_keys:
             raise ProtocolError("it is encrypted.")
         if (metadata.num_chunks_from_msg or 1) > 1:

@@ -1,9 +1,6 @@
 """Keys of messages: text and bytes in one column, and rows grouped by key.
 
-Key_Shared: the broker delivers a whole entry to one consumer, which it chooses by the entry's
-metadata: the ordering key, else the partition key. So an entry must have messages of one key only,
-and name it. Source: ``Commands.peekStickyKey``; ``BatchMessageKeyBasedContainer`` of the Java
-client.
+Source: ``Commands.peekStickyKey``; ``BatchMessageKeyBasedContainer`` of the Java client.
 """
 
 from __future__ import annotations
@@ -70,6 +67,8 @@ class StickyKey:
     @classmethod
     def of(cls, rows: Rows, row: int) -> Self:
         """Return the sticky key of one row."""
+        # Key_Shared: the broker delivers a whole entry to one consumer, which it chooses by the
+        # entry's metadata: the ordering key, else the partition key.
         if rows.ordering_key is not None and rows.ordering_key[row].is_valid:
             return cls(ordering_key=rows.ordering_key[row].as_py())
         if rows.key is None or not rows.key[row].is_valid:

@@ -1,7 +1,6 @@
 """Encodes SingleMessageMetadata, the header of each value in a batch, for many rows at once.
 
-A batch payload has ``[size u32 big endian][SingleMessageMetadata][value]`` for each message. Fields
-are written in the order of their numbers, as by the Java client.
+A batch payload has ``[size u32 big endian][SingleMessageMetadata][value]`` for each message.
 Source: pulsar-common/src/main/proto/PulsarApi.proto.
 """
 
@@ -91,6 +90,7 @@ def _measure(
 def _encode_fields(
     rows: Rows, values: BinaryColumn, keys: BinaryColumn | None
 ) -> list[ByteRows | BinaryColumn]:
+    # In the order of their numbers, as by the Java client.
     fields: list[ByteRows | BinaryColumn] = []
     if rows.properties is not None:
         fields.append(_encode_properties(rows.properties))
@@ -126,7 +126,7 @@ def _encode_fields(
         fields.append(ordering)
     has_value = valid_rows(rows.value)
     if has_value is not None:
-        if rows.ordering_key is not None:
+        if rows.ordering_key is not None:  # the last field is a column
             head = ByteRows(len(rows))
             fields.append(head)
         head.byte(_NULL_VALUE, ~has_value)
@@ -135,11 +135,9 @@ def _encode_fields(
 
 
 def _encode_properties(maps: pa.MapArray) -> BinaryColumn:
-    """Encode each row's map as repeated KeyValue fields.
-
-    All entries of all maps are encoded as one column. The entries of a map are adjacent in it, so
-    only the offsets change.
-    """
+    """Encode each row's map as repeated KeyValue fields."""
+    # All entries of all maps are encoded as one column. The entries of a map are adjacent in it, so
+    # only the offsets change.
     offsets = map_offsets(maps)
     first, last = int(offsets[0]), int(offsets[-1])
     keys = BinaryColumn.of(maps.keys.slice(first, last - first))

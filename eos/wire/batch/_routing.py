@@ -1,9 +1,5 @@
-"""Maps keys to topic partitions, and groups rows by partition.
+"""Maps keys to topic partitions as the Java client does, and groups rows by partition.
 
-The rules are those of the Java client. Its default is ``JavaStringHash``: ``String.hashCode() &
-Integer.MAX_VALUE``, modulo the number of partitions. The alternative, ``Murmur3Hash32``, uses
-murmur3 of the key's UTF-8 with seed 0 in the same way. (The C++ client, and clients based on it
-such as Python's ``pulsar-client``, have another default.)
 Source: ``JavaStringHash``, ``Murmur3Hash32`` and ``MessageRouterBase`` in
 pulsar-client/src/main/java/org/apache/pulsar/client/impl.
 """
@@ -20,22 +16,28 @@ import pyarrow as pa
 
 from eos.errors import InputError
 from eos.wire.batch._batch_rows import Rows
-from eos.wire.batch._murmur3 import UInt32s, murmur3
 from eos.wire.binary_columns import BinaryColumn, Int64s, key_text
 
 
 class Hashing(StrEnum):
     """The hash function for keys."""
 
+    # Java's default; the C++ client, and pulsar-client, which is based on it, have another one.
     JAVA = "java"
     MURMUR3 = "murmur3"
 
 
 Int32s = npt.NDArray[np.int32]
+UInt32s = npt.NDArray[np.uint32]
 
 _INT_MAX: Final = 0x7FFFFFFF
 _CHUNK_BYTES: Final = 1 << 20
 _INVERSE_OF_31: Final = pow(31, -1, 2**32)
+_C1: Final = 0xCC9E2D51
+_C2: Final = 0x1B873593
+# So many of the longest keys are hashed one by one in the end: each block of a key depends on the
+# one before it, so only different keys can be vectorized.
+_FEW: Final = 8
 
 
 def partitions_for_keys(
@@ -55,6 +57,7 @@ def partitions_for_keys(
     """
     if not 0 <= keyless_partition < partition_count:
         raise ValueError(f"Partition {keyless_partition} is not one of {partition_count}.")
+    # ``hash & Integer.MAX_VALUE``, modulo the number of partitions.
     hash_of = _string_hashes if hashing is Hashing.JAVA else murmur3
     hashes = hash_of(key_text(keys)) & np.uint32(_INT_MAX)
     partitions = (hashes % np.uint32(partition_count)).astype(np.int32)
@@ -64,11 +67,9 @@ def partitions_for_keys(
 
 
 def key_slices(keys: pa.Array, count: int) -> Int32s:
-    """Return which of ``count`` slices each key (bytes) belongs to; 0 for null.
-
-    A slice is a range of hashes. It is not their remainder, which determines the partition: within
-    one partition most keys would be in the same slice.
-    """
+    """Return which of ``count`` slices each key (bytes) belongs to; 0 for null."""
+    # A slice is a range of hashes. It is not their remainder, which determines the partition:
+    # within one partition most keys would be in the same slice.
     hashes = (murmur3(BinaryColumn.of(keys)) & np.uint32(_INT_MAX)).astype(np.int64)
     return (hashes * count >> 31).astype(np.int32)
 
@@ -159,11 +160,10 @@ def _not_utf8() -> InputError:
 
 
 def _hash_units(units: npt.NDArray[np.uint8] | npt.NDArray[np.uint16], offsets: Int64s) -> UInt32s:
-    """Return the sum of ``s[i] * 31^(n-1-i)`` modulo 2^32 for each row of chars s.
-
-    31 has an inverse modulo 2^32, so one running sum of ``unit[j] / 31^j`` is enough for all rows:
-    a row's hash is the difference of the sums at its ends, times 31 to the power of its last j.
-    """
+    """Return the sum of ``s[i] * 31^(n-1-i)`` modulo 2^32 for each row of chars s."""
+    # 31 has an inverse modulo 2^32, so one running sum of ``unit[j] / 31^j`` is enough for all
+    # rows: a row's hash is the difference of the sums at its ends, times 31 to the power of its
+    # last j.
     count = len(units)
     sums = np.zeros(count + 1, np.uint32)
     np.cumsum(units * _powers(_INVERSE_OF_31, count), dtype=np.uint32, out=sums[1:])
@@ -189,3 +189,72 @@ def _power_table(base: int, count: int) -> UInt32s:
     powers = np.full(count, base, np.uint32)
     powers[0] = 1
     return np.cumprod(powers, dtype=np.uint32)
+
+
+def murmur3(keys: BinaryColumn) -> UInt32s:
+    """Return murmur3 (32 bits, seed 0) of each key's bytes: Appleby's MurmurHash3_x86_32."""
+    data = np.frombuffer(keys.data, np.uint8)
+    lengths, starts = keys.lengths, keys.offsets[:-1]
+    blocks = lengths >> 2
+    hashes = np.zeros(len(keys), np.uint32)
+    order = np.argsort(-blocks, kind="stable")  # keys that still have blocks come first
+    alone = min(_FEW, len(order))
+    together = int(blocks[order[alone]]) if len(order) > alone else 0
+    sorted_blocks = blocks[order]
+    for block in range(together):
+        active = order[: int(np.searchsorted(-sorted_blocks, -block, side="left"))]
+        hashes[active] = _mix(hashes[active], _words(data, starts[active] + 4 * block))
+    for key in order[:alone]:
+        rest = data[starts[key] + 4 * together : starts[key] + 4 * blocks[key]]
+        hashes[key] = _mix_one(int(hashes[key]), rest.view("<u4").tolist())
+    hashes ^= _scrambled(_tails(data, starts + 4 * blocks, lengths & 3))
+    return _finished(hashes ^ lengths.astype(np.uint32))
+
+
+def _words(data: npt.NDArray[np.uint8], at: Int64s) -> UInt32s:
+    """Return four bytes at each position as a number, little endian."""
+    words = data[at].astype(np.uint32)
+    for byte in range(1, 4):
+        words |= data[at + byte].astype(np.uint32) << np.uint32(8 * byte)
+    return words
+
+
+def _tails(data: npt.NDArray[np.uint8], at: Int64s, lengths: Int64s) -> UInt32s:
+    """Return the 0 to 3 bytes after the last whole word of each key."""
+    tails = np.zeros(len(at), np.uint32)
+    for byte in range(3):
+        has = lengths > byte
+        tails[has] |= data[at[has] + byte].astype(np.uint32) << np.uint32(8 * byte)
+    return tails
+
+
+def _rotated(words: UInt32s, bits: int) -> UInt32s:
+    rotated: UInt32s = (words << np.uint32(bits)) | (words >> np.uint32(32 - bits))
+    return rotated
+
+
+def _scrambled(words: UInt32s) -> UInt32s:
+    scrambled: UInt32s = _rotated(words * np.uint32(_C1), 15) * np.uint32(_C2)
+    return scrambled
+
+
+def _mix(hashes: UInt32s, words: UInt32s) -> UInt32s:
+    mixed: UInt32s = _rotated(hashes ^ _scrambled(words), 13) * np.uint32(5) + np.uint32(0xE6546B64)
+    return mixed
+
+
+def _mix_one(start: int, words: list[int]) -> int:
+    """Mix the words of a single key; with Python's integers, which are faster here than numpy."""
+    mixed, mask = start, 0xFFFFFFFF
+    for word in words:
+        scrambled = word * _C1 & mask
+        scrambled = (scrambled << 15 | scrambled >> 17) * _C2 & mask
+        mixed ^= scrambled
+        mixed = ((mixed << 13 | mixed >> 19) & mask) * 5 + 0xE6546B64 & mask
+    return mixed
+
+
+def _finished(hashes: UInt32s) -> UInt32s:
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
+        hashes = (hashes ^ (hashes >> np.uint32(shift))) * np.uint32(factor)
+    return hashes

@@ -7,10 +7,15 @@ from eos.wire.decoding._entry_decoder import (
     checked_columns,
     decode_entries,
 )
-from eos.wire.decoding._gather import from_base64, gather
+from eos.wire.decoding._message_columns import from_base64, gather
 from eos.wire.decoding._message_headers import PADDING_BYTES, Irregular, Spans
-from eos.wire.decoding._message_ids import MessageIds, decode_message_ids
-from eos.wire.decoding._varints import WORD_BYTES, decode_long_varints, words_of
+from eos.wire.decoding._varints import (
+    WORD_BYTES,
+    MessageIds,
+    decode_long_varints,
+    decode_message_ids,
+    words_of,
+)
 
 __all__ = [
     "COLUMNS",

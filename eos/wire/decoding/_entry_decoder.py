@@ -1,8 +1,4 @@
-"""Decodes delivered entries to Arrow record batches with one row for each message.
-
-Entries of the same kind are decoded together. If that fails, the group is halved until the entry
-that is irregular or malformed is alone.
-"""
+"""Decodes delivered entries to Arrow record batches with one row for each message."""
 
 from __future__ import annotations
 
@@ -19,7 +15,7 @@ from eos.wire.batch import DecodedMessage, Entry, decompress, iter_batch
 from eos.wire.binary_columns import Int64s
 from eos.wire.byte_rows import Bytes
 from eos.wire.commands import MessageMetadata
-from eos.wire.decoding._message_boundaries import Payloads, find_messages
+from eos.wire.decoding._message_boundaries import Payloads, Piece, cut_batch, find_messages
 from eos.wire.decoding._message_columns import (
     MESSAGE_COLUMNS,
     TIME,
@@ -28,9 +24,9 @@ from eos.wire.decoding._message_columns import (
     signed,
 )
 from eos.wire.decoding._message_headers import COMPACTED_OUT, PADDING_BYTES, Irregular
-from eos.wire.decoding._pieces import Piece, cut_batch
 from eos.wire.frames import unreadable_entry
 
+# The columns that are the same for all messages of an entry.
 ENTRY_COLUMNS: Final = {
     "ledger": pa.int64(),
     "entry": pa.int64(),
@@ -38,22 +34,19 @@ ENTRY_COLUMNS: Final = {
     "producer_name": pa.string(),
     "schema_version": pa.binary(),
 }
-"""The columns that are the same for all messages of an entry."""
 
+# Uncompressed bytes that are decoded together. The results of more leave the processor's caches
+# before they are used, and the allocator returns their memory to the system each time (measured: a
+# third more time).
 _GROUP_BYTES: Final = 2 << 20
-"""Uncompressed bytes that are decoded together. The results of more leave the processor's caches
-before they are used, and the allocator returns their memory to the system each time (measured: a
-third more time)."""
-
+# A larger entry is read in pieces: a message takes some 400 bytes while its header is read.
 _MAX_BULK_BYTES: Final = 8 << 20
 _MAX_BULK_MESSAGES: Final = 200_000
-"""A larger entry is read in pieces: a message takes some 400 bytes while its header is read."""
-
+# Decoded pieces that wait until the whole entry is validated; others are decoded again later.
 _MAX_CACHED_BYTES: Final = 32 << 20
-"""Decoded pieces that wait until the whole entry is validated; others are decoded again later."""
 
+# ``batch_index`` is -1 for a message that was sent outside of a batch.
 COLUMNS: Final = {**MESSAGE_COLUMNS, **ENTRY_COLUMNS, "batch_index": pa.int32()}
-"""All columns. ``batch_index`` is -1 for a message that was sent outside of a batch."""
 
 
 class DeliveredEntry(NamedTuple):
@@ -152,6 +145,7 @@ def _decode_group(
 def _bulk_decoder(entry: DeliveredEntry) -> _BulkDecoder:
     """Return the function that decodes ``entry``, and others of its kind, in bulk."""
     metadata = entry.metadata
+    # "num_messages_in_batch: if this message is really a batch of multiple entries".
     if metadata.encryption_keys or metadata.num_chunks_from_msg > 1:
         return _not_in_bulk
     if not metadata.HasField("num_messages_in_batch"):
@@ -231,10 +225,7 @@ def _only_message(buffer: Bytes, entry: DeliveredEntry) -> DecodedMessage:
 def _decode_in_pieces(
     buffer: Bytes, entry: DeliveredEntry, columns: Sequence[str]
 ) -> Iterator[DecodedEntries]:
-    """Decode a single entry that is large or irregular, piece by piece, or find out what is wrong.
-
-    All pieces are decoded before the first one is yielded, so that nothing of a malformed entry is.
-    """
+    """Decode a large or irregular entry piece by piece, or find out what is wrong with it."""
     if not entry.metadata.HasField("num_messages_in_batch"):
         yield DecodedEntries(entry.id, _decode_singles(buffer, [entry], columns))
         return
@@ -242,6 +233,8 @@ def _decode_in_pieces(
     try:
         size, count = len(payload) - PADDING_BYTES, entry.metadata.num_messages_in_batch
         pieces = cut_batch(payload, 0, size, count)
+        # All pieces are decoded before the first one is yielded, so that nothing of a malformed
+        # entry is.
         kept, left = {}, _MAX_CACHED_BYTES
         for number in range(len(pieces)):
             batch = _decode_piece(payload, pieces, number, entry, columns)

@@ -1,19 +1,14 @@
-"""Finds the messages of batch payloads. Each message has its size, and the next one follows it.
-
-All positions that look like the start of a message are parsed as one, at once. Then the sequence is
-verified: from each payload's start, message by message, exactly to its end. Candidates inside of
-values are never reached.
-"""
+"""Finds the messages of batch payloads, and cuts a large payload into pieces."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from eos.wire.batch import MIN_MESSAGE_BYTES
+from eos.wire.batch import MIN_MESSAGE_BYTES, check_count, check_end, message_end
 from eos.wire.binary_columns import Int64s, Mask
 from eos.wire.byte_rows import Bytes
 from eos.wire.decoding._message_headers import (
@@ -33,18 +28,22 @@ T = TypeVar("T", np.int64, np.uint64)
 _SIZE_BYTES: Final = 4
 # The part of a message's first eight bytes that is its header's size.
 _SIZE: Final = np.uint64(0xFFFFFFFF)
+# Longer headers are not compared bytewise: they rarely repeat, and comparing costs as much as
+# parsing.
 _MAX_SAME_BYTES: Final = 64
-"""The longest headers that are compared bytewise. Longer ones rarely repeat, and cost as much as
-parsing them."""
-
+# With more candidates, parsing them all costs more than it saves.
 _CANDIDATES_PER_MESSAGE: Final = 8
-"""With more candidates, parsing them all costs more than it saves."""
-
-_MAX_CANDIDATES: Final = 400_000
-"""In all; each takes some 300 bytes while it is parsed."""
-
+_MAX_CANDIDATES: Final = 400_000  # in all; each takes some 300 bytes while it is parsed
+# Scanned at once; in a buffer of zeros each position takes forty bytes.
 _SCAN_BYTES: Final = 256 * 1024
-"""Bytes that are scanned at once; in a buffer of zeros each position takes forty bytes."""
+
+# A few KB may decompress to 128 MiB and 22 million messages, and decoding all at once would take a
+# hundred times as much memory.
+PIECE_BYTES: Final = 2 << 20
+PIECE_MESSAGES: Final = 100_000
+
+# Consecutive messages; fewer are found faster one by one than by scanning a whole piece.
+_MIN_BULK_MESSAGES: Final = 500
 
 
 @dataclass(frozen=True)
@@ -85,6 +84,9 @@ def find_messages(payloads: Payloads) -> MessageHeaders:
         headers = read_headers(payloads.buffer, guess)
         if _are_contiguous(headers, payloads):
             return headers
+    # All positions that look like the start of a message are parsed as one, at once. Then the
+    # sequence is verified: from each payload's start, message by message, exactly to its end.
+    # Candidates inside of values are never reached.
     most = min(_CANDIDATES_PER_MESSAGE * (int(payloads.count.sum()) + 8), _MAX_CANDIDATES)
     first, last = int(payloads.start[0]), int(payloads.end[-1])
     headers = read_headers(payloads.buffer, find_candidates(payloads.buffer, first, last, most))
@@ -118,11 +120,11 @@ def _each(values: npt.NDArray[T], count: Int64s) -> npt.NDArray[T]:
 
 
 def _with_equal_headers(payloads: Payloads, at: Int64s) -> MessageHeaders | None:
-    """Return the headers of messages at equal distances if all are bytewise equal to the first one:
-    then only one is parsed, and each message ends where the next one begins. None if they differ.
-    """
+    """Return the headers of messages at equal distances if all are bytewise equal to the first one,
+    which alone is parsed; None if they differ."""
     step = (payloads.end - payloads.start) // payloads.count
     head = read_headers(payloads.buffer, at[:1])
+    # Each message must end where the next one begins.
     if (head.end - at[0] != step).any():
         return None
     size = int(head.value.at[0] - at[0])
@@ -162,7 +164,7 @@ def _find_candidates(buffer: Bytes, first: int, last: int) -> Int64s:
 
 
 def _sparse_flatnonzero(flags: Mask) -> Int64s:
-    """Return ``np.flatnonzero(flags)``; faster if few flags are set: skips eight at a time."""
+    # As ``np.flatnonzero(flags)``; faster if few flags are set: skips eight at a time.
     whole = len(flags) // WORD_BYTES * WORD_BYTES
     words = flags[:whole].view(np.uint64)
     some = np.flatnonzero(words != 0)
@@ -172,7 +174,6 @@ def _sparse_flatnonzero(flags: Mask) -> Int64s:
 
 
 def _are_contiguous(headers: MessageHeaders, payloads: Payloads) -> bool:
-    """Whether the headers are exactly the payloads' messages, without gaps."""
     stops = np.cumsum(payloads.count)
     if len(headers) != stops[-1]:
         return False
@@ -184,11 +185,7 @@ def _are_contiguous(headers: MessageHeaders, payloads: Payloads) -> bool:
 
 
 def _follow(headers: MessageHeaders, payloads: Payloads) -> MessageHeaders:
-    """Return the headers that form the payloads' messages, without the other candidates.
-
-    Raises:
-        Irregular: the headers do not lead from a payload's start exactly to its end.
-    """
+    """Return the headers that lead from each payload's start, message by message, to its end."""
     # One more position after all others: the successor of messages without one.
     at = np.append(headers.at, np.iinfo(np.int64).max)
     following = np.searchsorted(at, headers.end)
@@ -208,3 +205,104 @@ def _follow(headers: MessageHeaders, payloads: Payloads) -> MessageHeaders:
         if ends[found[-1]] != end:
             raise Irregular
     return headers.take(np.array(found, np.int64))
+
+
+class Piece(NamedTuple):
+    """A number of messages of a batch, from ``start`` to ``end`` of the buffer."""
+
+    start: int
+    end: int
+    messages: int
+
+
+def cut_batch(buffer: Bytes, start: int, end: int, count: int) -> list[Piece]:
+    """Return pieces of the ``count`` messages between ``start`` and ``end``, each of at most
+    ``PIECE_BYTES`` and ``PIECE_MESSAGES``, or of one message.
+
+    Args:
+        buffer: has ``PADDING_BYTES`` more bytes after ``end``.
+
+    Raises:
+        ProtocolError: the number of messages is wrong, or a header is malformed.
+    """
+    check_count(count, end - start)
+    if end - start <= PIECE_BYTES and count <= PIECE_MESSAGES:
+        return [Piece(start, end, count)]
+    scan = _Scan(buffer, end)
+    pieces: list[Piece] = []
+    at = start
+    while count:
+        found, stop = scan.some(at, min(count, PIECE_MESSAGES))
+        last = pieces[-1] if pieces else None
+        if last and stop - last.start <= PIECE_BYTES and last.messages + found <= PIECE_MESSAGES:
+            pieces[-1] = Piece(last.start, stop, last.messages + found)
+        else:
+            pieces.append(Piece(at, stop, found))
+        at, count = stop, count - found
+    check_end(at - start, end - start)
+    return pieces
+
+
+class _Scan:
+    """Finds the ends of messages: many at once if they have the layout of usual clients."""
+
+    def __init__(self, buffer: Bytes, end: int) -> None:
+        self._buffer = buffer
+        self._words = words_of(buffer)
+        self._data = buffer.data[:end]
+        self._end = end
+        self._singly = _MIN_BULK_MESSAGES
+
+    def some(self, at: int, most: int) -> tuple[int, int]:
+        """Return the number of messages found from ``at`` on, at least one, and their end."""
+        first_end = message_end(self._data, at)
+        limit = min(self._end, at + PIECE_BYTES)
+        if first_end - at < PIECE_BYTES // _MIN_BULK_MESSAGES:
+            for find in (self._at_equal_distances, self._among_candidates):
+                found, end = find(at, first_end, limit, most)
+                if found == most or found >= _MIN_BULK_MESSAGES:
+                    self._singly = _MIN_BULK_MESSAGES
+                    return found, end
+        self._singly *= 2  # search in bulk less and less often, because it fails
+        return self._one_by_one(first_end, limit, min(most, self._singly))
+
+    def _at_equal_distances(
+        self, at: int, first_end: int, limit: int, most: int
+    ) -> tuple[int, int]:
+        # Messages with the first one's length and header size.
+        step = first_end - at
+        places = at + step * np.arange(min(most, (limit - at) // step))
+        sizes = self._words[places] & _SIZE
+        if int(sizes[0].astype(np.uint32).byteswap()) > MAX_HEADER_SIZE:
+            return 0, at
+        places = places[: _leading(sizes == sizes[0])]
+        found = _leading(read_headers(self._buffer, places).end == places + step)
+        return found, at + found * step
+
+    def _among_candidates(self, at: int, _: int, limit: int, most: int) -> tuple[int, int]:
+        # The last one may end after ``limit``.
+        headers = read_headers(
+            self._buffer, find_candidates(self._buffer, at, limit, 2 * PIECE_MESSAGES)
+        )
+        following = np.searchsorted(headers.at, headers.end)
+        steps, places, ends = following.tolist(), headers.at.tolist(), headers.end.tolist()
+        row, found = int(np.searchsorted(headers.at, at)), 0
+        while row < len(places) and places[row] == at and found < most:
+            if not at < ends[row] <= self._end:
+                break
+            at, row, found = ends[row], steps[row], found + 1
+        return found, at
+
+    def _one_by_one(self, stop: int, limit: int, most: int) -> tuple[int, int]:
+        found = 1
+        while found < most and stop < limit:
+            end = message_end(self._data, stop)
+            if end > limit:
+                break
+            found, stop = found + 1, end
+        return found, stop
+
+
+def _leading(flags: Mask) -> int:
+    """Return the number of leading flags that are set."""
+    return len(flags) if flags.all() else int(np.argmin(flags))

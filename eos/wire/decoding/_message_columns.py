@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import binascii
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
@@ -9,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from eos.wire.batch import DecodedMessage
+from eos.wire.binary_columns import BinaryColumn, Int64s, Mask
 from eos.wire.byte_rows import Bytes
-from eos.wire.decoding._gather import from_base64, gather, gather_properties
 from eos.wire.decoding._message_headers import (
     EVENT_TIME,
     KEY_IS_BASE64,
@@ -19,12 +20,16 @@ from eos.wire.decoding._message_headers import (
     PARTITION_KEY,
     PROPERTY,
     SEQUENCE_ID,
+    Irregular,
     MessageHeaders,
     Spans,
 )
+from eos.wire.decoding._varints import Words, decode_varints, words_of
+from eos.wire.from_python import bytes_column
 
 TIME: Final = pa.timestamp("ms", tz="UTC")
 
+# The columns that differ by message; null for a message without the field.
 MESSAGE_COLUMNS: Final = {
     "value": pa.binary(),
     "key": pa.binary(),
@@ -34,7 +39,9 @@ MESSAGE_COLUMNS: Final = {
     "ordering_key": pa.binary(),
     "sequence_id": pa.int64(),
 }
-"""The columns that differ by message; null for a message without the field."""
+
+_PROPERTY_KEY = 1 << 3 | 2
+_PROPERTY_VALUE = 2 << 3 | 2
 
 
 def columns_of_headers(
@@ -119,15 +126,8 @@ def columns_of_messages(
 
 
 def _array(items: list[Any], kind: pa.DataType) -> pa.Array:
-    if kind != pa.binary():
-        return pa.array(items, kind)
     # ``pa.array`` would hold two more copies of a value of 100 MiB for a while.
-    offsets = np.zeros(len(items) + 1, np.int32)
-    np.cumsum([0 if item is None else len(item) for item in items], out=offsets[1:])
-    is_valid = np.packbits([item is not None for item in items], bitorder="little")
-    data = pa.py_buffer(b"".join(item for item in items if item))
-    buffers = [pa.py_buffer(is_valid), pa.py_buffer(offsets), data]
-    return pa.Array.from_buffers(kind, len(items), buffers)
+    return bytes_column(items, kind) if kind == pa.binary() else pa.array(items, kind)
 
 
 def signed(number: int | None) -> int | None:
@@ -148,3 +148,119 @@ _PICK: Final[dict[str, Callable[[DecodedMessage], Any]]] = {
     "ordering_key": lambda message: message.ordering_key,
     "sequence_id": lambda message: signed(message.sequence_id),
 }
+
+
+def gather(buffer: Bytes, spans: Spans, valid: Mask | None = None) -> pa.BinaryArray:
+    """Return the bytes of ``spans``; null where a size is -1 or ``valid`` is false."""
+    count = len(spans)
+    if valid is None and count and spans.size[0] > 0 and (spans.size == spans.size[0]).all():
+        return _gather_equal(buffer, spans.at, int(spans.size[0]))
+    has = spans.size >= 0 if valid is None else (spans.size >= 0) & valid
+    # Arrow's offsets of a column span, gap, span, gap ..., of which every other row is taken.
+    offsets = np.full(2 * count + 1, len(buffer), np.int32)
+    offsets[0:-1:2] = spans.at
+    offsets[1::2] = spans.at + np.maximum(spans.size, 0)
+    ranges = pa.Array.from_buffers(
+        pa.binary(), 2 * count, [None, pa.py_buffer(offsets), pa.py_buffer(buffer)]
+    )
+    every_other = np.arange(0, 2 * count, 2, dtype=np.int32)
+    return ranges.take(pa.array(every_other, mask=None if has.all() else ~has))
+
+
+def _gather_equal(buffer: Bytes, at: Int64s, size: int) -> pa.BinaryArray:
+    """Return the ``size`` bytes at each of ``at``."""
+    at_each_byte = np.ndarray((len(buffer) - size + 1,), f"V{size}", buffer, strides=(1,))
+    offsets = np.arange(0, (len(at) + 1) * size, size, dtype=np.int32)
+    data = at_each_byte[at].view(np.uint8)
+    return pa.Array.from_buffers(
+        pa.binary(), len(at), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    )
+
+
+def from_base64(texts: pa.BinaryArray, encoded: Mask) -> pa.BinaryArray:
+    """Decode the base64 of the rows of ``texts`` for which ``encoded`` is true; with padding, as
+    clients write it.
+
+    Raises:
+        Irregular: a row is not base64.
+    """
+    # All rows are decoded in one call: each has whole groups of four characters, so its padding can
+    # be replaced by letters, whose bytes are omitted afterwards.
+    rows = np.flatnonzero(encoded)
+    column = BinaryColumn.of(texts.take(pa.array(rows)))
+    if (column.lengths % 4).any():
+        raise Irregular
+    letters = np.array(np.frombuffer(column.data, np.uint8))
+    padding = _replace_padding(letters, column)
+    try:
+        data = binascii.a2b_base64(letters.tobytes(), strict_mode=True)
+    except binascii.Error:
+        raise Irregular from None
+    spans = Spans(column.offsets[:-1] // 4 * 3, column.lengths // 4 * 3 - padding)
+    decoded = gather(np.frombuffer(data, np.uint8), spans)
+    order = np.arange(len(texts))
+    order[rows] = len(texts) + np.arange(len(rows))
+    return pa.concat_arrays([texts, decoded]).take(pa.array(order))
+
+
+def _replace_padding(letters: Bytes, column: BinaryColumn) -> Int64s:
+    """Replace each row's padding by letters, and return its length."""
+    padding = np.zeros(len(column), np.int64)
+    some = np.flatnonzero(column.lengths)
+    last = column.offsets[1:][some] - 1
+    for _ in range(2):
+        is_padding = letters[last] == ord("=")
+        some, last = some[is_padding], last[is_padding]
+        letters[last] = ord("A")
+        padding[some] += 1
+        last = last - 1
+    return padding
+
+
+def gather_properties(buffer: Bytes, spans: Spans) -> pa.MapArray:
+    """Return each message's properties, in the order on the wire, possibly with duplicate keys.
+
+    Raises:
+        Irregular: a property is malformed, not UTF-8, or has its value before its key.
+    """
+    words = words_of(buffer)
+    at, end = spans.at.copy(), spans.at + np.maximum(spans.size, 0)
+    rows = np.flatnonzero(at < end)
+    found = [(rows[:0], Spans.none(0), Spans.none(0))]
+    while len(rows):
+        key, value = _read_property(buffer, words, at[rows])
+        found.append((rows, key, value))
+        at[rows] = value.at + value.size
+        rows = rows[at[rows] < end[rows]]
+    owners = np.concatenate([rows for rows, _, _ in found])
+    order = np.argsort(owners, kind="stable")
+    keys = Spans.joined([key for _, key, _ in found]).take(order)
+    values = Spans.joined([value for _, _, value in found]).take(order)
+    offsets = np.zeros(len(spans) + 1, np.int32)
+    np.cumsum(np.bincount(owners, minlength=len(spans)), out=offsets[1:])
+    try:
+        texts = [gather(buffer, part).cast(pa.string()) for part in (keys, values)]
+    except pa.ArrowInvalid:
+        raise Irregular from None
+    return pa.MapArray.from_arrays(pa.array(offsets), *texts)
+
+
+def _read_property(buffer: Bytes, words: Words, at: Int64s) -> tuple[Spans, Spans]:
+    """Return the spans of keys and values of the properties at ``at``."""
+    size, width = decode_varints(words[at + 1])
+    key_at = at + 1 + width
+    end = key_at + size
+    key = _text_field(buffer, words, key_at, end, _PROPERTY_KEY)
+    value = _text_field(buffer, words, key.at + key.size, end, _PROPERTY_VALUE)
+    if (value.at + value.size != end).any():
+        raise Irregular
+    return key, value
+
+
+def _text_field(buffer: Bytes, words: Words, at: Int64s, end: Int64s, tag: int) -> Spans:
+    if (at >= end).any() or (buffer[at] != tag).any():
+        raise Irregular
+    size, width = decode_varints(words[at + 1])
+    if not width.all() or (at + 1 + width + size > end).any():
+        raise Irregular
+    return Spans(at + 1 + width, size)

@@ -1,8 +1,4 @@
-"""Parses the headers (SingleMessageMetadata) of many messages at once.
-
-Fields must be in the order of their numbers, as Pulsar's own clients write them. Messages with
-another order or with unknown fields are read one by one.
-"""
+"""Parses the headers (SingleMessageMetadata) of many messages at once."""
 
 from __future__ import annotations
 
@@ -27,14 +23,10 @@ SEQUENCE_ID: Final = 8 << 3
 NULL_VALUE: Final = 9 << 3
 NULL_KEY: Final = 10 << 3
 
+# More bytes that a buffer needs after the last message: fields are read eight bytes at a time.
 PADDING_BYTES: Final = WORD_BYTES
-"""More bytes that a buffer needs after the last message: fields are read eight bytes at a time."""
-
-MAX_HEADER_SIZE: Final = 0xFFFF
-"""The largest header of a message that is read in bulk."""
-
-_MAX_PROPERTIES: Final = 64
-"""Per message; each one costs a pass over all messages."""
+MAX_HEADER_SIZE: Final = 0xFFFF  # of a message that is read in bulk
+_MAX_PROPERTIES: Final = 64  # per message; each one costs a pass over all messages
 
 
 class Irregular(Exception):
@@ -99,21 +91,21 @@ class MessageHeaders:
             return Spans(at + (spans.at[0] - first), np.full(count, spans.size[0]))
 
         return MessageHeaders(
-            at=at,
-            end=at + (self.end[0] - first),
-            value=everywhere(self.value),
-            blobs={tag: everywhere(spans) for tag, spans in self.blobs.items()},
-            numbers={tag: np.full(count, numbers[0]) for tag, numbers in self.numbers.items()},
+            at,
+            at + (self.end[0] - first),
+            everywhere(self.value),
+            {tag: everywhere(spans) for tag, spans in self.blobs.items()},
+            {tag: np.full(count, numbers[0]) for tag, numbers in self.numbers.items()},
         )
 
     def take(self, rows: Int64s) -> MessageHeaders:
         """Return the messages ``rows``."""
         return MessageHeaders(
-            at=self.at[rows],
-            end=self.end[rows],
-            value=self.value.take(rows),
-            blobs={tag: spans.take(rows) for tag, spans in self.blobs.items()},
-            numbers={tag: numbers[rows] for tag, numbers in self.numbers.items()},
+            self.at[rows],
+            self.end[rows],
+            self.value.take(rows),
+            {tag: spans.take(rows) for tag, spans in self.blobs.items()},
+            {tag: numbers[rows] for tag, numbers in self.numbers.items()},
         )
 
 
@@ -125,6 +117,8 @@ def read_headers(buffer: Bytes, at: Int64s) -> MessageHeaders:
         at: positions of ``[size u32 < 2^16]`` followed by ``size`` bytes, at least one.
     """
     limit = at + 4 + (buffer[at + 2].astype(np.int64) << 8) + buffer[at + 3].astype(np.int64)
+    # In the order of the fields' numbers, as Pulsar's own clients write them. Messages with another
+    # order, or with unknown fields, are read one by one.
     cursor = _Cursor(buffer, at + 4, limit)
     blobs: dict[int, Spans | None] = {
         PROPERTY: cursor.repeated(PROPERTY),
@@ -137,6 +131,7 @@ def read_headers(buffer: Bytes, at: Int64s) -> MessageHeaders:
     if payload_size is None:
         payload_size = np.full(len(at), -1, np.int64)
     end = limit + payload_size
+    # "required int32 payload_size = 3;"
     end[(payload_size < 0) | ~cursor.is_done | (end > len(buffer) - PADDING_BYTES)] = 0
     return MessageHeaders(
         at=at,
@@ -148,10 +143,7 @@ def read_headers(buffer: Bytes, at: Int64s) -> MessageHeaders:
 
 
 class _Cursor:
-    """Reads the fields of many messages' metadata, one field after the other.
-
-    A message with a malformed field is moved past its end, and never becomes done.
-    """
+    """Reads the fields of many messages' metadata, one field after the other."""
 
     def __init__(self, buffer: Bytes, at: Int64s, limit: Int64s) -> None:
         self._buffer = buffer
@@ -162,7 +154,6 @@ class _Cursor:
 
     @property
     def is_done(self) -> Mask:
-        """Which messages were read completely, without a malformed field."""
         done: Mask = self._at == self._limit
         return done
 
@@ -212,7 +203,7 @@ class _Cursor:
     def _advance(self, rows: Int64s | slice, by: Int64s, well_formed: Mask) -> None:
         at = self._at.copy()
         at[rows] += by
-        if not well_formed.all():
+        if not well_formed.all():  # moved past its end, a message never becomes done
             at[rows] = np.where(well_formed, at[rows], self._limit[rows] + 1)
         self._at = at
         inside = at < self._limit

@@ -181,9 +181,9 @@ def test_a_large_entry_read_in_pieces_gives_the_result_of_reading_message_by_mes
     sent: list[Message], compression: Compression, size: int, most: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("eos.wire.decoding._pieces.PIECE_BYTES", size)
-        patch.setattr("eos.wire.decoding._pieces.PIECE_MESSAGES", most)
-        patch.setattr("eos.wire.decoding._pieces._MIN_BULK_MESSAGES", 2)
+        patch.setattr("eos.wire.decoding._message_boundaries.PIECE_BYTES", size)
+        patch.setattr("eos.wire.decoding._message_boundaries.PIECE_MESSAGES", most)
+        patch.setattr("eos.wire.decoding._message_boundaries._MIN_BULK_MESSAGES", 2)
         patch.setattr("eos.wire.decoding._entry_decoder._MAX_BULK_BYTES", 0)
         patch.setattr("eos.wire.decoding._entry_decoder._MAX_CACHED_BYTES", size)
         entries = EntryBuffer()
@@ -203,7 +203,7 @@ def test_a_large_entry_read_in_pieces_gives_the_result_of_reading_message_by_mes
 def test_no_piece_of_a_large_entry_is_yielded_if_its_last_message_is_malformed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("eos.wire.decoding._pieces.PIECE_MESSAGES", 10)
+    monkeypatch.setattr("eos.wire.decoding._message_boundaries.PIECE_MESSAGES", 10)
     monkeypatch.setattr("eos.wire.decoding._entry_decoder._MAX_BULK_MESSAGES", 10)
     no_base64 = framed(b"\x12\x03abc\x18\x00\x30\x01")
     entries = EntryBuffer()

@@ -1,7 +1,4 @@
-"""Dates and timestamps as text, for every year that their types can represent.
-
-Arrow's own text is wrong after the year 32,767: "value out of range", or another year (26.0).
-"""
+"""Text as Spark writes it: the names of types, dates and timestamps."""
 
 from __future__ import annotations
 
@@ -10,12 +7,32 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+_SCALARS: Final = {
+    "bool": "boolean", "int8": "tinyint", "int16": "smallint", "int32": "int", "int64": "bigint",
+    "large_string": "string", "large_binary": "binary", "date32[day]": "date", "null": "void",
+}  # fmt: skip
 _DAY: Final = {"s": 86_400, "ms": 86_400 * 10**3, "us": 86_400 * 10**6}
 _YEAR_0: Final = -719_528
 _YEAR_10000: Final = 2_932_897
+# The Gregorian calendar repeats after so many years.
 _ERA_YEARS: Final = 400
 _ERA_DAYS: Final = 146_097
-"""The Gregorian calendar repeats after so many days."""
+
+
+def sql_name(kind: pa.DataType) -> str:
+    """Return the name of Spark's ``DataType.simpleString``, or Arrow's name if Spark has none."""
+    types = pa.types
+    if types.is_struct(kind):
+        return f"struct<{','.join(f'{one.name}:{sql_name(one.type)}' for one in kind)}>"
+    if types.is_list(kind) or types.is_large_list(kind):
+        return f"array<{sql_name(kind.value_type)}>"
+    if types.is_map(kind):
+        return f"map<{sql_name(kind.key_type)},{sql_name(kind.item_type)}>"
+    if types.is_decimal128(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    if types.is_timestamp(kind):
+        return "timestamp" if kind.tz is not None else "timestamp_ntz"
+    return _SCALARS.get(str(kind), str(kind))
 
 
 def calendar_text(array: pa.Array) -> pa.Array:
