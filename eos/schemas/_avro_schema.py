@@ -9,8 +9,7 @@ from typing import ClassVar
 import pyarrow as pa
 
 from eos.errors import ConfigurationError
-from eos.schemas._derive import derive_definition
-from eos.schemas._evolve import evolve_definition
+from eos.schemas._definition import derive_definition, evolve_definition
 from eos.schemas._schema_base import Schema, SchemaWriter
 from eos.wire.avro import (
     AvroType,

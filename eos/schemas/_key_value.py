@@ -1,16 +1,13 @@
 """The schema of key-value pairs, with a schema for each part.
 
-Source: ``KeyValueSchemaInfo`` and ``KeyValue`` of the Java client. The registered data is the data
-of both schemas, each after its length (int32, big endian). Names, types and properties of both are
-in the pair's properties.
+Source: ``KeyValueSchemaInfo`` and ``KeyValue`` of the Java client.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Literal
 
 import pyarrow as pa
 
@@ -18,15 +15,10 @@ from eos.errors import ConfigurationError, IncompatibleSchema, InputError
 from eos.schemas._avro_schema import AvroSchema
 from eos.schemas._primitive_schema import PrimitiveSchema, name_for
 from eos.schemas._schema_base import Schema, SchemaWriter
-from eos.schemas._schema_properties import part_properties, properties_of
+from eos.schemas._schema_properties import ENCODINGS, pair_info, parts, properties_of
 from eos.wire.binary_columns import BinaryColumn, joined
 from eos.wire.byte_rows import ByteRows
-from eos.wire.commands import KeyValue, SchemaInfo, SchemaType
-
-_ENCODINGS: Final = ("separated", "inline")
-# Names in Java's SchemaType that differ from those of the protocol.
-_JAVA_NAMES: Final = {SchemaType.NONE: "BYTES"}
-_TYPES: Final = {**SchemaType.__members__, "BYTES": SchemaType.NONE}
+from eos.wire.commands import SchemaInfo, SchemaType
 
 
 @dataclass(frozen=True)
@@ -56,7 +48,7 @@ class KeyValueSchema(Schema):
                 )
         if isinstance(self.key, KeyValueSchema) or isinstance(self.value, KeyValueSchema):
             raise ConfigurationError("A key_value schema can't contain a key_value schema.")
-        if self.encoding is not None and self.encoding not in _ENCODINGS:
+        if self.encoding is not None and self.encoding not in ENCODINGS:
             raise ConfigurationError(
                 f"encoding must be 'separated' or 'inline', not {self.encoding!r}."
             )
@@ -110,20 +102,6 @@ class KeyValueSchema(Schema):
         return SchemaWriter(info, encode)
 
 
-def pair_info(key: SchemaInfo, value: SchemaInfo, encoding: str) -> SchemaInfo:
-    """Return the registry's schema of pairs of ``key`` and ``value``."""
-    return SchemaInfo(
-        name="KeyValue",
-        type=SchemaType.KEY_VALUE,
-        data=_sized(key.data) + _sized(value.data),
-        properties=(
-            *_described("key", key),
-            *_described("value", value),
-            KeyValue(key="kv.encoding.type", value=encoding.upper()),
-        ),
-    )
-
-
 def _writer(
     chosen: Schema | None, column: pa.DataType, registered: SchemaInfo | None
 ) -> SchemaWriter:
@@ -151,57 +129,15 @@ def _binary(column: pa.Array) -> pa.Array:
     return column if pa.types.is_binary(column.type) else column.cast(pa.binary())
 
 
-def _sized(data: bytes) -> bytes:
-    return len(data).to_bytes(4, "big") + data
-
-
-def _described(which: str, info: SchemaInfo) -> tuple[KeyValue, ...]:
-    kind = SchemaType(info.type)
-    return (
-        KeyValue(key=f"{which}.schema.name", value=info.name),
-        KeyValue(key=f"{which}.schema.type", value=_JAVA_NAMES.get(kind, kind.name)),
-        KeyValue(key=f"{which}.schema.properties", value=json.dumps(properties_of(info))),
-    )
-
-
 def _encoding(registered: SchemaInfo | None, encoding: str | None) -> str:
-    """Return the encoding to write.
-
-    The broker compares only the data of schemas, and would accept the other encoding as the same
-    schema: readers would look for the key in the wrong place.
-    """
+    # The broker compares only the data of schemas, and would accept the other encoding as the same
+    # schema: readers would look for the key in the wrong place.
     if registered is None or registered.type != SchemaType.KEY_VALUE:
         return encoding or "separated"
     known = properties_of(registered).get("kv.encoding.type", "").lower()
-    if encoding is not None and known in _ENCODINGS and known != encoding:
+    if encoding is not None and known in ENCODINGS and known != encoding:
         raise IncompatibleSchema(
             f"The topic's pairs have the encoding {known!r}, the sink's {encoding!r}.",
             hint=f"Use KeyValueSchema(encoding={known!r}), or another topic.",
         )
-    return encoding or (known if known in _ENCODINGS else "separated")
-
-
-def parts(registered: SchemaInfo | None) -> tuple[SchemaInfo | None, SchemaInfo | None]:
-    """Return the schemas of key and value of a registered pair; None for one that can't be
-    parsed."""
-    if registered is None or registered.type != SchemaType.KEY_VALUE:
-        return None, None
-    data = registered.data
-    properties = properties_of(registered)
-    found: list[SchemaInfo | None] = []
-    for which in ("key", "value"):
-        size = max(0, int.from_bytes(data[:4], "big", signed=True))  # C++ writes -1 for no data
-        is_whole = len(data) >= 4 + size
-        body, data = data[4 : 4 + size], data[4 + size :]
-        kind = _TYPES.get(properties.get(f"{which}.schema.type", "BYTES"))  # as in Java
-        more = part_properties(registered, which)
-        if is_whole and kind is not None:
-            found.append(SchemaInfo(type=kind, data=body, properties=more))
-        else:
-            found.append(None)
-    return found[0], found[1]
-
-
-def is_inline(info: SchemaInfo) -> bool:
-    """Whether the key is part of the value; as in Java, this is the default."""
-    return properties_of(info).get("kv.encoding.type", "INLINE").upper() == "INLINE"
+    return encoding or (known if known in ENCODINGS else "separated")

@@ -24,7 +24,7 @@ import pyarrow as pa
 from google.protobuf import descriptor_pb2, timestamp_pb2
 
 from eos.errors import InputError
-from eos.schemas._derive import TOP_NAME, check_is_record, check_names
+from eos.schemas._definition import TOP_NAME, check_is_record, check_names
 from eos.wire.spark_text import sql_name
 
 _FIELD: Final = descriptor_pb2.FieldDescriptorProto

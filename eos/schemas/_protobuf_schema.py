@@ -1,6 +1,5 @@
 """The Protobuf schema (Pulsar's ``PROTOBUF_NATIVE``, whose registered data are descriptors).
 
-Rows are converted one by one, in Python; all other schemas encode whole columns.
 Source: ``ProtobufNativeSchemaData`` of apache/pulsar.
 """
 
@@ -18,7 +17,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError, EncodeError
 
 from eos.errors import ConfigurationError, IncompatibleSchema, InputError
-from eos.schemas._derive import at
+from eos.schemas._definition import at
 from eos.schemas._protobuf_descriptor import derived_file, extended_file, why_not
 from eos.schemas._schema_base import Schema, SchemaWriter
 from eos.wire.commands import SchemaInfo, SchemaType
@@ -100,8 +99,7 @@ def _info(files: bytes, message: Any) -> SchemaInfo:
 
 
 def parsed_data(data: bytes) -> tuple[bytes, str] | None:
-    """Return the descriptors and the message's name of registered data; None if they are
-    invalid."""
+    """Return the descriptors and the message's name in registered data; None if invalid."""
     try:
         known = json.loads(data)
         files, message = base64.b64decode(known["fileDescriptorSet"]), known["rootMessageTypeName"]
@@ -147,6 +145,7 @@ def _in_order(files: Iterable[Any]) -> list[Any]:
 
 
 def _encode(message: Any, values: pa.Array) -> pa.Array:
+    # Row by row, in Python; all other schemas encode whole columns.
     fill = _filler(message.DESCRIPTOR, "")
     encoded: list[bytes | None] = []
     for row in values.to_pylist():

@@ -10,15 +10,14 @@ from typing import Any, Final
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto
 
 from eos.errors import ConfigurationError
-from eos.schemas._key_value import parts
 from eos.schemas._protobuf_schema import message_class, parsed_data
+from eos.schemas._schema_properties import parts
 from eos.wire.avro import AvroType, RecordOf, Union, describe_type, parse_definition
 from eos.wire.commands import SchemaInfo, SchemaType
 
 _MAX_LINES: Final = 40
 _MAX_DEPTH: Final = 5
-_MAX_FIELDS: Final = 2000
-"""Fields of a schema that are listed. Types that use each other can have any number."""
+_MAX_FIELDS: Final = 2000  # that are listed; types that use each other can have any number
 
 
 def side_by_side(
@@ -134,8 +133,7 @@ def _fields(info: SchemaInfo | None) -> dict[str, str]:
 
 
 def _avro_fields(kind: AvroType, path: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """Yield each field, followed by the fields of records in it, to ``_MAX_DEPTH`` levels: types
-    may be recursive."""
+    # Each field is followed by the fields of records in it, to some levels: types may be recursive.
     branches = kind.branches if isinstance(kind, Union) else (kind,)
     for record in branches:
         if isinstance(record, RecordOf) and len(path) < _MAX_DEPTH:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,8 +37,13 @@ class RowFailures:
         for part in parts:
             for row, reason in zip(part.rows.tolist(), part.reasons, strict=True):
                 reasons.setdefault(row, reason)
-        rows = np.array(sorted(reasons), np.int64)
-        return cls(rows, [reasons[row] for row in rows.tolist()])
+        return cls.by_row(reasons)
+
+    @classmethod
+    def by_row(cls, reasons: Mapping[int, str]) -> RowFailures:
+        """Return the rows that have a reason, in order."""
+        rows = sorted(reasons)
+        return cls(np.array(rows, np.int64), [reasons[row] for row in rows])
 
     def __len__(self) -> int:
         return len(self.rows)

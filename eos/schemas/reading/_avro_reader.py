@@ -1,17 +1,31 @@
-"""Reads Avro values of any version of a schema as columns of one version."""
+"""Reads Avro and JSON values, both of which are declared in Avro's language, as columns."""
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
 
 from eos.errors import ConfigurationError, IncompatibleSchema
 from eos.schemas._schema_properties import framing_of
+from eos.schemas.reading._json_rows import JsonRows, check_same_text
+from eos.schemas.reading._primitive_reader import NOT_UTF8
 from eos.wire.avro import AvroDecoder, AvroType, RecordOf, Union, arrow_type, parse_definition
-from eos.wire.binary_columns import BinaryColumn, Mask
+from eos.wire.binary_columns import BinaryColumn, Int64s, Mask, as_texts, joined
 from eos.wire.commands import SchemaInfo
-from eos.wire.decoding import Spans, gather
+from eos.wire.decoding import Irregular, Spans, from_base64, gather
 from eos.wire.row_failures import RowFailures
+
+# The text of JSON is that of Jackson and of Spark's ``to_json``: dates and timestamps are ISO 8601,
+# bytes are base64, null fields may be omitted.
+_CHUNK_BYTES: Final = 8 << 20
+_FEW_ROWS: Final = 128
+_AS_TEXT: Final = (pa.types.is_binary, pa.types.is_date32, pa.types.is_timestamp)
+
+_Part = tuple[Int64s, pa.Array, RowFailures]
 
 
 class AvroReader:
@@ -70,3 +84,137 @@ def is_record(kind: AvroType) -> bool:
     if isinstance(kind, Union):
         branches = [one for n, one in enumerate(kind.branches) if n != kind.null_index]
     return len(branches) == 1 and isinstance(branches[0], RecordOf)
+
+
+class JsonReader:
+    """Reads JSON: Arrow parses many rows at once, Python those that Arrow rejects. See
+    ``ColumnReader``."""
+
+    def __init__(self, reader: SchemaInfo) -> None:
+        self.info = reader
+        self._kind = parsed(reader)
+        self.type: pa.DataType = arrow_type(self._kind)  # rejects recursive types
+        check_same_text(self._kind, self._kind)
+        self.is_record = is_record(self._kind)
+        self._rows = JsonRows(self._kind, self.type)
+        self._parsed_as = _parsed_as(self.type)
+        # Arrow's parser reads only records, and does not support maps.
+        self._in_bulk = self.is_record and not _has_maps(self.type)
+        self._checked: set[SchemaInfo] = set()
+
+    def read(self, values: pa.Array, writer: SchemaInfo) -> tuple[pa.Array, RowFailures]:
+        """See ``ColumnReader``."""
+        if writer not in self._checked:
+            check_same_text(parsed(writer), self._kind)
+            self._checked.add(writer)
+        texts, bad = as_texts(values)
+        simple = _simple_rows(texts) if self._in_bulk else np.zeros(len(texts), np.bool_)
+        valid: Mask = texts.is_valid().to_numpy(zero_copy_only=False)
+        parts = self._bulk(texts, np.flatnonzero(simple))
+        parts.append(self._one_by_one(texts, np.flatnonzero(valid & ~simple)))
+        column = _scattered([(rows, part) for rows, part, _ in parts], len(texts), self.type)
+        failed = [failures.moved(rows) for rows, _, failures in parts]
+        return column, RowFailures.merged([RowFailures.of(bad, NOT_UTF8), *failed])
+
+    def _bulk(self, texts: pa.StringArray, rows: Int64s) -> list[_Part]:
+        """Parse ``rows`` in as few chunks as possible: a chunk that fails is halved."""
+        parts: list[_Part] = []
+        step = max(1, len(texts) * _CHUNK_BYTES // max(1, texts.nbytes))
+        todo = [rows[start : start + step] for start in range(0, len(rows), step)]
+        while todo:
+            some = todo.pop()
+            lines = texts if len(some) == len(texts) else texts.take(pa.array(some))
+            try:
+                parts.append((some, self._parse(lines), RowFailures.none()))
+            except (pa.ArrowException, Irregular):
+                if len(some) <= _FEW_ROWS:
+                    parts.append(self._one_by_one(texts, some))
+                else:
+                    todo += np.array_split(some, 2)
+        return parts
+
+    def _parse(self, lines: pa.StringArray) -> pa.Array:
+        data = joined([lines.cast(pa.binary()), pa.repeat(pa.scalar(b"\n"), len(lines))])
+        buffer = pa.py_buffer(BinaryColumn.of(data).data)
+        table = pj.read_json(
+            pa.BufferReader(buffer),
+            pj.ReadOptions(use_threads=False, block_size=len(buffer) + 1),
+            pj.ParseOptions(
+                explicit_schema=pa.schema(list(self._parsed_as)), unexpected_field_behavior="ignore"
+            ),
+        )
+        if table.num_rows != len(lines):
+            raise Irregular
+        columns = [one.combine_chunks() for one in table.columns]
+        record = pa.Array.from_buffers(self._parsed_as, len(lines), [None], children=columns)
+        return _converted(record, self.type)
+
+    def _one_by_one(self, texts: pa.StringArray, rows: Int64s) -> _Part:
+        column, failures = self._rows.read(texts.take(pa.array(rows)))
+        return rows, column, failures
+
+
+def _simple_rows(texts: pa.StringArray) -> Mask:
+    # Which rows are ``{...}`` in one line. If all rows are, and are parsed as lines, each of them
+    # begins and ends an object. So if the parser finds as many objects as rows, each row is one
+    # object.
+    column = BinaryColumn.of(texts)
+    data = np.frombuffer(column.data, np.uint8)
+    simple = column.lengths >= 2
+    first, last = column.offsets[:-1][simple], column.offsets[1:][simple] - 1
+    simple[simple] = (data[first] == ord("{")) & (data[last] == ord("}"))
+    ends = np.flatnonzero((data == ord("\n")) | (data == ord("\r")))
+    simple[np.searchsorted(column.offsets, ends, side="right") - 1] = False
+    return simple
+
+
+def _parsed_as(kind: pa.DataType) -> pa.DataType:
+    """Return the type to parse ``kind`` as: strings for types that are converted afterwards."""
+    if pa.types.is_struct(kind):
+        return pa.struct([one.with_type(_parsed_as(one.type)) for one in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(_parsed_as(kind.value_type))
+    return pa.string() if any(is_such(kind) for is_such in _AS_TEXT) else kind
+
+
+def _has_maps(kind: pa.DataType) -> bool:
+    if pa.types.is_map(kind):
+        return True
+    inner = list(kind) if pa.types.is_struct(kind) else []
+    if pa.types.is_list(kind):
+        inner = [kind.value_field]
+    return any(_has_maps(one.type) for one in inner)
+
+
+def _converted(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Convert ``column`` from the type that ``_parsed_as`` returns to ``kind``."""
+    if column.type == kind:
+        return column
+    if pa.types.is_struct(kind):
+        children = [
+            _converted(column.field(number), field.type) for number, field in enumerate(kind)
+        ]
+        mask = column.is_null() if column.null_count else None
+        return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask)
+    if pa.types.is_list(kind):
+        values = _converted(column.values, kind.value_type)
+        mask = column.is_null() if column.null_count else None
+        return pa.ListArray.from_arrays(column.offsets, values, type=kind, mask=mask)
+    if pa.types.is_binary(kind):
+        data = column.cast(pa.binary())
+        return from_base64(data, column.is_valid().to_numpy(zero_copy_only=False))
+    return pc.cast(column, kind)
+
+
+def _scattered(parts: list[tuple[Int64s, pa.Array]], count: int, kind: pa.DataType) -> pa.Array:
+    """Return one column with the rows of all parts in their places, and null in the others."""
+    parts = [(rows, part) for rows, part in parts if len(rows)]
+    if len(parts) == 1 and len(parts[0][0]) == count:
+        return parts[0][1]
+    if not parts:
+        return pa.nulls(count, kind)
+    source = np.full(count, -1, np.int64)
+    rows = np.concatenate([rows for rows, _ in parts])
+    source[rows] = np.arange(len(rows))
+    every = pa.concat_arrays([part for _, part in parts])
+    return every.take(pa.array(source, mask=source < 0))

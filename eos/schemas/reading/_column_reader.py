@@ -1,18 +1,22 @@
-"""The interface of column readers, and columns from Python rows."""
+"""The interface of column readers, columns from Python rows, and pairs of columns."""
 
 from __future__ import annotations
 
 from typing import Any, Final, Protocol
 
+import numpy as np
 import pyarrow as pa
 
 from eos.errors import IncompatibleSchema
+from eos.schemas._schema_properties import is_inline, pair_of
+from eos.wire.binary_columns import BinaryColumn, Int64s, Mask
+from eos.wire.byte_rows import Bytes
 from eos.wire.commands import SchemaInfo, SchemaType
+from eos.wire.decoding import Spans, gather
 from eos.wire.row_failures import RowFailures
 
+# Of a value that is decoded in Python, to objects thirty times as large.
 MAX_OBJECT_BYTES: Final = 8 << 20
-"""The maximum size of a value that is decoded in Python, to objects thirty times as large."""
-
 TOO_LONG: Final = (
     f"The value is longer than {MAX_OBJECT_BYTES >> 20} MiB, the limit of values decoded in Python."
 )
@@ -54,14 +58,18 @@ def check_kind(writer: SchemaInfo, reader: SchemaInfo) -> None:
     )
 
 
-def as_column(rows: list[Any], kind: pa.DataType) -> tuple[pa.Array, list[int]]:
-    """Return a column of ``rows``, and the numbers of rows that don't fit, which are null."""
+def as_column(
+    rows: list[Any], kind: pa.DataType, reasons: dict[int, str], unfit: str
+) -> tuple[pa.Array, RowFailures]:
+    """Return a column of ``rows``, and the malformed ones: those of ``reasons``, and those that
+    don't fit, which are null, with the reason ``unfit``."""
     try:
-        return pa.array(rows, kind), []
+        column = pa.array(rows, kind)
     except _WRONG:
-        bad = [number for number, row in enumerate(rows) if not _fits(row, kind)]
-    wrong = set(bad)
-    return pa.array([None if n in wrong else row for n, row in enumerate(rows)], kind), bad
+        bad = {number: unfit for number, row in enumerate(rows) if not _fits(row, kind)}
+        column = pa.array([None if n in bad else row for n, row in enumerate(rows)], kind)
+        reasons = reasons | bad
+    return column, RowFailures.by_row(reasons)
 
 
 def _fits(row: Any, kind: pa.DataType) -> bool:
@@ -70,3 +78,58 @@ def _fits(row: Any, kind: pa.DataType) -> bool:
     except _WRONG:
         return False
     return True
+
+
+class PairReader:
+    """Reads pairs from a struct of binary ``key`` and ``value``; with the encoding ``inline``,
+    ``value`` contains both. See ``ColumnReader``."""
+
+    is_record = True
+
+    def __init__(self, info: SchemaInfo, key: ColumnReader, value: ColumnReader) -> None:
+        self.info = info
+        self._readers = (key, value)
+        self.type: pa.DataType = pa.struct([("key", key.type), ("value", value.type)])
+
+    def read(self, values: pa.Array, writer: SchemaInfo) -> tuple[pa.Array, RowFailures]:
+        """See ``ColumnReader``."""
+        keys, data = values.flatten()
+        failures: list[RowFailures] = []
+        if is_inline(writer):
+            keys, data, found = _split(data)
+            failures.append(found)
+        columns: list[pa.Array] = []
+        named = zip(("key", "value"), self._readers, pair_of(writer), (keys, data), strict=True)
+        for name, reader, one, part in named:
+            check_kind(one, reader.info)
+            column, found = reader.read(part, one)
+            reasons = [f"In the {name}: {reason}" for reason in found.reasons]
+            columns.append(column)
+            failures.append(RowFailures(found.rows, reasons))
+        merged = RowFailures.merged(failures)
+        null = np.zeros(len(values), np.bool_)
+        null[merged.rows] = True
+        mask = pa.array(null) if len(merged) else None
+        return pa.StructArray.from_arrays(columns, fields=list(self.type), mask=mask), merged
+
+
+def _split(values: pa.Array) -> tuple[pa.Array, pa.Array, RowFailures]:
+    """Split ``[size i32][key][size i32][value]``; a size of -1 means null."""
+    column = BinaryColumn.of(values)
+    valid: Mask = values.is_valid().to_numpy(zero_copy_only=False)
+    buffer = np.concatenate([np.frombuffer(column.data, np.uint8), np.zeros(4, np.uint8)])
+    at, limit = column.offsets[:-1], column.offsets[1:]
+    key, bad = _sized(buffer, at, limit)
+    value, bad_value = _sized(buffer, key.at + np.maximum(key.size, 0), limit)
+    bad |= bad_value | (value.at + np.maximum(value.size, 0) != limit)
+    good = valid & ~bad
+    parts = [gather(buffer, one, good) for one in (key, value)]
+    return *parts, RowFailures.of(valid & bad, "The value is not a pair of a key and a value.")
+
+
+def _sized(buffer: Bytes, at: Int64s, limit: Int64s) -> tuple[Spans, Mask]:
+    """Return the bytes that follow their size at ``at``, and which ones exceed ``limit``."""
+    places = np.minimum(at, len(buffer) - 4)[:, None] + np.arange(4)
+    size = np.ascontiguousarray(buffer[places]).view(">i4")[:, 0].astype(np.int64)
+    bad: Mask = (limit - at < 4) | (size < -1) | (size > limit - at - 4)
+    return Spans(np.where(bad, at, at + 4), np.where(bad, -1, size)), bad

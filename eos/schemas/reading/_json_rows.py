@@ -1,4 +1,4 @@
-"""Reads JSON row by row, in Python: rows that Arrow's parser rejects, and which are malformed.
+"""Reads JSON row by row, in Python, and checks that one definition's JSON fits another's.
 
 It also accepts Jackson's forms of dates and timestamps: numbers in the unit of their logical type,
 seconds with a fraction (``Instant``), and lists of their parts (``LocalDate``, ``LocalTime``,
@@ -14,14 +14,36 @@ import json
 import math
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 
+from eos.errors import IncompatibleSchema
 from eos.schemas.reading._column_reader import MAX_OBJECT_BYTES, TOO_LONG, as_column
-from eos.schemas.reading._json_compatibility import non_null_type
-from eos.wire.avro import AvroType, Decimal, Enum, Fixed, ListOf, MapOf, Primitive, RecordOf
+from eos.wire.avro import (
+    AvroType,
+    Decimal,
+    Enum,
+    Fixed,
+    ListOf,
+    MapOf,
+    Primitive,
+    RecordOf,
+    Union,
+    describe_type,
+)
 from eos.wire.row_failures import RowFailures
 
+# How JSON was written -> as what it can be read.
+_READABLE: Final = {
+    "int": {"int", "long", "float", "double", "decimal", "timestamp"},
+    "long": {"long", "float", "double", "decimal", "timestamp"},
+    "float": {"float", "double"},
+    "double": {"float", "double"},
+    "decimal": {"decimal", "float", "double"},
+    "timestamp": {"timestamp", "text", "int", "long"},  # and dates
+    "text": {"text", "timestamp"},
+    "boolean": {"boolean"},
+    "null": {"null"},
+}
 _LIMITS: Final = {"int": 1 << 31, "long": 1 << 63}
 _NOT_FINITE: Final = {"NaN", "Infinity", "-Infinity"}
 _MICROSECOND: Final = datetime.timedelta(microseconds=1)
@@ -49,10 +71,7 @@ class JsonRows:
             except _InvalidValue as error:
                 rows.append(None)
                 reasons[number] = str(error)
-        column, bad = as_column(rows, self._column)
-        reasons |= dict.fromkeys(bad, "The value does not fit its schema.")
-        found = sorted(reasons)
-        return column, RowFailures(np.array(found, np.int64), [reasons[one] for one in found])
+        return as_column(rows, self._column, reasons, "The value does not fit its schema.")
 
 
 def _parsed(text: str) -> Any:
@@ -132,8 +151,8 @@ def _seconds(logical: str, found: decimal.Decimal) -> int:
 
 
 def _of_parts(logical: str, found: list[Any]) -> Any:
-    """Convert ``[year, month, day]``, ``[hour, minute, second, nanosecond]``, or both in one list.
-    Jackson omits trailing parts that are 0."""
+    # ``[year, month, day]``, ``[hour, minute, second, nanosecond]``, or both in one list. Jackson
+    # omits trailing parts that are 0.
     if any(type(one) is not int for one in found):
         raise ValueError
     is_day, is_time = logical == "date", logical.startswith("time-")
@@ -177,3 +196,63 @@ def _decimal(precision: int, scale: int, found: Any) -> decimal.Decimal:
     if exact != value:
         raise ValueError
     return exact
+
+
+def check_same_text(writer: AvroType, reader: AvroType, path: str = "") -> None:
+    """Check that JSON written with ``writer`` can be read with ``reader``. Fields that only one of
+    them has are ignored.
+
+    Raises:
+        IncompatibleSchema: it can't be read; the error names the field.
+    """
+    writer, reader = non_null_type(writer, path), non_null_type(reader, path)
+    match writer, reader:
+        case RecordOf(), RecordOf():
+            known = {field.name: field.type for field in writer.fields}
+            for field in reader.fields:
+                if field.name in known:
+                    check_same_text(known[field.name], field.type, f"{path}.{field.name}")
+        case ListOf(items), ListOf(wanted):
+            check_same_text(items, wanted, f"{path}[]")
+        case MapOf(values), MapOf(wanted):
+            check_same_text(values, wanted, f"{path}{{}}")
+        case _ if _kind(reader) not in _READABLE.get(_kind(writer), set()):
+            named = f"The field {path.lstrip('.')!r}" if path else "The value"
+            raise IncompatibleSchema(
+                f"{named} was written as {describe_type(writer)}, which can't be read as "
+                f"{describe_type(reader)}."
+            )
+
+
+def non_null_type(kind: AvroType, path: str) -> AvroType:
+    """Return ``kind`` without null.
+
+    Raises:
+        IncompatibleSchema: ``kind`` is a union of several types.
+    """
+    if not isinstance(kind, Union):
+        return kind
+    null = Primitive("null")
+    found = [one for one in kind.branches if one != null]
+    if len(found) > 1:
+        raise IncompatibleSchema(
+            f"The field {path.lstrip('.')!r} is {describe_type(kind)}, and JSON does not say which "
+            "of these types a value has.",
+            hint="Give your own schema, with a single type for this field.",
+        )
+    return found[0] if found else null
+
+
+def _kind(kind: AvroType) -> str:
+    match kind:
+        case Primitive("int" | "long" as name, logical):
+            return "timestamp" if logical == "date" or "timestamp-" in (logical or "") else name
+        case Primitive("string" | "bytes"):
+            return "text"
+        case Primitive(name):
+            return name
+        case Decimal():
+            return "decimal"
+        case RecordOf() | ListOf() | MapOf():
+            return type(kind).__name__
+    return "text"

@@ -18,13 +18,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto
 from google.protobuf.message import DecodeError
 
 from eos.errors import IncompatibleSchema
-from eos.schemas._derive import at
+from eos.schemas._definition import at
 from eos.schemas._protobuf_schema import message_class, parsed_data
 from eos.schemas.reading._column_reader import MAX_OBJECT_BYTES, TOO_LONG, as_column
 from eos.wire.avro import MAX_DEPTH, MAX_FIELDS
@@ -38,7 +37,8 @@ _SCALARS: Final = {
     _F.TYPE_STRING: pa.string(), _F.TYPE_ENUM: pa.string(), _F.TYPE_BYTES: pa.binary(),
     _F.TYPE_INT32: pa.int32(), _F.TYPE_SINT32: pa.int32(), _F.TYPE_SFIXED32: pa.int32(),
 }  # fmt: skip
-# Types of one family have the same encoding.
+# Types of one family have the same encoding: "int32, uint32, int64, uint64, and bool are all
+# compatible", and so on (Protobuf's guide, "Updating A Message Type").
 _FAMILIES: Final = {
     _F.TYPE_INT32: 1, _F.TYPE_INT64: 1, _F.TYPE_UINT32: 1, _F.TYPE_UINT64: 1, _F.TYPE_BOOL: 1,
     _F.TYPE_SINT32: 2, _F.TYPE_SINT64: 2, _F.TYPE_FIXED32: 3, _F.TYPE_SFIXED32: 3,
@@ -81,10 +81,8 @@ class ProtobufReader:
             except ValueError:
                 reasons[number] = "The value has a number that its enum does not define."
             rows.append(row)
-        column, bad = as_column(rows, self.type)
-        reasons |= dict.fromkeys(bad, "The value has a number that is out of its column's range.")
-        found = sorted(reasons)
-        return column, RowFailures(np.array(found, np.int64), [reasons[one] for one in found])
+        unfit = "The value has a number that is out of its column's range."
+        return as_column(rows, self.type, reasons, unfit)
 
     def _row(self, data: bytes) -> Any:
         if len(data) > MAX_OBJECT_BYTES:
@@ -98,9 +96,9 @@ class _ValueTooLarge(Exception):
 
 
 class _FieldBudget:
-    """Limits the field values of one message: a nested message may take only two bytes."""
+    """Limits the field values of one message."""
 
-    left = 0
+    left = 0  # a nested message may take only two bytes
 
     def spend(self, count: int) -> None:
         self.left -= count
@@ -119,13 +117,12 @@ def _message(info: SchemaInfo) -> Any:
 
 
 class _Types:
-    """Derives column types and limits their number: nested message types can multiply."""
-
     def __init__(self) -> None:
         self._count = 0
 
     def struct(self, message: Any, path: str, outer: tuple[str, ...]) -> pa.DataType:
         """Return the type of a message; ``outer``: the messages that contain it."""
+        # All levels are counted: nested message types can multiply.
         self._count += len(message.fields)
         problem = ""
         if message.full_name in outer:

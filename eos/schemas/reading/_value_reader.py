@@ -11,27 +11,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eos.errors import ConfigurationError, IncompatibleSchema
-from eos.schemas._avro_schema import AvroSchema
-from eos.schemas._key_value import KeyValueSchema, is_inline, pair_info
-from eos.schemas._primitive_schema import PrimitiveSchema
-from eos.schemas._protobuf_schema import ProtobufSchema
+from eos.errors import IncompatibleSchema
 from eos.schemas._schema_base import Schema
+from eos.schemas._schema_properties import is_inline, pair_of
 from eos.schemas._schema_text import side_by_side
-from eos.schemas.reading._avro_reader import AvroReader, parsed
-from eos.schemas.reading._column_reader import ColumnReader, check_kind
-from eos.schemas.reading._json_reader import JsonReader
-from eos.schemas.reading._pair_reader import PairReader, pair_of
+from eos.schemas._user_schema import BYTES, declared
+from eos.schemas.reading._avro_reader import AvroReader, JsonReader, parsed
+from eos.schemas.reading._column_reader import ColumnReader, PairReader, check_kind
 from eos.schemas.reading._primitive_reader import PrimitiveReader
 from eos.schemas.reading._protobuf_reader import ProtobufReader
 from eos.wire.binary_columns import FALSE
 from eos.wire.commands import SchemaInfo, SchemaType
 from eos.wire.row_failures import RowFailures
 
-MAX_VALUE_BYTES: Final = 64 << 20
-"""The maximum size of a value; decoding takes up to five times as much memory."""
+MAX_VALUE_BYTES: Final = 64 << 20  # decoding takes up to five times as much memory
 _TOO_LONG: Final = f"The value is longer than {MAX_VALUE_BYTES >> 20} MiB."
-_BYTES: Final = SchemaInfo(type=SchemaType.NONE)
 VERSION_BYTES: Final = 8  # versions are numbers, big endian
 _READERS: Final[dict[int, Callable[[SchemaInfo], ColumnReader]]] = {
     SchemaType.AVRO: AvroReader,
@@ -140,9 +134,7 @@ class ValueReader:
         """Read values that name different versions.
 
         Messages that name no version, or one that is not in the registry, are read with the user's
-        schema, as in the Java client. Without one they are malformed, because their format is
-        unknown, even if their bytes fit the topic's schema (Java's ``AUTO_CONSUME`` returns bytes).
-        Messages of a version that can't be read are malformed, too.
+        schema; without one they are malformed, like messages of a version that can't be read.
 
         Args:
             values, keys: as for ``decode``.
@@ -190,6 +182,8 @@ class ValueReader:
         found = find(named) if len(named) == VERSION_BYTES else None
         if found is not None:
             return found
+        # As in the Java client. Without the user's schema the format is unknown, even if the bytes
+        # fit the topic's schema (Java's ``AUTO_CONSUME`` returns bytes).
         if self._is_own or self._reader.info.type == SchemaType.NONE:
             return self._reader
         raise IncompatibleSchema(
@@ -240,7 +234,7 @@ def value_reader(
             ``as_schema`` can read values of ``registered``.)
         ConfigurationError: ``as_schema`` has no definition.
     """
-    written = registered or SchemaVersion(_BYTES)
+    written = registered or SchemaVersion(BYTES)
     if as_schema is None:
         return ValueReader(written, written)
     reader = SchemaVersion(declared(as_schema, written.info))
@@ -263,34 +257,6 @@ def are_same_values(one: SchemaInfo, other: SchemaInfo) -> bool:
     if one.type != SchemaType.KEY_VALUE:
         return True
     return all(starmap(are_same_values, zip(pair_of(one), pair_of(other), strict=True)))
-
-
-def declared(schema: Schema, registered: SchemaInfo) -> SchemaInfo:
-    """Return the user's schema in the registry's form; what it leaves open is as in ``registered``.
-
-    Raises:
-        ConfigurationError: the schema has no definition.
-    """
-    match schema:
-        case AvroSchema(definition=str() as definition):
-            return SchemaInfo(data=definition.encode(), type=schema.type)
-        case PrimitiveSchema():
-            return schema.info
-        case ProtobufSchema(message=message) if message:
-            return schema.info
-        case KeyValueSchema(key=Schema() as key, value=Schema() as value):
-            parts = [_BYTES, _BYTES]
-            if registered.type == SchemaType.KEY_VALUE:
-                parts = list(pair_of(registered))
-            infos = [declared(one, part) for one, part in zip((key, value), parts, strict=True)]
-            encoding: str = schema.encoding or "separated"
-            if registered.type == SchemaType.KEY_VALUE:
-                encoding = "inline" if is_inline(registered) else "separated"
-            return pair_info(infos[0], infos[1], encoding)
-    raise ConfigurationError(
-        f"{type(schema).__name__}() has no definition, which reading needs.",
-        hint="Give it a definition, or omit the schema to use the registered one.",
-    )
 
 
 def _without_long_values(values: pa.Array) -> tuple[pa.Array, RowFailures]:

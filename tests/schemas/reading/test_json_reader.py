@@ -232,7 +232,7 @@ def test_values_written_by_spark_are_read(data, few_rows):
     rows = data.draw(st.lists(kind.values, max_size=6))
     wanted = arrow_of(rows, kind.arrow)
     texts = [text_of(as_json(kind.arrow, row)) for row in rows]
-    with mock.patch("eos.schemas.reading._json_reader._FEW_ROWS", few_rows):
+    with mock.patch("eos.schemas.reading._avro_reader._FEW_ROWS", few_rows):
         found = decode(version(SchemaType.JSON, kind.definition), texts)
     assert reasons(found) == {}
     names = [field.name for field in kind.arrow]
@@ -251,9 +251,9 @@ def test_bulk_and_row_by_row_parsing_fail_for_the_same_rows(data):
         texts.append(TEXT_OF_ROW[:at] + extra + TEXT_OF_ROW[at + size :])
     both = []
     for in_bulk in (True, False):
-        with mock.patch("eos.schemas.reading._json_reader._FEW_ROWS", 1 if in_bulk else 1000):
+        with mock.patch("eos.schemas.reading._avro_reader._FEW_ROWS", 1 if in_bulk else 1000):
             if not in_bulk:
-                with mock.patch("eos.schemas.reading._json_reader._has_maps", return_value=True):
+                with mock.patch("eos.schemas.reading._avro_reader._has_maps", return_value=True):
                     both.append(decode(JSON, texts))
             else:
                 both.append(decode(JSON, texts))
