@@ -43,6 +43,8 @@ from eos.wire.avro import (
 from eos.wire.spark_text import sql_name
 
 TOP_NAME: Final = "Row"
+# Names must "start with [A-Za-z_]" and "subsequently contain only [A-Za-z0-9_]" (Avro 1.12,
+# "Names").
 _NAME: Final = r"[A-Za-z_][A-Za-z0-9_]*"
 
 
@@ -87,7 +89,7 @@ class _Derivation:
         return {"name": field.name, "type": nullable(kind), "default": None}
 
     def _unused(self, name: str) -> str:
-        """Return ``name``, with a number if another record has it."""
+        # "A schema or protocol may not contain multiple definitions of a fullname."
         number = 1
         while (found := name if number == 1 else f"{name}_{number}") in self._names:
             number += 1
@@ -242,6 +244,7 @@ def _merged_record(
             continue
         of = (field["type"], parsed.type, wanted["type"], column.field(name).type)
         changed = _merged(*of, at(path, name))
+        # The registered default need not be of the changed type.
         if changed is not field["type"] and "default" in field and field["default"] is not None:
             field = {key: one for key, one in field.items() if key != "default"}
         fields.append({**field, "type": changed})
@@ -265,7 +268,7 @@ def _check_meaning(kind: AvroType, made: Any, path: str) -> None:
 
 
 def _meaning(kind: AvroType) -> tuple[str, object]:
-    """Return how a number is stored, and its meaning."""
+    # How a number is stored, and its meaning.
     match kind:
         case Decimal(scale=scale):
             return "bytes", scale

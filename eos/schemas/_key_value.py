@@ -6,7 +6,7 @@ Source: ``KeyValueSchemaInfo`` and ``KeyValue`` of the Java client.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import pyarrow as pa
@@ -37,7 +37,7 @@ class KeyValueSchema(Schema):
 
     key: Schema | None = None
     value: Schema | None = None
-    encoding: Literal["separated", "inline"] | None = field(default=None)
+    encoding: Literal["separated", "inline"] | None = None
 
     def __post_init__(self) -> None:
         for name, one in (("key", self.key), ("value", self.value)):
@@ -96,7 +96,8 @@ class KeyValueSchema(Schema):
             keys, values = key.encode(keys), value.encode(values)
             if is_inline:
                 return _inline(keys, values)
-            binary = [_binary(one) for one in (keys, values)]
+            # Strings are bytes already, but columns of messages are binary.
+            binary = [one.cast(pa.binary()) for one in (keys, values)]
             return pa.StructArray.from_arrays(binary, names=["key", "value"])
 
         return SchemaWriter(info, encode)
@@ -117,16 +118,13 @@ def _inline(keys: pa.Array, values: pa.Array) -> pa.Array:
             "A value is null: with encoding='inline' its key would be lost.",
             hint="Use encoding='separated'.",
         )
+    # ``[size i32][key][size i32][value]``, big endian, as in Java's ``KeyValue.encode``.
     pieces: list[pa.BinaryArray] = []
     for column in (BinaryColumn.of(keys), BinaryColumn.of(values)):
         sizes = ByteRows(len(column))
         sizes.uint32(column.lengths)
         pieces += [sizes.array(), column.array()]
     return joined(pieces)
-
-
-def _binary(column: pa.Array) -> pa.Array:
-    return column if pa.types.is_binary(column.type) else column.cast(pa.binary())
 
 
 def _encoding(registered: SchemaInfo | None, encoding: str | None) -> str:

@@ -1,7 +1,6 @@
 """Schemas of single values: strings, numbers, dates and timestamps.
 
-Source: ``org.apache.pulsar.client.impl.schema`` (numbers are big endian; ``Date`` and ``Timestamp``
-are milliseconds since 1970).
+Source: ``org.apache.pulsar.client.impl.schema``.
 """
 
 from __future__ import annotations
@@ -38,6 +37,7 @@ def _is_timestamp(kind: pa.DataType) -> bool:
     return bool(pa.types.is_timestamp(kind) and kind.tz is not None)
 
 
+# Numbers are big endian; ``Date`` and ``Timestamp`` are milliseconds since 1970.
 _PRIMITIVES: Final[dict[str, _Primitive]] = {
     "bytes": _Primitive(SchemaType.NONE, lambda kind: kind in BINARY_TYPES | STRING_TYPES, ""),
     "string": _Primitive(SchemaType.STRING, lambda kind: kind in STRING_TYPES, ""),
@@ -78,6 +78,7 @@ class PrimitiveSchema(Schema):
 
 def name_for(column: pa.DataType) -> str:
     """Return the narrowest schema for single values of that type; "avro" if there is none."""
+    # From the narrowest on; strings fit "bytes" too, but only bytes are for it.
     fitting = (name for name, one in _PRIMITIVES.items() if one.takes(column))
     return next((name for name in fitting if name != "bytes" or column in BINARY_TYPES), "avro")
 

@@ -29,27 +29,18 @@ from eos.wire.spark_text import sql_name
 
 _FIELD: Final = descriptor_pb2.FieldDescriptorProto
 _TIMESTAMP: Final = "google.protobuf.Timestamp"
+# By Arrow's name of a type, without the prefix large_.
 _SCALARS: Final = {
-    "bool": _FIELD.TYPE_BOOL,
-    "int8": _FIELD.TYPE_INT32,
-    "int16": _FIELD.TYPE_INT32,
-    "int32": _FIELD.TYPE_INT32,
-    "int64": _FIELD.TYPE_INT64,
-    "float": _FIELD.TYPE_FLOAT,
-    "double": _FIELD.TYPE_DOUBLE,
-    "string": _FIELD.TYPE_STRING,
-    "large_string": _FIELD.TYPE_STRING,
-    "binary": _FIELD.TYPE_BYTES,
-    "large_binary": _FIELD.TYPE_BYTES,
-}
+    "bool": _FIELD.TYPE_BOOL, "int8": _FIELD.TYPE_INT32, "int16": _FIELD.TYPE_INT32,
+    "int32": _FIELD.TYPE_INT32, "int64": _FIELD.TYPE_INT64, "float": _FIELD.TYPE_FLOAT,
+    "double": _FIELD.TYPE_DOUBLE, "string": _FIELD.TYPE_STRING, "binary": _FIELD.TYPE_BYTES,
+}  # fmt: skip
 _FITTING: Final = {
     "bool": {_FIELD.TYPE_BOOL},
     "float": {_FIELD.TYPE_FLOAT, _FIELD.TYPE_DOUBLE},
     "double": {_FIELD.TYPE_DOUBLE},
     "string": {_FIELD.TYPE_STRING, _FIELD.TYPE_ENUM},
-    "large_string": {_FIELD.TYPE_STRING, _FIELD.TYPE_ENUM},
     "binary": {_FIELD.TYPE_BYTES},
-    "large_binary": {_FIELD.TYPE_BYTES},
 }
 _UNSIGNED: Final = {
     _FIELD.TYPE_UINT32, _FIELD.TYPE_UINT64, _FIELD.TYPE_FIXED32, _FIELD.TYPE_FIXED64,
@@ -105,7 +96,8 @@ def _add_fields(declared: Any, column: pa.StructType, path: str, scope: str) -> 
     number = max((field.number for field in declared.field), default=0)
     for field in column:
         number += 1
-        if 19000 <= number <= 19999:  # reserved for the library
+        # "Field numbers 19,000 to 19,999 are reserved for the Protocol Buffers implementation."
+        if 19000 <= number <= 19999:
             number = 20000
         _add_field(declared, field, number, f"{path}.{field.name}".lstrip("."), scope)
 
@@ -126,7 +118,7 @@ def _add_field(declared: Any, field: pa.Field, number: int, path: str, scope: st
         made.label, kind, path = _FIELD.LABEL_REPEATED, kind.value_type, f"{path}[]"
     _set_type(made, kind, declared, path, scope, field.name)
     if made.label == _FIELD.LABEL_OPTIONAL and made.type != _FIELD.TYPE_MESSAGE:
-        # proto3's "optional" distinguishes null from 0.
+        # proto3's "optional" distinguishes null from 0. Such a field is in a oneof of its own.
         made.proto3_optional = True
         made.oneof_index = len(declared.oneof_decl)
         declared.oneof_decl.add(name=f"_{field.name}")
@@ -141,8 +133,8 @@ def _set_type(
         _add_fields(inner, kind, path, made.type_name)
     elif pa.types.is_timestamp(kind) and kind.tz is not None:
         made.type, made.type_name = _FIELD.TYPE_MESSAGE, f".{_TIMESTAMP}"
-    elif str(kind) in _SCALARS:
-        made.type = _SCALARS[str(kind)]
+    elif (name := str(kind).removeprefix("large_")) in _SCALARS:
+        made.type = _SCALARS[name]
     else:
         raise InputError(
             f"Column {path!r} is {sql_name(kind)}, which a derived Protobuf message does not "
@@ -215,4 +207,4 @@ def _why_not_field(declared: Any, kind: pa.DataType, path: str) -> str:
 def _takes(declared: int, kind: pa.DataType) -> bool:
     if pa.types.is_signed_integer(kind):
         return declared in (_LONGS if kind.bit_width == 64 else _INTS)
-    return declared in _FITTING.get(str(kind), set())
+    return declared in _FITTING.get(str(kind).removeprefix("large_"), set())

@@ -115,6 +115,7 @@ def message_class(files: bytes, message: str) -> Any:
     Raises:
         ConfigurationError: the descriptors are invalid, or don't contain the message.
     """
+    # A pool of its own: other versions of the message have the same name.
     pool = descriptor_pool.DescriptorPool()
     try:
         for file in _in_order(descriptor_pb2.FileDescriptorSet.FromString(files).file):
@@ -155,6 +156,7 @@ def _encode(message: Any, values: pa.Array) -> pa.Array:
         made = message()
         fill(made, row)
         try:
+            # Deterministic: maps are otherwise in any order.
             encoded.append(made.SerializeToString(deterministic=True))
         except EncodeError:
             missing = ", ".join(map(repr, _missing_fields(made)))
@@ -222,7 +224,7 @@ def _setter(field: Any, path: str) -> Callable[[Any, Any], None]:
             fill(getattr(message, name).add(), one)
 
     def set_one(message: Any, value: Any) -> None:
-        getattr(message, name).SetInParent()
+        getattr(message, name).SetInParent()  # an empty message is there, unlike a null
         fill(getattr(message, name), value)
 
     return add if field.is_repeated else set_one

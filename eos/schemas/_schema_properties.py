@@ -178,8 +178,6 @@ def pair_of(info: SchemaInfo) -> tuple[SchemaInfo, SchemaInfo]:
     return key, value
 
 
-# Brokers compare only type and data of schemas, with all versions: a producer may get a version
-# whose properties describe another byte layout, and readers would silently misread its messages.
 def check_plain(registered: SchemaInfo, written: SchemaInfo) -> None:
     """Raise ``IncompatibleSchema`` if the topic's values have framing or a charset, which no sink
     writes. The broker checks schemas of another type."""
@@ -197,6 +195,9 @@ def check_plain(registered: SchemaInfo, written: SchemaInfo) -> None:
 def check_same_layout(named: SchemaInfo, written: SchemaInfo) -> None:
     """Raise ``IncompatibleSchema`` if the schema ``named``, which messages refer to, describes
     another byte layout than the one that is ``written``."""
+    # Brokers compare only type and data of schemas, with all versions: a producer may get a version
+    # whose properties describe another byte layout, and readers would silently misread its
+    # messages.
     has, needs = layout_of(named), layout_of(written)
     for name in {**has, **needs}:
         if has.get(name) != needs.get(name):

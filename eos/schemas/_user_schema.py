@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from eos.errors import ConfigurationError
@@ -14,7 +15,13 @@ from eos.schemas._schema_properties import is_inline, pair_info, pair_of
 from eos.wire.commands import SchemaInfo, SchemaType
 
 BYTES: Final = SchemaInfo(type=SchemaType.NONE)
-SCHEMA_NAMES: Final = (*PRIMITIVE_NAMES, "json", "avro", "protobuf", "key_value")
+_OTHERS: Final[dict[str, Callable[[], Schema]]] = {
+    "json": JsonSchema,
+    "avro": AvroSchema,
+    "protobuf": ProtobufSchema,
+    "key_value": KeyValueSchema,
+}
+SCHEMA_NAMES: Final = (*PRIMITIVE_NAMES, *_OTHERS)
 
 
 def schema_of(name: str) -> Schema | None:
@@ -28,15 +35,8 @@ def schema_of(name: str) -> Schema | None:
         return None
     if name in PRIMITIVE_NAMES:
         return PrimitiveSchema(name)
-    match name:
-        case "json":
-            return JsonSchema()
-        case "avro":
-            return AvroSchema()
-        case "protobuf":
-            return ProtobufSchema()
-        case "key_value":
-            return KeyValueSchema()
+    if name in _OTHERS:
+        return _OTHERS[name]()
     raise ConfigurationError(
         f"Schema {name!r} does not exist.", hint=f"Use one of {', '.join(SCHEMA_NAMES)}."
     )
@@ -56,14 +56,12 @@ def declared(schema: Schema, registered: SchemaInfo) -> SchemaInfo:
         case ProtobufSchema(message=message) if message:
             return schema.info
         case KeyValueSchema(key=Schema() as key, value=Schema() as value):
-            parts = [BYTES, BYTES]
+            parts, encoding = (BYTES, BYTES), str(schema.encoding or "separated")
             if registered.type == SchemaType.KEY_VALUE:
-                parts = list(pair_of(registered))
-            infos = [declared(one, part) for one, part in zip((key, value), parts, strict=True)]
-            encoding: str = schema.encoding or "separated"
-            if registered.type == SchemaType.KEY_VALUE:
+                parts = pair_of(registered)
+                # The messages are as the registry says, whatever the user's schema says.
                 encoding = "inline" if is_inline(registered) else "separated"
-            return pair_info(infos[0], infos[1], encoding)
+            return pair_info(declared(key, parts[0]), declared(value, parts[1]), encoding)
     raise ConfigurationError(
         f"{type(schema).__name__}() has no definition, which reading needs.",
         hint="Give it a definition, or omit the schema to use the registered one.",

@@ -136,6 +136,8 @@ class JsonReader:
     def _parse(self, lines: pa.StringArray) -> pa.Array:
         data = joined([lines.cast(pa.binary()), pa.repeat(pa.scalar(b"\n"), len(lines))])
         buffer = pa.py_buffer(BinaryColumn.of(data).data)
+        # One block, because an object must not span two; fields that only the writer has are
+        # ignored.
         table = pj.read_json(
             pa.BufferReader(buffer),
             pj.ReadOptions(use_threads=False, block_size=len(buffer) + 1),

@@ -50,6 +50,7 @@ def check_kind(writer: SchemaInfo, reader: SchemaInfo) -> None:
     """Raise ``IncompatibleSchema`` if ``writer`` and ``reader`` are different kinds of schema."""
     if reader.type == SchemaType.NONE or writer.type == reader.type:
         return
+    # They have the same bytes; PROTOBUF's registered definition lacks the numbers of fields.
     if (writer.type, reader.type) == (SchemaType.PROTOBUF, SchemaType.PROTOBUF_NATIVE):
         return
     raise IncompatibleSchema(

@@ -45,8 +45,10 @@ _READABLE: Final = {
     "null": {"null"},
 }
 _LIMITS: Final = {"int": 1 << 31, "long": 1 << 63}
+# As Jackson writes them: JSON has no such numbers.
 _NOT_FINITE: Final = {"NaN", "Infinity", "-Infinity"}
 _MICROSECOND: Final = datetime.timedelta(microseconds=1)
+# Python's own context would round to 28 digits.
 _ALL_DIGITS: Final = decimal.Context(prec=100)
 
 
@@ -78,6 +80,7 @@ def _parsed(text: str) -> Any:
     if len(text) > MAX_OBJECT_BYTES:
         raise _InvalidValue(TOO_LONG)
     try:
+        # A float would lose digits of a decimal.
         return json.loads(text, parse_float=decimal.Decimal)
     except (ValueError, RecursionError, decimal.InvalidOperation):
         raise _InvalidValue("The value is not JSON.") from None
@@ -137,6 +140,7 @@ def _scalar(kind: AvroType, found: Any) -> Any:
 
 def _whole(name: str, logical: str, found: Any) -> Any:
     limit = _LIMITS[name]
+    # ``isinstance`` would accept true.
     if type(found) is not int or not -limit <= found < limit:
         raise ValueError
     if name == "long" and logical.endswith("timestamp-millis"):
@@ -145,6 +149,7 @@ def _whole(name: str, logical: str, found: Any) -> Any:
 
 
 def _seconds(logical: str, found: decimal.Decimal) -> int:
+    # A huge exponent would become an integer of as many digits.
     if not logical.startswith("timestamp-") or not found.is_finite() or found.adjusted() > 15:
         raise ValueError
     return int((found * 10**6).to_integral_value(decimal.ROUND_FLOOR))
@@ -187,7 +192,7 @@ def _float(found: Any) -> float:
 
 
 def _decimal(precision: int, scale: int, found: Any) -> decimal.Decimal:
-    if isinstance(found, bool | float):
+    if isinstance(found, bool | float):  # only NaN and Infinity are parsed as floats
         raise ValueError
     value = decimal.Decimal(found)
     if not value.is_finite() or (value.adjusted() >= precision - scale and value):

@@ -8,9 +8,6 @@
 | enum | string: the symbol; a row with an unknown number fails |
 | google.protobuf.Timestamp | timestamp in UTC |
 | a message, repeated, map | struct, list, map |
-
-A missing field is null if the message distinguishes that from the default (``optional``); else it
-has the default.
 """
 
 from __future__ import annotations
@@ -167,6 +164,8 @@ def _message_converter(message: Any, budget: _FieldBudget) -> _Converter:
 
     def convert(found: Any) -> dict[str, Any]:
         budget.spend(size)
+        # A missing field is null if the message distinguishes that from the default (``optional``);
+        # else it has the default.
         return {
             name: None if has_presence and not found.HasField(name) else of(getattr(found, name))
             for name, has_presence, of in fields

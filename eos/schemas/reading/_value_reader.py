@@ -73,10 +73,10 @@ class ValueReader:
     def __init__(
         self, reader: SchemaVersion, written: SchemaVersion, *, is_own: bool = False
     ) -> None:
-        """``written``: the default schema of values. ``is_own``: the user gave ``reader``; it is
-        also the schema of values for which the registry has none that can be parsed."""
         self._reader = reader
-        self._written = written
+        self._written = written  # the default schema of values
+        # The user gave ``reader``: it is also the schema of values for which the registry has none
+        # that can be parsed.
         self._is_own = is_own
         self._column = _column_reader(reader.info)
         self.is_record = self._column.is_record
@@ -110,19 +110,19 @@ class ValueReader:
             check_kind(writer.info, self._reader.info)
             column, failures = self._column.read(data, writer.info)
         except IncompatibleSchema as error:
-            titles = ("written:", "read:")
-            both = side_by_side(writer.info, self._reader.info, titles)
+            both = side_by_side(writer.info, self._reader.info, ("written:", "read:"))
             raise IncompatibleSchema(
                 f"Messages of {writer} can't be read with {self._reader}: {error.message}{both}\n",
                 hint=error.hint or "Give your own schema that can read both versions.",
             ) from error
         failures = RowFailures.merged([long, failures])
-        columns = column.flatten() if self._column.is_record else [column]
+        return DecodedValues(self._batch(column), failures)
+
+    def _batch(self, column: pa.Array) -> pa.RecordBatch:
+        columns = column.flatten() if self.is_record else [column]
         if not columns:  # a record without fields: without columns, a batch has no row count
-            batch = pa.RecordBatch.from_struct_array(column)
-        else:
-            batch = pa.RecordBatch.from_arrays(columns, schema=self.schema)
-        return DecodedValues(batch, failures)
+            return pa.RecordBatch.from_struct_array(column)
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def decode_versions(
         self,
@@ -173,12 +173,8 @@ class ValueReader:
         return DecodedValues(batch, RowFailures.merged(failures), refused)
 
     def _writer(self, named: bytes, find: Callable[[bytes], SchemaVersion | None]) -> SchemaVersion:
-        """Return the schema of messages that name the version ``named``; empty: no version.
-
-        Raises:
-            IncompatibleSchema: it is unknown.
-        """
-        # Brokers close the connection when asked for a version of another length.
+        # ``named``: empty for messages without a version. Brokers close the connection when asked
+        # for a version of another length.
         found = find(named) if len(named) == VERSION_BYTES else None
         if found is not None:
             return found
@@ -193,7 +189,7 @@ class ValueReader:
         )
 
     def _parsable(self, writer: SchemaVersion) -> SchemaVersion:
-        """Return ``writer``, or the user's schema if the registered definition can't be parsed."""
+        # A user may know the schema better than the registry, whose definition can't be parsed.
         if self._is_own and writer.info.type in (SchemaType.AVRO, SchemaType.JSON):
             try:
                 parsed(writer.info)
@@ -204,10 +200,7 @@ class ValueReader:
     def _all_malformed(self, values: pa.Array, reason: str) -> tuple[pa.RecordBatch, RowFailures]:
         """Return null columns, and all of ``values`` as malformed."""
         failures = RowFailures.of(values.is_valid().to_numpy(zero_copy_only=False), reason)
-        if not len(self.schema):  # without columns, a batch has no row count
-            return pa.RecordBatch.from_struct_array(pa.nulls(len(values), pa.struct([]))), failures
-        nulls = [pa.nulls(len(values), one.type) for one in self.schema]
-        return pa.RecordBatch.from_arrays(nulls, schema=self.schema), failures
+        return self._batch(pa.nulls(len(values), self._column.type)), failures
 
 
 def why_unknown(named: bytes | None) -> str:
