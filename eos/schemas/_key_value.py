@@ -96,7 +96,7 @@ class KeyValueSchema(Schema):
             keys, values = key.encode(keys), value.encode(values)
             if is_inline:
                 return _inline(keys, values)
-            # Strings are bytes already, but columns of messages are binary.
+            # A part may be encoded as text; columns of messages are binary.
             binary = [one.cast(pa.binary()) for one in (keys, values)]
             return pa.StructArray.from_arrays(binary, names=["key", "value"])
 

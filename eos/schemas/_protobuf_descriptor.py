@@ -133,8 +133,8 @@ def _set_type(
         _add_fields(inner, kind, path, made.type_name)
     elif pa.types.is_timestamp(kind) and kind.tz is not None:
         made.type, made.type_name = _FIELD.TYPE_MESSAGE, f".{_TIMESTAMP}"
-    elif (name := str(kind).removeprefix("large_")) in _SCALARS:
-        made.type = _SCALARS[name]
+    elif (scalar := str(kind).removeprefix("large_")) in _SCALARS:
+        made.type = _SCALARS[scalar]
     else:
         raise InputError(
             f"Column {path!r} is {sql_name(kind)}, which a derived Protobuf message does not "

@@ -48,7 +48,7 @@ _LIMITS: Final = {"int": 1 << 31, "long": 1 << 63}
 # As Jackson writes them: JSON has no such numbers.
 _NOT_FINITE: Final = {"NaN", "Infinity", "-Infinity"}
 _MICROSECOND: Final = datetime.timedelta(microseconds=1)
-# Python's own context would round to 28 digits.
+# Python's own context rejects a result of more than 28 digits.
 _ALL_DIGITS: Final = decimal.Context(prec=100)
 
 

@@ -145,9 +145,9 @@ def _decode_group(
 def _bulk_decoder(entry: DeliveredEntry) -> _BulkDecoder:
     """Return the function that decodes ``entry``, and others of its kind, in bulk."""
     metadata = entry.metadata
-    # "num_messages_in_batch: if this message is really a batch of multiple entries".
     if metadata.encryption_keys or metadata.num_chunks_from_msg > 1:
         return _not_in_bulk
+    # "If this message is really a batch of multiple entries, this field must be set".
     if not metadata.HasField("num_messages_in_batch"):
         return _decode_singles
     count = metadata.num_messages_in_batch
