@@ -11,7 +11,7 @@ import zlib
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from eos.chaos._record_text import id_in
+from eos.chaos._records import id_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -62,11 +62,6 @@ def topics_of(topic: str) -> list[str]:
     return [topic, *(f"{topic}-{number}" for number in range(1, _TOPICS))]
 
 
-def topic_of(key: str, topics: list[str]) -> str:
-    """The topic of a key; rows without a key go to the first."""
-    return topics[zlib.crc32(key.encode()) % len(topics)] if key else topics[0]
-
-
 def shape_in(epoch: str, text: str, key: str) -> str:
     """The schema that a record must be written with, or TOMBSTONE."""
     if key and zlib.crc32(text.encode()) % _TOMBSTONES == 0:
@@ -93,7 +88,7 @@ def whole_rows(df: DataFrame, epoch: int, topic: str) -> DataFrame:
 def read(message: Any) -> tuple[str | None, str]:
     """The record id and schema of a message of ``pulsar-client``.
 
-    The id is None if the message is damaged, or if its parts do not match.
+    The id is missing (None) if the message is damaged, or if its parts do not match.
     """
     properties = message.properties()
     text = properties.get(_RECORD, "")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from eos.chaos._run import ScheduleRun
-from eos.chaos.cluster.driver_log import logs_in
+from eos.chaos.cluster.driver_process import logs_in
 from eos.chaos.cluster.target import Pulsar, start_pulsar
 from eos.chaos.faults import FAULTS
 from eos.chaos.faults.conditions import CONDITIONS

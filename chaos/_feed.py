@@ -9,8 +9,7 @@ from typing import Final, Protocol
 
 from eos.chaos._avro_rows import shape_in
 from eos.chaos._query_shapes import SHAPES, emits, is_quiet
-from eos.chaos._record_text import padding, text_of
-from eos.chaos._records import release
+from eos.chaos._records import padding, release, text_of
 from eos.chaos._spark_checkpoint import Checkpoint
 from eos.chaos.checker.history import Record
 from eos.chaos.cluster.supervisor import DriverSupervisor

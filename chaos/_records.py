@@ -1,20 +1,44 @@
-"""The inputs of a run, made from the schedule's seed. Each is a file, and usually an epoch."""
+"""The inputs of a run, made from the schedule's seed, and the text of a record."""
 
 from __future__ import annotations
 
 import os
 import random
+import re
 import uuid
+import zlib
 from pathlib import Path
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet
 
-from eos.chaos._avro_rows import topic_of
-from eos.chaos._record_text import padding, text_of
 from eos.chaos.checker.history import Record
 from eos.chaos.job import Job
 from eos.chaos.schedule import Schedule
+from eos.wire.checksum import crc32c
+
+_PATTERN: Final = re.compile(rb"(eos1\|([^|]*)\|[^|]*)\|([0-9a-f]{8})")
+
+
+def padding(size: int) -> str:
+    """Padding of this many characters."""
+    return "x" * size
+
+
+def text_of(record_id: str, filler: str = "") -> str:
+    """The text of a record; no part may contain ``|``."""
+    text = f"eos1|{record_id}|{filler}"
+    return f"{text}|{crc32c(text.encode()):08x}"
+
+
+def id_in(value: bytes) -> str | None:
+    """The id of the record in ``value``; None if it is missing or damaged."""
+    found = _PATTERN.search(value)
+    if found is None or f"{crc32c(found[1]):08x}".encode() != found[3]:
+        return None
+    return found[2].decode(errors="replace")
+
 
 _KEYS = 20
 _FIRST_MTIME_S = 1_700_000_000
@@ -42,6 +66,11 @@ def records_of(schedule: Schedule, *topics: str) -> list[list[Record]]:
             place += 1
         inputs.append(rows)
     return inputs
+
+
+def topic_of(key: str, topics: list[str]) -> str:
+    """The topic of a key; rows without a key go to the first."""
+    return topics[zlib.crc32(key.encode()) % len(topics)] if key else topics[0]
 
 
 def java_hash(text: str) -> int:

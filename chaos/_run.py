@@ -14,14 +14,12 @@ from typing import Final
 
 from eos.chaos._avro_rows import read, topics_of
 from eos.chaos._feed import EPOCH_TIMEOUT_S, Feed, FileInputs, Inputs
-from eos.chaos._history_inputs import HistoryInputs
 from eos.chaos._query_shapes import SHAPES, SOAK_CONF, flush
-from eos.chaos._record_text import id_in
-from eos.chaos._records import records_of
+from eos.chaos._records import id_in, records_of
 from eos.chaos._soak_feed import SoakFeed
 from eos.chaos._soak_plan import read_count, soak_of
 from eos.chaos._spark_checkpoint import Checkpoint
-from eos.chaos._topic_inputs import TopicInputs
+from eos.chaos._topic_inputs import HistoryInputs, TopicInputs
 from eos.chaos.checker.anomalies import Anomaly
 from eos.chaos.checker.check import check
 from eos.chaos.checker.history import Control, Decision, RunHistory, decisions_of
@@ -34,8 +32,7 @@ from eos.chaos.faults.nemesis import Happened, Nemesis
 from eos.chaos.job import Job, prepare
 from eos.chaos.observers.observers import Observers, stuck_in
 from eos.chaos.observers.readers import Read, ids_in, read_text
-from eos.chaos.observers.resources import Sample, Sampler
-from eos.chaos.observers.timing import Timing, timing_of
+from eos.chaos.observers.resources import Sample, Sampler, Timing, timing_of
 from eos.chaos.planning import shape_of
 from eos.chaos.schedule import Schedule
 from eos.errors import CommitLogError, EosError

@@ -100,7 +100,7 @@ def parse_shard(text: str) -> tuple[int, int]:
 def parse_faults(text: str, *, singles: bool, brokers: int = 1) -> list[str]:
     """Return the names of faults; ``all`` for all that can be combined, or any with ``singles``.
 
-    The name of a part, such as ``cluster``, stands for all of its faults.
+    The name of a part, such as ``cluster``, means all of its faults.
 
     Raises:
         ConfigurationError: the fault does not exist, must be alone, or needs other brokers.

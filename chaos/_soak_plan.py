@@ -26,7 +26,7 @@ BLOCK: Final = 25_000
 BASE_MS: Final = 1_700_000_000_000
 WINDOW_MS: Final = 1_000
 DELAY_S: Final = 60
-"""Delay of the watermark: a slow broker lets one partition lag behind the others."""
+"""Delay of the watermark: a slow broker delays one partition."""
 VALUE_BYTES: Final = 100
 _DIGITS: Final = 12
 _FILLER: Final = b"." * (VALUE_BYTES - _DIGITS)

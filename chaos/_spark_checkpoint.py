@@ -48,7 +48,7 @@ class Checkpoint:
         return [_parsed(source) for source in self._lines(epoch)[2:]]
 
     def watermark_s(self, epoch: int) -> float:
-        """The watermark of the epoch in seconds; 0.0 if there is none yet."""
+        """The watermark of the epoch in seconds; 0.0 at first."""
         settings = _parsed(self._lines(epoch)[1])
         assert isinstance(settings, dict)
         return float(settings.get("batchWatermarkMs", 0)) / 1000

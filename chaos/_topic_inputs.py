@@ -1,18 +1,17 @@
-"""Inputs in a topic, each in a transaction, with aborted transactions in between.
-
-The harness bypasses the proxy and must write each input exactly once, even if the broker dies: an
-input in doubt is searched in the topic before it is sent again.
-"""
+"""Inputs in a topic, each in a transaction; the first ones may also be in a table."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from itertools import accumulate
 from typing import Any, Final
 
+import pyarrow as pa
+from deltalake import write_deltalake
+
 from eos.chaos._query_shapes import SHAPES
-from eos.chaos._record_text import id_in, padding, text_of
-from eos.chaos._records import slot_of
+from eos.chaos._records import id_in, padding, slot_of, text_of
 from eos.chaos._spark_checkpoint import Checkpoint
 from eos.chaos.checker.history import Record
 from eos.chaos.cluster.target import Pulsar
@@ -21,6 +20,7 @@ from eos.chaos.schedule import Schedule
 from eos.client import PulsarClient
 from eos.errors import EosError, RequestTimeout
 from eos.ids import EntryPlace, TopicName
+from eos.wire.commands import MessageIdData
 
 KEYED_PARTITIONS: Final = 2
 """Keyed records use only these: a key must stay in its partition when more are added."""
@@ -172,3 +172,66 @@ def _place(text: str) -> EntryPlace:
         return 0, 0
     ledger, entry = text.split(":")
     return int(ledger), int(entry)
+
+
+PAST_INPUTS: Final = 6
+"""Number of inputs in the table, a file each; those without records have none."""
+
+
+class HistoryInputs(TopicInputs):
+    """Fills table and topic immediately; must be created before the job starts.
+
+    Args:
+        records: of all inputs.
+    """
+
+    def __init__(
+        self, job: Job, schedule: Schedule, broker: Pulsar, records: list[list[Record]]
+    ) -> None:
+        super().__init__(job, schedule, broker)
+        past = records[:PAST_INPUTS]
+        self._files = list(accumulate(bool(rows) for rows in past))
+        for number, rows in enumerate(past):
+            super().release(number, rows)
+            if rows:
+                write_deltalake(job.history, self._table_of(rows), mode="append")
+
+    def _table_of(self, rows: list[Record]) -> pa.Table:
+        """The rows with the source's metadata columns."""
+        places = [self._places[row.id] for row in rows]
+        topics = [TopicName.parse(topic) for topic, _ in places]
+        ids = [
+            MessageIdData(ledger=ledger, entry=entry, partition=topic.partition_index or 0).encode()
+            for topic, (_, (ledger, entry)) in zip(topics, places, strict=True)
+        ]
+        slots = [[(SLOT, str(slot_of(row)))] for row in rows]
+        return pa.table(
+            {
+                "value": pa.array([text_of(row.id, self._filler).encode() for row in rows]),
+                "__key": pa.array([row.key.encode() or None for row in rows], pa.binary()),
+                "__topic": pa.array([str(topic.base) for topic in topics]),
+                "__messageId": pa.array(ids, pa.binary()),
+                "__messageProperties": pa.array(slots, pa.map_(pa.string(), pa.string())),
+            }
+        )
+
+    def release(self, number: int, records: list[Record]) -> None:
+        """See ``Inputs``. The first ones are already released."""
+        if number >= len(self._files):
+            super().release(number, records)
+
+    def done(self) -> int:
+        """See ``Inputs``."""
+        noted = self._checkpoint.noted()
+        if not noted:
+            return 0
+        to = min(source["history"]["to"] for source in self._sources(noted[-1]))
+        if to == self._files[-1]:
+            return super().done()
+        return sum(files <= to for files in self._files)
+
+    def _reads(self, source: dict[str, Any], record: Record) -> bool:
+        if record.input >= len(self._files):
+            return super()._reads(source, record)
+        file = self._files[record.input] - 1
+        return bool(source["history"]["from"] <= file < source["history"]["to"])

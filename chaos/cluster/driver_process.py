@@ -1,14 +1,16 @@
-"""A process of the driver program: started, killed, stopped, or asked to end."""
+"""A process of the driver program, and its log: started, killed, stopped, or asked to end."""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 import psutil
 
@@ -16,8 +18,52 @@ from eos.chaos.cluster.processes import descendants, executors, kill_session, wo
 from eos.chaos.cluster.spark_env import spark_env
 from eos.chaos.job import Job, prepare
 
+_POLL_S: Final = 0.1
+_SHOWN: Final = 300
+
+
+def log_of(folder: Path, driver: int) -> Path:
+    """The log file of the driver with this number."""
+    return folder / f"driver-{driver:03}.log"
+
+
+def logs_in(folder: Path) -> list[Path]:
+    """The log files of all drivers, in order."""
+    return sorted(folder.glob("driver-*.log"))
+
+
+class DriverLog:
+    """New log lines from now on, as proof of faults that a driver must notice."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._starts = {path: path.stat().st_size for path in logs_in(folder)}
+
+    def line_with(self, text: str) -> str:
+        """The first line with ``text``, truncated; "" without one."""
+        found = (line for line in self._lines() if text in line)
+        return next(found, "").strip()[:_SHOWN]
+
+    def find_all(self, pattern: re.Pattern[str]) -> list[re.Match[str]]:
+        """The first match of ``pattern`` in each line."""
+        return list(filter(None, map(pattern.search, self._lines())))
+
+    def _lines(self) -> Iterator[str]:
+        for path in logs_in(self._folder):
+            with path.open("rb") as file:
+                file.seek(self._starts.get(path, 0))
+                yield from file.read().decode(errors="replace").splitlines()
+
+    def await_line(self, text: str, *, timeout_s: float = 120.0) -> str:
+        """Wait for the first line with ``text``; "" if time is up."""
+        deadline = time.monotonic() + timeout_s
+        while not (line := self.line_with(text)) and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+        return line
+
+
 _TAIL_BYTES = 64 * 1024
-_SHOWN = 800
+_ERROR_SHOWN = 800
 
 
 class DriverProcess:
@@ -72,7 +118,7 @@ class DriverProcess:
 
     @property
     def was_signalled(self) -> bool:
-        """Whether it was killed, by itself or by others: its progress is unknown."""
+        """Whether a signal ended it, from any process: its progress is unknown."""
         return self.was_killed or (self.exit_code or 0) < 0
 
     @property
@@ -124,12 +170,12 @@ class DriverProcess:
         self.clean_up()
 
     def last_error(self) -> str:
-        """The last line in its log with an error; "" if there is none."""
+        """The last line in its log with an error; "" without one."""
         with self.log_file.open("rb") as log:
             log.seek(max(0, log.seek(0, os.SEEK_END) - _TAIL_BYTES))
             lines = log.read().decode(errors="replace").splitlines()
         errors = [line.strip() for line in lines if _names_an_error(line)]
-        return errors[-1][:_SHOWN] if errors else ""
+        return errors[-1][:_ERROR_SHOWN] if errors else ""
 
 
 def _names_an_error(line: str) -> bool:

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from eos.chaos.checker.history import Operation
-from eos.chaos.cluster.driver_log import log_of
-from eos.chaos.cluster.driver_process import DriverProcess
+from eos.chaos.cluster.driver_process import DriverProcess, log_of
 from eos.chaos.job import Job
 
 _POLL_S = 0.05
@@ -76,7 +75,7 @@ class DriverSupervisor:
 
     @property
     def current(self) -> DriverProcess:
-        """The youngest living driver; waits for the next one if there is none.
+        """The youngest living driver; or the next one.
 
         Raises:
             RuntimeError: the job has ended.

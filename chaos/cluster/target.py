@@ -15,8 +15,7 @@ from typing import Final, Literal
 import psutil
 
 from eos.admin import AdminClient
-from eos.chaos.cluster.driver_log import DriverLog
-from eos.chaos.cluster.driver_process import DriverProcess
+from eos.chaos.cluster.driver_process import DriverLog, DriverProcess
 from eos.chaos.cluster.proxy import FaultProxy
 from eos.chaos.cluster.supervisor import DriverSupervisor
 from eos.chaos.job import Job
@@ -134,7 +133,7 @@ class FaultTarget:
         """Wait for executors or Python workers of the youngest driver.
 
         Raises:
-            TimeoutError: there are none.
+            TimeoutError: no such process is found.
         """
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
@@ -146,7 +145,7 @@ class FaultTarget:
         raise TimeoutError(f"the driver has no {what}")
 
     def await_claim(self, rival: DriverProcess, *, timeout_s: float = 180.0) -> str:
-        """Wait for a new claim; return a text about it, "" if there was none.
+        """Wait for a new claim; return a text about it, "" without one.
 
         Without a commit log, wait for the time that a driver needs to start. A ``rival`` that ends
         before its claim was stopped by Spark's own log.
@@ -195,7 +194,7 @@ class FaultTarget:
         return DriverLog(self.supervisor.log_folder)
 
     def fresh_partition(self) -> str:
-        """A partition that never had a message; "" if there is none."""
+        """A partition that never had a message; "" without one."""
         for topic in reversed(self.topics):
             stats = self.broker.admin("GET", f"{path_of(topic)}/internalStats")
             if stats["entriesAddedCounter"] == 0:

@@ -1,4 +1,4 @@
-"""All faults by name, in modules by what they hit; see ``_fault.Fault``."""
+"""All faults by name, in modules by the part that they hit; see ``_fault.Fault``."""
 
 from __future__ import annotations
 
@@ -7,34 +7,27 @@ from typing import Final
 from eos.chaos.faults import (
     _broker_faults,
     _cluster_servers,
-    _executor,
     _foreign_clients,
-    _frame_kills,
     _log_files,
-    _network,
-    _receipts,
-    _rival,
+    _moments,
+    _processes,
     _source,
     _spark,
-    _steps,
-    _topic_admin,
+    _topic_faults,
     _user,
 )
 from eos.chaos.faults._fault import Fault, HitPart, Proof
 
+# Their order is part of a seed's meaning: schedules choose from the list by position.
 FAULTS: Final[dict[str, Fault]] = {
     fault.name: fault
     for module in (
-        _executor,
-        _rival,
-        _network,
+        _processes,
         _broker_faults,
-        _receipts,
-        _topic_admin,
+        _topic_faults,
         _log_files,
         _spark,
-        _frame_kills,
-        _steps,
+        _moments,
         _user,
         _foreign_clients,
         _source,

@@ -16,10 +16,9 @@ from typing import Any, Final
 import pulsar
 
 from eos.chaos.cluster.target import FaultTarget
-from eos.chaos.faults._armed import Armed
 from eos.chaos.faults._broker_faults import is_over
-from eos.chaos.faults._fault import Fault, Proof
-from eos.chaos.faults._receipts import delete
+from eos.chaos.faults._fault import Armed, Fault, Proof
+from eos.chaos.faults._topic_faults import delete
 from eos.chaos.observers.readers import open_client
 from eos.protocol import LogRecord, State
 from eos.pulsar.part import EMPTY_PART, pulsar_part

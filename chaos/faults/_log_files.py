@@ -16,8 +16,7 @@ import psutil
 from eos.chaos.cluster.driver_process import DriverProcess
 from eos.chaos.cluster.processes import stopped
 from eos.chaos.cluster.target import FaultTarget
-from eos.chaos.faults._armed import Armed, refused
-from eos.chaos.faults._fault import Act, Fault, Proof
+from eos.chaos.faults._fault import Act, Armed, Fault, Proof, refused
 from eos.cli.reports import Exit
 from eos.steps import Step
 

@@ -15,8 +15,7 @@ import psutil
 from eos.chaos._user_code import USER_CODE_ENV
 from eos.chaos.cluster.processes import stopped
 from eos.chaos.cluster.target import FaultTarget
-from eos.chaos.faults._armed import Armed, error_of_driver, refused
-from eos.chaos.faults._fault import QUERIES, Fault, Proof, pids
+from eos.chaos.faults._fault import QUERIES, Armed, Fault, Proof, error_of_driver, pids, refused
 from eos.protocol import State
 from eos.steps import TaskStep
 

@@ -18,8 +18,7 @@ import psutil
 
 from eos.chaos._user_code import USER_CODE_ENV, log_prefix
 from eos.chaos.cluster.target import FaultTarget
-from eos.chaos.faults._armed import Armed, error_of_driver
-from eos.chaos.faults._fault import QUERIES, Fault, Proof
+from eos.chaos.faults._fault import QUERIES, Armed, Fault, Proof, error_of_driver
 from eos.chaos.job import QueryShape
 from eos.steps import Step
 

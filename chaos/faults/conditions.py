@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from eos.chaos._user_code import USER_CODE, log_prefix
-from eos.chaos.cluster.driver_log import DriverLog
+from eos.chaos.cluster.driver_process import DriverLog
 from eos.chaos.cluster.target import FaultTarget
 from eos.chaos.job import READS_HISTORY, READS_TOPIC, QueryShape
 from eos.errors import EosError
@@ -84,7 +84,7 @@ class Condition:
         return self.text
 
     def hit(self, target: FaultTarget, log: DriverLog) -> str:
-        """The proof; "" if there is none."""
+        """The proof; "" without one."""
         if self.proof:
             return log.line_with(self.proof)
         namespace = TopicName.parse(target.job.topic).namespace_name

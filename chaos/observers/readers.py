@@ -16,7 +16,7 @@ from typing import Any, Final
 import pulsar
 from deltalake import DeltaTable, QueryBuilder
 
-from eos.chaos._record_text import id_in
+from eos.chaos._records import id_in
 from eos.chaos.checker.history import Position, ReaderSightings, Sighting
 
 Read = Callable[[Any], tuple[str | None, str]]

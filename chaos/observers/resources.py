@@ -1,19 +1,54 @@
-"""Samples of memory, open files, disks and topics over a long run, and whether they have grown."""
+"""Measures a run: memory, files, disks and topics over time, growth, and recovery times."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import statistics
+import threading
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import psutil
 
+from eos.chaos.checker.history import RunHistory, View
 from eos.chaos.cluster.supervisor import DriverSupervisor
-from eos.chaos.observers.ticker import Ticker
+
+if TYPE_CHECKING:
+    from eos.chaos.cluster.target import FaultTarget
+
+
+class Ticker:
+    """Calls ``call`` every ``every_s`` seconds until its block ends; a context manager.
+
+    Args:
+        ignored: errors after which the next call is simply tried.
+    """
+
+    def __init__(self, every_s: float, call: Callable[[], None], *ignored: type[Exception]) -> None:
+        self._every_s = every_s
+        self._call = call
+        self._ignored = ignored
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="ticker", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join(timeout=30)
+
+    def _run(self) -> None:
+        while not self._over.wait(self._every_s):
+            with contextlib.suppress(*self._ignored):
+                self._call()
+
 
 EVERY_S: Final = 5.0
 STORAGE_EVERY: Final = 3
@@ -189,3 +224,45 @@ class Sampler(Ticker):
                 f"{name}_files": max(files, default=0),
             }
         return found
+
+
+@dataclass
+class Timing:
+    """Times in seconds, until the next committed epoch.
+
+    Attributes:
+        driver_restart_s: since the restart of a driver.
+        broker_restart_s: since a restarted broker was ready.
+        failover_s: since a part of a cluster was hit.
+        reader_stall_s: for each epoch, since its COMMITTED record until a watching reader had it.
+    """
+
+    driver_restart_s: list[float] = field(default_factory=list)
+    broker_restart_s: list[float] = field(default_factory=list)
+    failover_s: list[float] = field(default_factory=list)
+    reader_stall_s: list[float] = field(default_factory=list)
+
+
+def timing_of(history: RunHistory, target: FaultTarget) -> Timing:
+    """Measure a finished run."""
+    view = View(history)
+    committed_at = sorted(decision.at for decision in view.committed.values())
+
+    def until_next(starts: list[float]) -> list[float]:
+        places = [(start, bisect_right(committed_at, start)) for start in starts]
+        return [committed_at[n] - start for start, n in places if n < len(committed_at)]
+
+    complete: dict[str, float] = {}
+    for reader in history.readers:
+        for sight, record in view.known_sights(reader):
+            complete[record.epoch] = max(sight.at, complete.get(record.epoch, 0.0))
+    return Timing(
+        driver_restart_s=until_next(target.supervisor.restarted_at),
+        broker_restart_s=until_next(target.broker_back_at),
+        failover_s=until_next(target.struck_at),
+        reader_stall_s=[
+            max(0.0, at - view.committed[epoch].at)
+            for epoch, at in complete.items()
+            if epoch in view.committed
+        ],
+    )

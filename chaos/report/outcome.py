@@ -10,8 +10,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from eos.chaos._run import Result
 from eos.chaos.checker.anomalies import Anomaly, AnomalyKind
-from eos.chaos.checker.history import RunHistory
-from eos.chaos.checker.view import View
+from eos.chaos.checker.history import RunHistory, View
 from eos.chaos.observers.resources import Sample, grown, unmeasured
 from eos.chaos.schedule import Schedule
 from eos.errors import ConfigurationError
@@ -22,7 +21,7 @@ class _Stored(BaseModel):
 
 
 class FaultOutcome(_Stored):
-    """A fault or condition that was due. ``hit`` is what it hit, "" if it did not happen, with the
+    """A fault or condition that was due. ``hit`` is its proof, "" if it did not happen, with the
     reason in ``error``. Times are seconds since the schedule began."""
 
     name: str

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from eos.chaos.observers.ticker import Ticker
+from eos.chaos.observers.resources import Ticker
 from eos.commit_log import CommitLog
 from eos.errors import EosError
 from eos.testing import PulsarCluster

@@ -18,10 +18,9 @@ from eos.chaos._avro_rows import (
     TOMBSTONE,
     read,
     shape_in,
-    topic_of,
     topics_of,
 )
-from eos.chaos._record_text import text_of
+from eos.chaos._records import text_of, topic_of
 
 KEY = "key-3"
 

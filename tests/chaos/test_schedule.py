@@ -9,8 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from eos.chaos._record_text import id_in, text_of
-from eos.chaos._records import java_hash, records_of, release
+from eos.chaos._records import id_in, java_hash, records_of, release, text_of
 from eos.chaos.faults import FAULTS
 from eos.chaos.faults.conditions import CONDITIONS
 from eos.chaos.job import Job

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from eos.chaos._record_text import id_in
-from eos.chaos._records import records_of
+from eos.chaos._records import id_in, records_of
 from eos.chaos._topic_inputs import TopicInputs
 from eos.chaos.job import Job
 from eos.chaos.planning import only

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from eos.chaos._batch_job import Notebook
 from eos.chaos._user_code import USER_CODE_ENV, log_prefix, with_user_code
 from eos.chaos.faults._user import _take_back
 from eos.chaos.job import Job
+from eos.chaos.workloads import Notebook
 from eos.errors import DuplicateEpochCall
 
 SPARK = SimpleNamespace(sparkContext=SimpleNamespace(setJobGroup=lambda *_, **__: None))

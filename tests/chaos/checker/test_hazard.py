@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eos.chaos._record_text import text_of
+from eos.chaos._records import text_of
 from eos.chaos.checker.anomalies import AnomalyKind
 from eos.chaos.checker.check import check
 from eos.chaos.checker.history import Decision, ReaderSightings, Record, RunHistory

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eos.chaos.cluster.driver_log import DriverLog, log_of, logs_in
+from eos.chaos.cluster.driver_process import DriverLog, log_of, logs_in
 
 
 def test_only_new_lines_of_any_driver_count(tmp_path):

@@ -14,7 +14,7 @@ from eos.chaos._feed import Feed, FileInputs
 from eos.chaos._run import Result, ScheduleRun
 from eos.chaos._run_options import for_workload, parse_faults
 from eos.chaos.checker.history import Record
-from eos.chaos.cluster.driver_log import DriverLog
+from eos.chaos.cluster.driver_process import DriverLog
 from eos.chaos.faults import FAULTS
 from eos.chaos.faults.conditions import CONDITIONS, operators
 from eos.chaos.job import Job

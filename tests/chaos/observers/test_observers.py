@@ -6,7 +6,7 @@ import time
 
 import pulsar
 
-from eos.chaos._record_text import text_of
+from eos.chaos._records import text_of
 from eos.chaos.observers.observers import Observers
 from eos.chaos.observers.readers import open_client
 from tests.support import admin

@@ -13,8 +13,7 @@ from eos.chaos.checker.anomalies import Anomaly, AnomalyKind
 from eos.chaos.checker.history import Operation
 from eos.chaos.faults.conditions import CONDITIONS
 from eos.chaos.faults.nemesis import Happened
-from eos.chaos.observers.resources import Sample, grown, growth
-from eos.chaos.observers.timing import Timing
+from eos.chaos.observers.resources import Sample, Timing, grown, growth
 from eos.chaos.planning import draw, drawn
 from eos.chaos.report.machine import Percentiles, verdict_of, write_json, write_junit
 from eos.chaos.report.outcome import EpochView, ScheduleOutcome, outcome_of, schedule_of

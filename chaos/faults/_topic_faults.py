@@ -1,12 +1,4 @@
-"""Faults of the receipts: their topic is trimmed or deleted, or the whole cluster is replaced.
-
-Each hits a transaction whose driver died. If it was never PREPARED, the log proves that it was not
-committed; if it was committed, its data proves it; in between it is in doubt, and nothing may be
-guessed.
-
-If the topic is missing, a driver refuses the cluster as another one. That is correct, and the
-operator's answer is documented: ``on_new_cluster="continue"``, once.
-"""
+"""Faults of the topics that a sink writes to: the receipts' topic and the job's."""
 
 from __future__ import annotations
 
@@ -20,8 +12,7 @@ import pulsar
 
 from eos.chaos.checker.anomalies import AnomalyKind
 from eos.chaos.cluster.target import FaultTarget, path_of
-from eos.chaos.faults._armed import Armed, error_of_driver
-from eos.chaos.faults._fault import Act, Fault, Proof
+from eos.chaos.faults._fault import Act, Armed, Fault, Proof, error_of_driver
 from eos.chaos.observers.readers import open_client
 from eos.client import PulsarClient
 from eos.steps import Step
@@ -169,6 +160,51 @@ def _survived(damage: _Damage) -> Iterator[Fault]:
         )
 
 
+_AVRO: Final = {
+    "type": "AVRO",
+    "schema": '{"type":"record","name":"Order","fields":[{"name":"id","type":"long"}]}',
+    "properties": {},
+}
+_SUBSCRIPTION: Final = "chaos-backlog"
+
+
+@contextmanager
+def _quota(target: FaultTarget) -> Iterator[Proof]:
+    """An unused subscription, and no quota for its backlog."""
+    path = path_of(target.job.topic)
+    log = target.driver_log()
+    limit = {"limitSize": 1, "limitTime": -1, "policy": "producer_exception"}
+    target.broker.admin("PUT", f"{path}/subscription/{_SUBSCRIPTION}", {"earliest": True})
+    target.broker.admin("POST", f"{path}/backlogQuota?backlogQuotaType=destination_storage", limit)
+    try:
+        yield Proof(log.await_line("backlog quota"))
+    finally:
+        target.broker.admin("DELETE", f"{path}/backlogQuota?backlogQuotaType=destination_storage")
+        target.broker.admin("DELETE", f"{path}/subscription/{_SUBSCRIPTION}?force=true")
+
+
+@contextmanager
+def _schema(target: FaultTarget) -> Iterator[Proof]:
+    """Give the topic a schema, and have producers validated against it."""
+    log = target.driver_log()
+    tail = target.job.topic.partition("://")[2]
+    enforcement = f"{path_of(target.job.topic)}/schemaValidationEnforced"
+    target.broker.admin("POST", f"/v2/schemas/{tail}/schema", _AVRO)
+    target.broker.admin("POST", enforcement, True)
+    try:
+        yield Proof(log.await_line("IncompatibleSchema"))
+    finally:
+        target.broker.admin("POST", enforcement, False)
+        target.broker.admin("DELETE", f"/v2/schemas/{tail}/schema?force=true")
+
+
+@contextmanager
+def _deleted(target: FaultTarget) -> Iterator[Proof]:
+    path = path_of(target.job.topic)
+    target.broker.admin("DELETE", f"{path}/partitions?force=true")
+    yield Proof(f"{target.job.topic} was deleted")
+
+
 FAULTS: Final = (
     *(_ending(damage) for damage in _DAMAGES),
     *(fault for damage in _DAMAGES for fault in _survived(damage)),
@@ -181,5 +217,23 @@ FAULTS: Final = (
         leaves=frozenset({AnomalyKind.LOST_WRITE, AnomalyKind.VANISHED, AnomalyKind.STUCK}),
         wipes_all=True,
         servers="one",
+    ),
+    Fault("quota", "topic", "the topic's backlog quota is exceeded for a while", _quota),
+    Fault("schema-changed", "topic", "the topic requires a schema for a while", _schema),
+    Fault(
+        "topic-deleted",
+        "topic",
+        "the topic is deleted with all its messages",
+        _deleted,
+        ends_with="TopicNotFound",
+        leaves=frozenset(
+            {
+                AnomalyKind.LOST_WRITE,
+                AnomalyKind.VANISHED,
+                AnomalyKind.TORN_EPOCH,
+                AnomalyKind.STUCK,
+                AnomalyKind.SKIP,
+            }
+        ),
     ),
 )
