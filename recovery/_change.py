@@ -1,4 +1,4 @@
-"""The flow of all verbs that change something: show a plan, ask, then apply it step by step."""
+"""What all verbs that change something share: show a plan, ask, then apply it step by step."""
 
 from __future__ import annotations
 
@@ -7,15 +7,75 @@ from collections.abc import Callable, Collection
 from typing import Annotated, Final
 
 import typer
+from pydantic import Field
 from rich.console import Console
 
-from eos.cli.reports import Exit, Report, duration, exit_of
+from eos.cli.reports import Exit, Facts, Report, duration, escape, exit_of
 from eos.errors import ConfigurationError, EosError
 from eos.protocol import LogRecord
-from eos.recovery._plan import Outcome, Plan
 from eos.recovery._sink_view import SinkView, query_label
 from eos.recovery._takeover import Takeover
 from eos.recovery._target import Target
+
+
+class PlanStep(Facts):
+    """One step of ``--apply``."""
+
+    what: str
+    why: str
+
+
+class Plan(Report):
+    """The steps that ``--apply`` would run. Nothing has been changed yet."""
+
+    steps: list[PlanStep]
+    warnings: list[str] = Field(default_factory=list)
+    refused: list[str] = Field(default_factory=list)
+    """Requests that will not be carried out, each with the reason."""
+
+    @property
+    def exit(self) -> Exit:
+        """Steps or refusals need action; without any, the exit is clean."""
+        return Exit.NEEDS_ACTION if self.steps or self.refused else Exit.CLEAN
+
+    def render(self, console: Console) -> None:
+        """The numbered steps, then refusals and warnings."""
+        if not self.steps and not self.refused:
+            console.print("[green]Nothing to do.[/]")
+        for number, step in enumerate(self.steps, 1):
+            console.print(f"[bold]{number}.[/] {escape(step.what)}")
+            console.print(f"   [dim]{escape(step.why)}[/]")
+        for text in self.refused:
+            console.print(f"[red]Refused:[/] {escape(text)}")
+        for text in self.warnings:
+            console.print(f"[yellow]Warning:[/] {escape(text)}")
+
+
+class Outcome(Report):
+    """The results of ``--apply``."""
+
+    done: list[str]
+    failed: list[str]
+    unknown: list[str]
+
+    @property
+    def exit(self) -> Exit:
+        """Failed steps need action; an outcome that can't be proved now is unknown."""
+        if self.failed:
+            return Exit.NEEDS_ACTION
+        return Exit.UNKNOWN if self.unknown else Exit.CLEAN
+
+    def render(self, console: Console) -> None:
+        """One line for each result."""
+        for text in self.done:
+            console.print(f"[green]Done:[/] {escape(text)}")
+        for text in self.failed:
+            console.print(f"[red]Failed:[/] {escape(text)}")
+        for text in self.unknown:
+            console.print(f"[yellow]Unknown:[/] {escape(text)}")
+        if not (self.done or self.failed or self.unknown):
+            console.print("[green]Nothing to do.[/]")
+
 
 Apply = Annotated[
     bool, typer.Option("--apply", help="Apply the plan. Without it, the plan is only shown.")
@@ -47,6 +107,7 @@ class ChangeProgress:
     """Collects the results of ``--apply``, and announces each step on standard error."""
 
     def __init__(self) -> None:
+        # Standard output is for the report alone: with --json, a program reads it.
         self._console = Console(stderr=True)
         self._done: list[str] = []
         self._failed: list[str] = []
@@ -62,6 +123,7 @@ class ChangeProgress:
 
     def failed(self, what: str, error: EosError) -> None:
         """Record a step that failed; later steps may still run."""
+        # In doubt is not wrong: the log is unchanged, and the same command may prove it later.
         bucket = self._unknown if exit_of(error) is Exit.UNKNOWN else self._failed
         bucket.append(f"{what}: {error}")
 
@@ -83,6 +145,7 @@ def carry_out(
     if not apply or not plan.steps:
         return plan
     if not yes:
+        # A missing answer is not a yes: a script must pass --yes.
         if target.as_json or not sys.stdin.isatty():
             raise ConfigurationError(
                 "--apply asks for confirmation, but there is no terminal.",
@@ -97,6 +160,7 @@ def carry_out(
 
 def fencing_warning(sink: SinkView) -> str:
     """Warn that a running driver loses its claim, and show how recently the sink was used."""
+    # A record of a few seconds ago is a driver that is alive: it had better finish by itself.
     text = f"This takes the claim of sink {sink.sink_id}."
     if sink.claim is None:
         return text
@@ -127,6 +191,7 @@ def open_takeover(
 
 def finish_one(takeover: Takeover, record: LogRecord, progress: ChangeProgress) -> None:
     """End one transaction and record the result."""
+    # Errors are collected: one transaction that stays in doubt must not keep the others open.
     name = label(record.sink_id, record.query_id, record.epoch)
     progress.doing(f"{name}: {record.state.value}, {record.label}")
     try:

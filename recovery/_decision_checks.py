@@ -41,7 +41,8 @@ def objections(
     if by_state is not None:
         return [Objection(by_state)]
     if verdict is Verdict.ABANDONED:
-        return []
+        return []  # its state alone proves that none of its rows is readable
+    # A silent output may hold the epoch, so without it no other evidence is conclusive.
     silent = list(_by_silence(evidence, give_up))
     if silent:
         return silent
@@ -64,7 +65,7 @@ def _by_silence(seen: Evidence, give_up: Collection[str]) -> Iterator[Objection]
 
 
 def _by_outputs(verdict: Verdict, seen: Evidence) -> Iterator[Objection]:
-    """Objections for an epoch without a topic: its first output decides, and can't expire."""
+    # Without a topic the first output decides, and can't expire.
     has_it = [one for one in seen.outputs if one.known is Known.COMMITTED]
     if verdict is Verdict.ABORTED:
         for one in has_it:
@@ -81,8 +82,10 @@ def _by_outputs(verdict: Verdict, seen: Evidence) -> Iterator[Objection]:
 
 
 def _by_state(state: State, verdict: Verdict) -> str | None:
+    # States first: the log forbids these, whatever the outputs and the cluster show.
     if state in FINAL:
         return f"The epoch is {state.value}: that is final."
+    # I1: without PREPARED in the log, a commit is impossible, so nothing is left to a person.
     if state in (State.OPEN, State.ABORTING):
         return (
             f"The epoch is {state.value}: its commit was never decided, so it can't be committed. "
@@ -107,6 +110,7 @@ def _by_state(state: State, verdict: Verdict) -> str | None:
 
 def _by_proofs(verdict: Verdict, seen: Evidence) -> Iterator[Objection]:
     is_read = seen.witness is WitnessAnswer.READABLE
+    # Silence is no evidence: the missing answer may be the one that contradicts the person.
     if seen.mark is MarkAnswer.UNKNOWN or seen.witness is WitnessAnswer.UNKNOWN:
         yield Objection(
             "The receipt topic may prove the outcome, but does not answer. Fix the broker, then "

@@ -145,6 +145,7 @@ def gather(
         asked = Witness(client, receipts)
         has_topic = _exists(receipts)
         mark = asked.find_mark(part, timeout_s=timeout_s)
+        # Without the mark it is another cluster, or one without its history: no answer counts.
         if mark is MarkAnswer.FOUND and part.receipt_id is not None:
             witness = asked.ask(part, timeout_s=timeout_s)
         partitions = [_partition_evidence(client, part, one, timeout_s) for one in part.partitions]
@@ -181,6 +182,7 @@ def ask_outputs(
             continue
         known, is_provable, has_answered = Known.UNKNOWN, False, False
         with opened(record.sink_id, part, access) as participant:
+            # An error is evidence too: it is shown, and counts as no answer.
             try:
                 missing = participant.missing(part, history)
                 fate = participant.outcome(part, timeout_s=timeout_s)

@@ -207,6 +207,7 @@ def _owing(history: History, record: LogRecord) -> UnwrittenEpoch:
             f"Restart the query: it writes the epoch. If Spark continues after it, set the "
             f"checkpoint back (docs/recovery.md). To continue without its rows: {give_up}"
         )
+        # Only an older release let a later epoch pass it: its query never writes this one again.
         if is_passed:
             meaning = f"Its rows are missing: epoch {last} was written without them"
             way_out = f"Write them under a separate batch key, or do without; then: {give_up}"
@@ -267,6 +268,7 @@ def _meaning(is_claimed: bool, unfinished: list[Unfinished], owing: list[Unwritt
     if not unfinished:
         return "All epochs are finished, according to the log; `verify` checks the outputs"
     states = {one.state for one in unfinished}
+    # The most serious first: only PREPARED may have rows that readers see.
     if State.PREPARED in states:
         return "A commit is in doubt: a running driver ends it in a minute; otherwise run `resolve`"
     if State.ABORTING in states:

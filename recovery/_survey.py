@@ -48,10 +48,11 @@ def survey(target: Target, sink: str | None, *, shows_progress: bool = True) -> 
     views: list[SinkView] = []
     broken: list[BrokenSink] = []
     names = target.sinks(sink)
-    few = len(names) < 9 or not shows_progress
+    few = len(names) < 9 or not shows_progress  # a watch has the screen to itself
     for sink_id in track(
         names, "reading", console=Console(stderr=True), transient=True, disable=few
     ):
+        # One log that can't be read must not hide the state of the others.
         try:
             log = target.log(sink_id)
             views.append(view(log.history, log.records()))

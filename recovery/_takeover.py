@@ -1,21 +1,81 @@
 """Take over a sink without Spark: claim it, and end its unfinished transactions."""
 
+# ruff: noqa: ARG002 - an output that was given up is asked nothing
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Never, Self
 
 from eos.commit_log import CommitLog
 from eos.committer import Claim, Participants
 from eos.committer.participants import open_participant
 from eos.errors import ConfigurationError
-from eos.participant import Access, Participant
-from eos.protocol import History, LogRecord, Part, Reason, State
-from eos.recovery._unreachable_output import GivenUpOutput, check_given_up
+from eos.participant import Access, Attempt, Participant
+from eos.protocol import ABORTED, Fate, History, LogRecord, Part, Reason, State, unknown
 from eos.transport.address import ClusterRules
 from eos.transport.auth import Auth
+
+
+class GivenUpOutput(Participant):
+    """An output that will never answer again, according to a person. It stays unchanged."""
+
+    def __init__(self, part: Part) -> None:
+        self._part = part
+
+    def claimed(self, history: History, log_table_id: str) -> Part:
+        """The part in the log."""
+        return self._part
+
+    def begin(self, attempt: Attempt) -> Never:
+        """Not used by recovery."""
+        raise NotImplementedError
+
+    def count(self, part: Part, written: Sequence[Any]) -> Never:
+        """Not used by recovery."""
+        raise NotImplementedError
+
+    def prepare(self, record: LogRecord, part: Part) -> Never:
+        """Not used by recovery."""
+        raise NotImplementedError
+
+    def commit(self, part: Part, *, deadline_s: float, is_own: bool) -> Fate:
+        """Unknown."""
+        # Nobody knows whether its part was committed: only a person's decision goes on without it.
+        return unknown("given up")
+
+    def abort(self, part: Part, *, deadline_s: float, is_own: bool) -> Fate:
+        """Aborted; staged data stays where it is."""
+        # Safe without an answer: once the log says so, this part is never committed.
+        return ABORTED
+
+    def outcome(self, part: Part, *, timeout_s: float) -> Fate:
+        """Unknown."""
+        return unknown("given up")
+
+
+def check_given_up(outputs: Collection[str], parts: Iterable[Part], sink_id: str) -> None:
+    """Check that all of ``outputs`` exist and may be given up.
+
+    Raises:
+        ConfigurationError: the output does not exist, or it decides the outcome.
+    """
+    known = {part.output: part for part in parts}
+    for name in outputs:
+        if name not in known:
+            raise ConfigurationError(
+                f"Output {name} does not exist in this sink.",
+                hint=f"Its outputs: {', '.join(known)}.",
+                sink_id=sink_id,
+            )
+        # The output that can expire decides for all; without its answer nothing is proved.
+        if known[name].can_expire:
+            raise ConfigurationError(
+                f"{name} can't be given up: its outcome decides for the other outputs.",
+                hint="Pass a cluster that answers with --service-url.",
+                sink_id=sink_id,
+            )
 
 
 class Takeover:
@@ -53,6 +113,7 @@ class Takeover:
         claim = self._log.history.last_claim
         if claim is None:
             raise ConfigurationError("No driver has claimed this sink yet.", sink_id=sink_id)
+        # An unfinished epoch may name outputs that the newest claim no longer has.
         named = [claim, *self._log.history.unfinished]
         check_given_up(give_up, [part for record in named for part in record.participants], sink_id)
         access = Access(

@@ -76,6 +76,7 @@ class Target(Cluster):
             ConfigurationError: there is no such sink, or none at all; lists the existing ones.
             CommitLogError: the folder of that name is not a commit log.
         """
+        # A log that lost its files is still a sink: it is reported as damaged, not as a wrong name.
         known = sorted(
             list_sinks(self.root, storage_options=self.storage_options)
             + list_emptied(self.root, storage_options=self.storage_options)

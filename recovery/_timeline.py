@@ -118,6 +118,7 @@ def epoch_records(
             hint="It was never begun, or it finished long ago and was dropped. `show` without "
             "--epoch lists the epochs.",
         )
+    # Every query counts its epochs from 0, so a number alone may name several.
     queries = sorted({str(record.query_id) for record in chosen})
     if len(queries) > 1:
         raise ConfigurationError(

@@ -9,17 +9,15 @@ import typer
 from eos.cli.commands import run_program
 from eos.recovery._target import verb
 from eos.recovery.verbs import log_verbs
-from eos.recovery.verbs.abort import abort
+from eos.recovery.verbs.blocked_readers import heal, orphans
 from eos.recovery.verbs.decide_verb import decide_verb
 from eos.recovery.verbs.doctor import doctor
-from eos.recovery.verbs.heal import heal
+from eos.recovery.verbs.log_verbs import repair
 from eos.recovery.verbs.metrics_verb import metrics
-from eos.recovery.verbs.orphans import orphans
-from eos.recovery.verbs.repair import repair
-from eos.recovery.verbs.resolve_verb import resolve_verb
 from eos.recovery.verbs.show import show
 from eos.recovery.verbs.status import status
 from eos.recovery.verbs.subscriptions import subscriptions, unsubscribe
+from eos.recovery.verbs.unfinished_epochs import abort, resolve_verb
 from eos.recovery.verbs.verify import verify
 
 _HELP: Final = """Inspect and repair sinks after a failure. Needs neither Spark nor a JVM.

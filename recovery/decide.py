@@ -15,9 +15,9 @@ from eos.pulsar.part import pulsar_part
 from eos.recovery._change import open_takeover
 from eos.recovery._decision_checks import Objection, Verdict, objections
 from eos.recovery._evidence import Evidence, ask_outputs, gather
+from eos.recovery._takeover import check_given_up
 from eos.recovery._target import Target
 from eos.recovery._timeline import epoch_records
-from eos.recovery._unreachable_output import check_given_up
 from eos.transport.address import ClusterRules
 from eos.transport.auth import Auth
 
@@ -68,6 +68,7 @@ class ManualDecision:
         _check(seen, against)
         with open_takeover(self.target, self.sink_id, self.deadline_s, self.give_up) as takeover:
             takeover.claim()
+            # Only now no driver can commit any more; what was seen before may be outdated.
             record, _, against = self.check()
             _check(record, against)
             if record.seq != seen.seq:
@@ -78,6 +79,7 @@ class ManualDecision:
 def _check(record: LogRecord, against: list[Objection]) -> None:
     if not against:
         return
+    # A missing answer may come later; a contradiction stays one.
     cls = InDoubt if all(one.is_unknown for one in against) else Refused
     raise cls(
         " ".join(one.text for one in against),
@@ -139,7 +141,7 @@ def decide(
         rules=ClusterRules(listener_name, subscription_prefix),
         storage_options=storage_options,
     )
-    target.sinks(sink_id)
+    target.sinks(sink_id)  # refuses a name without a log
     reason = reason_of(by, because)
     decision = ManualDecision(
         target, sink_id, epoch, query_id, Verdict(verdict), reason, deadline_s, tuple(give_up)

@@ -57,6 +57,7 @@ def resolve(
         deadline_s=deadline_s,
     ) as takeover:
         for record in takeover.unfinished:
+            # One epoch in doubt does not keep the others from ending.
             try:
                 ended.append(takeover.finish(record))
             except EosError as error:

@@ -1,8 +1,4 @@
-"""Compares outputs that are not topics with the log.
-
-Each output is asked for every committed attempt, or, if it can't answer that, for the outcome of
-the newest one. It is also asked whether it has a commit that is not in the log.
-"""
+"""Compares outputs that are not topics with the log."""
 
 from __future__ import annotations
 
@@ -16,8 +12,7 @@ from eos.participant import Access, Audited, Kept, Participant
 from eos.protocol import History, Known, LogRecord, Part, State
 from eos.pulsar.part import other_parts
 from eos.recovery._sink_view import is_decided
-from eos.recovery.audit._attempts import NEVER_READABLE
-from eos.recovery.audit.partition import Finding
+from eos.recovery.audit.partition import NEVER_READABLE, Finding
 
 _TRIES = 3
 """A running driver may commit during the audit; the log is then read again."""
@@ -93,7 +88,6 @@ def audit_outputs(
 def _check_newest(
     claimed: Part, history: History, records: list[LogRecord], access: Access, timeout_s: float
 ) -> OutputsAudit:
-    """Compare the newest attempts of one output with the log."""
     try:
         with opened(history.sink_id, claimed, access) as participant:
             return _ask(participant, claimed, history, records, timeout_s)
@@ -113,6 +107,7 @@ def _ask(
     if missing is not None:
         return OutputsAudit(unknown=[f"{missing}: its content is unknown"])
     participant.attach(claimed, history)
+    # A commit that the log lacks: the log was replaced by an older copy.
     newer = participant.newer_commit(history, timeout_s=timeout_s)
     if newer is not None:
         what = f"{newer}, and the log ends before it: it was replaced by an older copy"
@@ -167,7 +162,7 @@ class _EpochsAudit:
         return found
 
     def _ask(self, output: Part, parts: list[Committed]) -> tuple[OutputsAudit, list[Committed]]:
-        """Audit ``parts`` in ``output``; also return those it knows nothing about."""
+        """Audit ``parts``; also return those that ``output`` knows nothing about."""
         mine = [pair for pair in parts if pair[1].kind == output.kind]
         others = [pair for pair in parts if pair[1].kind != output.kind]
         name = f"{output.kind} {output.output}"
@@ -179,7 +174,7 @@ class _EpochsAudit:
         except EosError as error:
             left = [pair for pair in parts if pair[1].key != output.key]
             return OutputsAudit(unknown=[f"{output.output}: {error}"]), left
-        if audited is None:
+        if audited is None:  # it can only be asked about the newest epoch
             left = [pair for pair in parts if pair[1].key != output.key]
             named = len(parts) - len(left)
             return OutputsAudit(
@@ -201,6 +196,7 @@ class _EpochsAudit:
     def _results(self, audited: list[tuple[Committed, Audited]]) -> OutputsAudit:
         result = OutputsAudit()
         groups: dict[tuple[Kept, str, str], list[Committed]] = {}
+        # Epochs with the same result are one finding: one RESTORE may remove many.
         for (record, part), one in audited:
             if one.what:
                 groups.setdefault((one.kept, part.output, one.what), []).append((record, part))

@@ -1,24 +1,67 @@
-"""Recounts one partition's committed entries, as the broker delivers them, against the log.
-
-An entry belongs to an attempt by three properties: its transaction, its producer's name (unique;
-assigned by the broker) and its position. An entry of a transaction in the log that the log does not
-count is a stray: rows of a repeated task, or of an aborted attempt.
-"""
+"""Recounts one partition's committed entries, as the broker delivers them, against the log."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from eos.cli.reports import Facts
 from eos.client import Entry
-from eos.ids import EntryPlace, MessageId
+from eos.ids import EntryPlace, MessageId, TxnId
 from eos.protocol import LogRecord, State
 from eos.pulsar.part import pulsar_part
 from eos.pulsar.recount import Recount, is_entry_of
 from eos.recovery._sink_view import is_decided
-from eos.recovery.audit._attempts import NEVER_READABLE, Attempts
 from eos.task_report import PartitionFigures
+
+NEVER_READABLE: Final = frozenset({State.ABORTING, State.ABORTED, State.EMPTY, State.ABANDONED})
+"""States of attempts whose messages must never be readable."""
+
+
+class Attempts:
+    """The attempts of one sink, by transaction id, in generations: one for each cluster."""
+
+    def __init__(self, records: Iterable[LogRecord]) -> None:
+        self._generation: dict[str, int] = {}
+        self._newest: dict[str, LogRecord] = {}
+        last: dict[int, int] = {}
+        mark: EntryPlace = (-1, -1)
+        generation = 0
+        for record in records:
+            part = pulsar_part(record)
+            if part.txn is None or part.mark_id is None or part.mark_uuid is None:
+                continue
+            if part.mark_uuid not in self._generation:
+                # One cluster's ids and marks only grow. Where one does not, another cluster begins,
+                # which reuses the ids.
+                is_later = part.txn.least > last.get(part.txn.most, -1)
+                if not is_later or part.mark_id.place <= mark:
+                    generation += 1
+                    last = {}
+                last[part.txn.most] = part.txn.least
+                mark = part.mark_id.place
+                self._generation[part.mark_uuid] = generation
+            self._newest[part.mark_uuid] = record
+        # If two clusters used the same id, the newest generation wins.
+        self._by_txn = {pulsar_part(record).txn: record for record in self._newest.values()}
+
+    @property
+    def newest(self) -> list[LogRecord]:
+        """The newest record of each attempt, in order."""
+        return list(self._newest.values())
+
+    def of(self, txn: TxnId | None) -> LogRecord | None:
+        """The newest record of the attempt with this id. It may belong to another cluster."""
+        return None if txn is None else self._by_txn.get(txn)
+
+    def generation(self, record: LogRecord) -> int:
+        """The generation of the attempt of ``record``."""
+        return self._generation[str(pulsar_part(record).mark_uuid)]
+
+    def is_newest_cluster(self, record: LogRecord) -> bool:
+        """Whether the attempt was written with the same cluster as the log's newest one."""
+        return self.generation(record) == max(self._generation.values())
 
 
 class Finding(Facts):
@@ -34,7 +77,8 @@ class Finding(Facts):
 
 @dataclass
 class Stray:
-    """Messages in one partition, of a transaction in the log, that the log does not count."""
+    """Messages of a transaction in the log that the log does not count: of a repeated task, or of
+    an aborted attempt."""
 
     record: LogRecord
     topic: str
@@ -79,6 +123,7 @@ class PartitionAudit:
         self._attempts = attempts
         self._known: dict[str, list[tuple[LogRecord, PartitionFigures]]] = {}
         for known in (*self._committed, *self._others):
+            # The broker assigns producers' names, each only once: they find an entry's attempt.
             for producer in known[1].producers:
                 self._known.setdefault(producer, []).append(known)
         self._counted = {_name(record): Recount() for record in committed}
@@ -129,6 +174,7 @@ class PartitionAudit:
             ProtocolError: the entry belongs to an epoch and is malformed.
         """
         for record, part in self._known.get(entry.metadata.producer_name, ()):
+            # All three must agree: transaction, producer and position.
             if not is_entry_of(entry, pulsar_part(record), part):
                 continue
             if record.state in NEVER_READABLE:
@@ -138,6 +184,7 @@ class PartitionAudit:
             if _name(record) in self._counted:
                 self._counted[_name(record)].add(entry)
             return
+        # A second run of a task has another producer, so only the transaction names its attempt.
         owner = self._attempts.of(entry.txn)
         if owner is not None and (owner.state is State.COMMITTED or owner.state in NEVER_READABLE):
             self._count_stray(owner, entry)
@@ -165,6 +212,7 @@ class PartitionAudit:
             counted = self._counted[_name(record)]
             if counted.matches(part):
                 continue
+            # Without the oldest ledger, a loss of all messages can't be told from retention.
             gone = (
                 counted.records == 0
                 if first_ledger is None

@@ -18,9 +18,15 @@ from eos.pulsar.part import EMPTY_PART, PulsarPart, other_parts, pulsar_part
 from eos.pulsar.receipts import receipt_mark_uuid
 from eos.recovery._sink_view import Decided, Unfinished, UnwrittenEpoch, view
 from eos.recovery._target import Target
-from eos.recovery.audit._attempts import Attempts
 from eos.recovery.audit._outputs import AuditedOutput, audit_outputs
-from eos.recovery.audit.partition import Finding, PartitionAudit, Stray, by_topic, finding_of
+from eos.recovery.audit.partition import (
+    Attempts,
+    Finding,
+    PartitionAudit,
+    Stray,
+    by_topic,
+    finding_of,
+)
 
 _NOWHERE: EntryPlace = (-1, -1)
 
@@ -169,8 +175,7 @@ class SinkAudit:
                     self.findings += audit.all_gone()
 
     def _partitions(self, named: Iterable[str], client: PulsarClient) -> list[str]:
-        """All partitions of the topics in the log: a repeated task may have written to partitions
-        that the committed one did not use."""
+        # A repeated task may have written to partitions that the committed one did not use.
         found = set(named)
         for base in {TopicName.parse(name).base for name in found}:
             try:
@@ -213,7 +218,8 @@ class SinkAudit:
         )
 
     def _read_to_end(self, reader: EntryReader, audit: PartitionAudit) -> EntryPlace | None:
-        """Read to the end of the log's entries and of the topic; return the end if not reached."""
+        """Return the end of the log's entries and of the topic if it was not reached."""
+        # To the topic's end: rows of a second run may stand after all that the log counts.
         last = reader.last_id(self._target.timeout_s)
         end = max(audit.end, _NOWHERE if last is None else last.place)
         at = _NOWHERE if audit.start is None else audit.start.place
@@ -231,7 +237,7 @@ class SinkAudit:
             yield entry
 
     def _lost_with_its_topic(self, topic: str, trimmed: list[LogRecord]) -> Finding | None:
-        """A finding if trimmed epochs are older than the topic: it was deleted and recreated."""
+        # Epochs that are older than their topic: it was deleted and recreated.
         admin = self._target.maybe_admin()
         if admin is None:
             return None
@@ -254,7 +260,6 @@ class SinkAudit:
         return finding_of(older[0], topic, what, None)
 
     def _oldest_ledger(self, topic: str) -> int | None:
-        """The oldest ledger of the topic; None without an admin URL."""
         admin = self._target.maybe_admin()
         return admin.read_position(TopicName.parse(topic)).first_ledger if admin else None
 
@@ -296,7 +301,8 @@ class SinkAudit:
     def _check_not_rolled_back(
         self, client: PulsarClient, history: History, named: PulsarPart
     ) -> None:
-        """Detect by newer receipts that the log was replaced by an older copy."""
+        # A receipt is committed with its transaction. One after the log's end shows that an older
+        # copy replaced the log.
         newer = self._newer_receipt(client, _last_begun(history, named))
         if newer is None:
             return
@@ -319,10 +325,7 @@ class SinkAudit:
         )
 
     def _newer_receipt(self, client: PulsarClient, last: PulsarPart | None) -> Entry | None:
-        """The first committed receipt of another transaction after the mark of ``last``.
-
-        Reads up to the current end; sends nothing.
-        """
+        """The first committed receipt of another transaction after the mark of ``last``."""
         if last is None or last.mark_id is None or not client.exists(last.receipt_topic):
             return None
         with client.entry_reader(last.receipt_topic, last.mark_id, permits=ONE_PERMIT) as reader:

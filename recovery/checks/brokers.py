@@ -8,7 +8,7 @@ from eos.errors import ConfigurationError, EosError
 from eos.protocol import LogRecord
 from eos.pulsar.part import pulsar_part
 from eos.recovery._target import Target
-from eos.recovery.checks.check_result import Check, failed, of_error, ok, unknown, warning
+from eos.recovery.checks.result import Check, failed, of_error, ok, unknown, warning
 
 MAX_SKEW_S = 5.0
 OLD_TRANSACTION_S = 3600.0
@@ -48,6 +48,7 @@ def _check_client(target: Target, newest: list[LogRecord]) -> list[Check]:
         except EosError as error:
             return [of_error("broker", error)]
         checks = [ok("broker", f"{url} answers"), ok("transactions", f"on, {count} coordinators")]
+        # Until a client connects, a coordinator does not load, and reports nothing (measured).
         for tc_id in range(count):
             try:
                 client.coordinators.connect(tc_id)

@@ -1,17 +1,22 @@
-"""Checks that need no cluster: the commit logs, their storage, Spark's settings."""
+"""Checks that need no cluster: commit logs and their storage, other outputs, Spark's settings."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Final
 
 from eos.cli.reports import age_s, duration
 from eos.commit_log import probe_storage
+from eos.committer.participants import opened
 from eos.errors import EosError
-from eos.protocol import History, LogRecord
+from eos.protocol import History, LogRecord, Part
+from eos.pulsar.part import other_parts
 from eos.recovery._target import Target
-from eos.recovery.checks._java_properties import parse_properties
-from eos.recovery.checks.check_result import (
+from eos.recovery.checks.result import (
     Check,
+    CheckStatus,
     failed,
     not_checked,
     of_error,
@@ -66,6 +71,7 @@ def _check_storage(target: Target) -> Check:
         return of_error(name, error)
     if not probe.is_writable:
         return failed(name, probe.detail, "A driver must be able to write there.")
+    # The fence of two drivers is the storage's conditional put; without it both append.
     if not probe.is_exclusive:
         return failed(
             name,
@@ -120,3 +126,95 @@ def check_spark(conf_dir: str | None) -> Check:
             "second copy of a task poisons its transaction.",
         )
     return ok(name, f"no speculation in {path}; the sink checks a job's own settings at start")
+
+
+def check_outputs(target: Target, histories: Iterable[History]) -> list[Check]:
+    """Check each output of the newest claims that is not a topic."""
+    checks = []
+    for history in histories:
+        claim = history.last_claim
+        for part in () if claim is None else other_parts(claim):
+            check = _check_output(target, history, part)
+            if check.verdict is CheckStatus.FAILED:
+                # A running driver may have committed after the log was read.
+                check = _check_output(target, target.log(history.sink_id).history, part)
+            checks.append(check)
+    return checks
+
+
+def _check_output(target: Target, history: History, part: Part) -> Check:
+    name = f"{part.kind} {part.output}"
+    try:
+        with opened(history.sink_id, part, target.access) as participant:
+            participant.check(part)
+            lost = participant.missing(part, history) or participant.lost_commit(part, history)
+            if lost is not None:
+                return failed(
+                    name,
+                    lost,
+                    "Check that it is the right one. Drivers refuse to continue: see "
+                    "on_new_cluster.",
+                )
+            participant.attach(part, history)
+            newer = participant.newer_commit(history, timeout_s=target.timeout_s)
+    except EosError as error:
+        return of_error(name, error)
+    if newer is not None:
+        return failed(
+            name,
+            f"{newer}, and the log ends before it",
+            "The log was replaced by an older copy. Restore the newest one.",
+        )
+    return ok(name, "exists, has the log's newest commit, and is writable")
+
+
+_BLANK: Final = " \t\f"
+_PAIR: Final = re.compile(
+    r"(?P<name>(?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(?P<value>.*)", re.DOTALL
+)
+_ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.)|$)", re.DOTALL)
+_LETTERS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Return names and values of a text, as Java's ``Properties.load`` documents it.
+
+    Raises:
+        ValueError: an escape ``\\uXXXX`` does not have four digits; Java refuses it too.
+    """
+    found: dict[str, str] = {}
+    for line in _logical_lines(text):
+        pair = _PAIR.fullmatch(line)
+        assert pair is not None  # every text matches
+        # As in Java, the last one wins if a name is repeated.
+        found[_unescape(pair["name"])] = _unescape(pair["value"])
+    return found
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    begun = ""
+    is_continued = False
+    for raw in re.split(r"\r\n|\r|\n", text):
+        line = raw.lstrip(_BLANK)
+        if not is_continued and (not line or line[0] in "#!"):
+            continue
+        # An even number of backslashes is escaped backslashes; an odd one continues the line.
+        is_continued = (len(line) - len(line.rstrip("\\"))) % 2 == 1
+        begun += line[:-1] if is_continued else line
+        if not is_continued:
+            yield begun
+            begun = ""
+    if begun:
+        yield begun
+
+
+def _unescape(text: str) -> str:
+    def meaning(match: re.Match[str]) -> str:
+        digits, letter = match[1], match[2]
+        if digits is not None:
+            return chr(int(digits, 16))
+        if letter == "u":
+            raise ValueError("malformed \\uXXXX")
+        return _LETTERS.get(letter, letter or "")
+
+    return _ESCAPE.sub(meaning, text)

@@ -1,9 +1,4 @@
-"""Checks that receipts are kept: policies of the receipt topics' namespaces, and subscriptions.
-
-If a receipt is removed before its epoch is decided, the epoch stays in doubt. The durable
-subscription keeps receipts through unload and trim. They can still be removed by expiry, by
-eviction of a backlog, by expiry of the subscription, and by an administrator.
-"""
+"""Checks that receipts are kept: policies of the receipt topics' namespaces, and subscriptions."""
 
 from __future__ import annotations
 
@@ -16,16 +11,8 @@ from eos.ids import TopicName
 from eos.protocol import History
 from eos.pulsar.part import EMPTY_PART, pulsar_part
 from eos.pulsar.receipts import SUBSCRIPTION, is_receipt_subscription
-from eos.recovery.checks.check_result import (
-    Check,
-    failed,
-    not_checked,
-    of_error,
-    ok,
-    unknown,
-    warning,
-)
-from eos.recovery.checks.rates import REFUSING
+from eos.recovery.checks.result import Check, failed, not_checked, of_error, ok, unknown, warning
+from eos.recovery.checks.topic_settings import REFUSING
 
 MESSAGE_AGE: Final = "message_age"
 
@@ -89,6 +76,8 @@ def check_policies(
         policies: from the admin API, without those that are not set.
         settings: the broker's, as text; {} if they are not readable.
     """
+    # The durable subscription keeps receipts through unload and trim. These policies remove them
+    # nevertheless, and an epoch without its receipt stays in doubt.
     found = [
         _expiry(policies, settings),
         _backlog_quota(policies, settings),
@@ -112,7 +101,6 @@ def check_policies(
 
 
 def _age_quota(policies: dict[str, Any], settings: dict[str, str]) -> tuple[str, int] | None:
-    """The owner and seconds of the message age quota that refuses producers; None without one."""
     own = (policies.get("backlog_quota_map") or {}).get(MESSAGE_AGE)
     if own is not None:
         seconds = _refusing_after(own)
@@ -141,11 +129,9 @@ def _refused_by_age(name: str, whose: str, seconds: int, command: str) -> Check:
 
 
 def check_retention(namespace: str, policies: dict[str, Any], settings: dict[str, str]) -> Check:
-    """Report how long acknowledged receipts are kept; never a risk to an epoch in doubt.
-
-    The subscription keeps unacknowledged receipts, independent of retention. Receipts of decided
-    epochs have one use: to detect that a log was replaced by an older copy.
-    """
+    """Report how long acknowledged receipts are kept; never a risk to an epoch in doubt."""
+    # The subscription keeps unacknowledged receipts, independent of retention. Receipts of decided
+    # epochs have one use: to detect that a log was replaced by an older copy.
     own = policies.get("retention_policies") or {}
     if not own and not settings:
         return unknown(
@@ -272,6 +258,7 @@ def _missing(name: str, topic: TopicName, obstacle: str | None, *, has_begun: bo
     if obstacle is not None:
         found += f", and {obstacle}"
         remedy = f"Drivers can't create it. Run pulsar-admin topics create {topic}"
+    # Before the first transaction nothing is lost. After it, its witness is.
     if not has_begun:
         return warning(name, found, remedy)
     return failed(
@@ -302,7 +289,6 @@ def _check_subscriptions(name: str, topic: TopicName, found: list[str]) -> Check
 
 
 def _creation_obstacle(policies: dict[str, Any], settings: dict[str, str]) -> str | None:
-    """Why a client can't create a receipt topic, which must be unpartitioned; None if it can."""
     own = policies.get("autoTopicCreationOverride") or {}
     allowed = own.get("allowAutoTopicCreation", settings.get("allowAutoTopicCreation", "true"))
     kind = own.get("topicType") or settings.get("allowAutoTopicCreationType")

@@ -13,6 +13,8 @@ from eos.recovery._change import (
     Apply,
     ChangeProgress,
     GiveUp,
+    Plan,
+    PlanStep,
     Yes,
     carry_out,
     fencing_warning,
@@ -20,7 +22,6 @@ from eos.recovery._change import (
 )
 from eos.recovery._decision_checks import Verdict
 from eos.recovery._evidence import Evidence
-from eos.recovery._plan import Plan, PlanStep
 from eos.recovery._sink_view import view
 from eos.recovery._target import Target
 from eos.recovery.decide import STATE, ManualDecision, reason_of

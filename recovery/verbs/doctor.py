@@ -12,12 +12,10 @@ from eos.cli.reports import Exit, Report, escape, worst
 from eos.pulsar.part import pulsar_part
 from eos.recovery._target import Target
 from eos.recovery.checks.brokers import check_cluster
-from eos.recovery.checks.check_result import Check, CheckStatus
-from eos.recovery.checks.data_topics import check_data_topics
-from eos.recovery.checks.local import check_logs, check_spark
+from eos.recovery.checks.local import check_logs, check_outputs, check_spark
 from eos.recovery.checks.namespace import check_receipt_topics, receipt_topics
-from eos.recovery.checks.outputs import check_outputs
-from eos.recovery.checks.rates import check_rates
+from eos.recovery.checks.result import Check, CheckStatus
+from eos.recovery.checks.topic_settings import check_data_topics, check_rates
 
 _COLOURS = {
     CheckStatus.OK: "green",

@@ -1,4 +1,4 @@
-"""``eos recovery log``: compact or export a commit log; see also ``repair``."""
+"""``eos recovery log``: compact, export or repair a commit log."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ import typer
 from rich.console import Console
 
 from eos.cli.reports import Exit, Report, escape
-from eos.commit_log import SCHEMA, to_row
-from eos.errors import ConfigurationError, EosError
+from eos.commit_log import SCHEMA, RepairableDamage, examine, repair_log, to_row
+from eos.errors import CommitLogError, ConfigurationError, EosError
 from eos.protocol import LogRecord
-from eos.recovery._change import Apply, ChangeProgress, Yes, carry_out
-from eos.recovery._plan import Plan, PlanStep
+from eos.recovery._change import Apply, ChangeProgress, Plan, PlanStep, Yes, carry_out
 from eos.recovery._target import Target
 
 log_app = typer.Typer(
@@ -156,3 +155,79 @@ def export(
     except OSError as error:
         raise ConfigurationError(f"{to} can't be written: {error.strerror}.") from None
     return ExportReport(sink_id=sink, path=str(to), records=len(records))
+
+
+def repair(
+    target: Target,
+    sink: Annotated[str, typer.Argument(help="The sink.")],
+    apply: Apply = False,
+    yes: Yes = False,
+) -> Report:
+    """Repair a log that Delta can't open, or that holds duplicate records.
+
+    Repairs only damage that leaves the content of the log beyond doubt:
+
+    - Duplicate records, equal in every column, are written once. Two simultaneous compactions, by
+      an older release or by hand, leave them.
+
+    - A missing or broken checkpoint is removed if every commit is intact.
+
+    - Empty newest commits are replaced by commits that do nothing. A power failure leaves them, and
+      nothing has depended on them.
+
+    Other damage is reported and nothing is changed: restore the folder from a copy made after the
+    last driver stopped. Does not take the claim: a running driver continues.
+
+        eos recovery log repair orders --commit-log /data/eos            # show what is wrong
+        eos recovery log repair orders --commit-log /data/eos --apply    # repair it
+
+    Exit codes: 0 nothing to repair, or repaired; 1 a plan with steps, or refused; 2 the log could
+    not be reached, or another process is compacting it (retry); 64 wrong options.
+    """
+    target.sinks(sink)
+    try:
+        found = examine(target.root, sink, storage_options=target.storage_options)
+    except CommitLogError as error:
+        return Plan(steps=[], refused=[str(error)])
+
+    def do(progress: ChangeProgress) -> None:
+        progress.doing(f"repairing the log of {sink}")
+        try:
+            repaired = repair_log(target.root, sink, storage_options=target.storage_options)
+        except EosError as error:
+            progress.failed(sink, error)
+            return
+        # What was repaired, not what the plan found: both look at the log of their own moment.
+        for step in _steps(sink, repaired):
+            progress.done(step.what)
+
+    return carry_out(target, Plan(steps=_steps(sink, found)), do, apply=apply, yes=yes)
+
+
+def _steps(sink: str, found: RepairableDamage) -> list[PlanStep]:
+    steps = []
+    if found.lost_checkpoint is not None:
+        steps.append(
+            PlanStep(
+                what=f"{sink}: delete _last_checkpoint and {found.lost_checkpoint}.",
+                why="The checkpoint is missing or broken, but every commit is there: Delta reads "
+                "the log without it. Further damage is then looked for.",
+            )
+        )
+    steps.extend(
+        PlanStep(
+            what=f"{sink}: replace the empty {name} by a commit that does nothing.",
+            why="A power failure leaves an empty commit. A writer continues only once its commit "
+            "is on disk, so nothing depends on this one. If the file was emptied in another way, "
+            "its content is lost: restore a copy instead. Further damage is then looked for.",
+        )
+        for name in found.unwritten
+    )
+    if found.doubled:
+        steps.append(
+            PlanStep(
+                what=f"{sink}: write {found.doubled} duplicate records once.",
+                why="The duplicates are equal in every column: no decision changes.",
+            )
+        )
+    return steps

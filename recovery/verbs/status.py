@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Annotated, Generic, NoReturn, TypeVar
 
 import typer
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
-from eos.cli.reports import Exit, Report, duration, escape, facts_table, worst
+from eos.cli.commands import VerbExit
+from eos.cli.reports import Exit, Report, duration, escape, facts_table, now, worst
+from eos.errors import EosError, printable
 from eos.protocol import BATCH
 from eos.recovery._sink_view import (
     QueryProgress,
@@ -20,7 +30,6 @@ from eos.recovery._sink_view import (
 )
 from eos.recovery._survey import Survey, survey
 from eos.recovery._target import Target
-from eos.recovery._watch import Watch
 
 
 class StatusReport(Survey, Report):
@@ -64,7 +73,6 @@ class StatusReport(Survey, Report):
 
 
 def _rows(sink: SinkView) -> list[tuple[str, str]]:
-    """The lines about a sink, each with its label."""
     rows = []
     # A query without a finished epoch is listed too, with its unfinished one.
     for progress in sink.progress:
@@ -180,3 +188,69 @@ def status(
     if watch:
         Watch(read, _table, every_s).run(as_json=target.as_json)
     return read()
+
+
+R = TypeVar("R", bound=Report)
+
+
+class Watch(Generic[R]):
+    """Calls ``read`` every ``every_s`` seconds and shows the report as ``table``."""
+
+    def __init__(
+        self, read: Callable[[], R], table: Callable[[R], RenderableType], every_s: float
+    ) -> None:
+        self._read = read
+        self._table = table
+        self._every_s = every_s
+
+    def run(self, *, as_json: bool) -> NoReturn:
+        """Show reports until Ctrl-C, or until the output pipe is closed.
+
+        Raises:
+            EosError: the first report failed.
+            VerbExit: at the end, always; with exit code 0.
+        """
+        with contextlib.suppress(KeyboardInterrupt):
+            try:
+                first = self._read()
+                self._print_lines(first) if as_json else self._show(first)
+            except BrokenPipeError:
+                # Python would report the unwritten buffer at exit.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise VerbExit(int(Exit.CLEAN))
+
+    def _print_lines(self, report: R) -> NoReturn:
+        print(report.model_dump_json(), flush=True)
+        while True:
+            time.sleep(self._every_s)
+            # A log that disappears may come back: the watch continues.
+            try:
+                line = self._read().model_dump_json()
+            except EosError as error:
+                line = json.dumps({"error": str(error)})
+            print(line, flush=True)
+
+    def _show(self, report: R) -> NoReturn:
+        console = Console()
+        shown = self._framed(self._table(report))
+        if not console.is_terminal:
+            while True:
+                console.print(shown)
+                console.file.flush()
+                shown = self._next()
+        with Live(shown, console=console, auto_refresh=False, vertical_overflow="visible") as live:
+            while True:
+                live.update(self._next(), refresh=True)
+
+    def _next(self) -> RenderableType:
+        time.sleep(self._every_s)
+        try:
+            return self._framed(self._table(self._read()))
+        except EosError as error:
+            return self._framed(Text(printable(str(error)), style="red"))
+
+    def _framed(self, shown: RenderableType) -> RenderableType:
+        note = (
+            f"{now():%Y-%m-%d %H:%M:%S} UTC, refreshed every {self._every_s:g} s; stop with Ctrl-C"
+        )
+        return Group(shown, Text(note, style="dim"))

@@ -17,8 +17,7 @@ from eos.admin import AdminClient, Subscription
 from eos.cli.reports import Exit, Facts, Report, age_s, duration, escape
 from eos.errors import ConfigurationError, EosError, TopicNotFound
 from eos.ids import TopicName
-from eos.recovery._change import Apply, ChangeProgress, Yes, carry_out
-from eos.recovery._plan import Plan, PlanStep
+from eos.recovery._change import Apply, ChangeProgress, Plan, PlanStep, Yes, carry_out
 from eos.recovery._target import Target
 
 TopicArgument = Annotated[

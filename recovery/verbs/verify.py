@@ -74,7 +74,7 @@ class VerifyReport(Report):
         console.print(verdict.get(self.exit, "[red]Action is needed: see above.[/]"))
 
     def _clean(self) -> str:
-        """The verdict without findings; claims no more than was checked."""
+        # The verdict claims no more than was checked.
         only = sorted({output for sink in self.sinks for output in sink.newest_only})
         if any(sink.trimmed for sink in self.sinks):
             whole = (

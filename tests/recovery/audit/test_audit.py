@@ -9,8 +9,7 @@ import pytest
 from eos.ids import MessageId, TxnId
 from eos.protocol import State
 from eos.pulsar.part import pulsar_part
-from eos.recovery.audit._attempts import Attempts
-from eos.recovery.audit.partition import PartitionAudit
+from eos.recovery.audit.partition import Attempts, PartitionAudit
 from eos.task_report import PartitionFigures
 from eos.wire.batch import Entry, Message, encode_batches, rows_from_messages
 from eos.wire.checksum import crc32c

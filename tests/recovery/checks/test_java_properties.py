@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from eos.recovery.checks._java_properties import parse_properties
+from eos.recovery.checks.local import parse_properties
 
 JAVA = """
 import java.io.*; import java.nio.charset.StandardCharsets; import java.util.*;

@@ -9,10 +9,10 @@ from eos.client import PulsarClient
 from eos.errors import RequestTimeout, TransactionPoisoned, Unauthorized
 from eos.ids import TopicName
 from eos.pulsar.part import pulsar_part
-from eos.recovery.checks.check_result import CheckStatus
-from eos.recovery.checks.data_topics import judge
 from eos.recovery.checks.local import check_spark
 from eos.recovery.checks.namespace import check_policies, check_receipt_topics, check_retention
+from eos.recovery.checks.result import CheckStatus
+from eos.recovery.checks.topic_settings import judge
 from eos.testing import PulsarStandalone
 from eos.transport.auth import Auth
 from tests.support import admin

@@ -1,8 +1,9 @@
-"""``eos recovery abort``: abort transactions whose commit was never decided."""
+"""``eos recovery resolve`` and ``abort``: end unfinished epochs as their logs decided."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Collection
+from typing import Annotated, Final
 
 import typer
 
@@ -17,6 +18,8 @@ from eos.recovery._change import (
     ChangeProgress,
     Deadline,
     GiveUp,
+    Plan,
+    PlanStep,
     Yes,
     carry_out,
     fencing_warning,
@@ -24,10 +27,89 @@ from eos.recovery._change import (
     label,
     open_takeover,
 )
-from eos.recovery._plan import Plan, PlanStep
-from eos.recovery._sink_view import view
+from eos.recovery._sink_view import SinkView, Unfinished, view
 from eos.recovery._target import Target
 from eos.wire.commands import TxnAction
+
+_ACTIONS: Final = {
+    State.OPEN: (
+        f"append ABORTING, {ABORT}",
+        "The log holds no decision to commit, so it can't have been committed. The next run of its "
+        "query writes the epoch again.",
+    ),
+    State.ABORTING: (ABORT, "The log holds the decision to abort; this completes it."),
+    State.PREPARED: (
+        "find the mark, send END_TXN(commit); if the broker has forgotten the transaction, ask the "
+        "witness; if the mark is missing, read the epoch's own messages; append COMMITTED, or "
+        "ABORTED if it is proved expired",
+        "The log holds the decision to commit; this completes it, or proves its outcome. If "
+        "nothing proves it, it stays in doubt: `decide` shows the evidence.",
+    ),
+}
+
+
+def plan_of(views: list[SinkView]) -> Plan:
+    """The plan for resolving these sinks."""
+    waiting = [sink for sink in views if sink.unfinished]
+    return Plan(
+        steps=[_step(sink, one) for sink in waiting for one in sink.unfinished],
+        warnings=[fencing_warning(sink) for sink in waiting],
+    )
+
+
+def _step(sink: SinkView, one: Unfinished) -> PlanStep:
+    what, why = _ACTIONS[one.state]
+    return PlanStep(
+        what=f"{label(sink.sink_id, one.query_id, one.epoch)}, {one.state.value}, "
+        f"{one.what}: {what}.",
+        why=why,
+    )
+
+
+def resolve_verb(
+    target: Target,
+    sink: Annotated[str | None, typer.Argument(help="Only this sink; all by default.")] = None,
+    give_up: GiveUp = None,
+    apply: Apply = False,
+    yes: Yes = False,
+    deadline_s: Deadline = 60.0,
+) -> Report:
+    """Finish unfinished epochs: commit, abort, or prove by the witness what happened.
+
+    Shows a plan; --apply runs it step by step. It can be interrupted and repeated at any time.
+    An outcome that can't be proved now stays in doubt; nothing is guessed. If it can never be
+    proved, use `decide`. Epochs that were never PREPARED always end as ABORTED; without their
+    receipt topic, no END_TXN is sent and the transaction expires.
+
+        eos recovery resolve orders --commit-log /data/eos
+
+        eos recovery resolve orders --commit-log /data/eos --apply
+
+    Exit codes: 0 nothing to do, or all done; 1 a plan with steps, or a step failed; 2 an outcome
+    can't be proved now; 64 wrong options.
+    """
+    names = target.sinks(sink)
+    logs = [target.log(name) for name in names]
+    plan = plan_of([view(log.history, ()) for log in logs])
+
+    def do(progress: ChangeProgress) -> None:
+        for log in logs:
+            if log.history.unfinished:
+                _resolve_one(target, log.sink_id, deadline_s, give_up, progress)
+
+    return carry_out(target, plan, do, apply=apply, yes=yes)
+
+
+def _resolve_one(
+    target: Target,
+    sink_id: str,
+    deadline_s: float,
+    give_up: Collection[str] | None,
+    progress: ChangeProgress,
+) -> None:
+    with open_takeover(target, sink_id, deadline_s, give_up) as takeover:
+        for record in takeover.unfinished:
+            finish_one(takeover, record, progress)
 
 
 def abort(
@@ -74,7 +156,7 @@ def abort(
     chosen = [record for record in log.history.unfinished if _is_chosen(record, query, epoch)]
     undecided = [record for record in chosen if record.state is not State.PREPARED]
     plan = Plan(
-        steps=[_step(record) for record in undecided],
+        steps=[_abort_step(record) for record in undecided],
         warnings=[fencing_warning(view(log.history, ()))] if undecided else [],
         refused=[_refusal(record) for record in chosen if record.state is State.PREPARED],
     )
@@ -95,7 +177,7 @@ def _is_chosen(record: LogRecord, query: str | None, epoch: str | None) -> bool:
     return is_query and (epoch is None or record.epoch == epoch)
 
 
-def _step(record: LogRecord) -> PlanStep:
+def _abort_step(record: LogRecord) -> PlanStep:
     begin = "append ABORTING, " if record.state is State.OPEN else ""
     return PlanStep(
         what=f"{label(record.sink_id, record.query_id, record.epoch)}, {record.state.value}, "
@@ -117,6 +199,7 @@ def _abort_orphan(target: Target, text: str, *, apply: bool, yes: bool) -> Repor
         txn = TxnId.parse(text)
     except ValueError as error:
         raise ConfigurationError(f"--txn: {error}.") from None
+    # Ended by its id, an attempt could contradict its log, which may say PREPARED.
     owner = owner_of(target, txn)
     if owner is not None:
         raise ConfigurationError(
@@ -159,7 +242,7 @@ def _abort_orphan(target: Target, text: str, *, apply: bool, yes: bool) -> Repor
 
 
 def _recorded_url(target: Target) -> str | None:
-    """The service URL in the logs, if they all have the same."""
+    # A transaction of no log names no cluster; only one that all logs share is beyond doubt.
     urls = {
         pulsar_part(last).service_url
         for sink_id in target.sinks()

@@ -1,0 +1,345 @@
+"""``eos recovery orphans`` and ``heal``: transactions in no log, topics with blocked readers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from eos.admin import AdminClient, OpenTransaction
+from eos.cli.reports import Exit, Facts, Report, age_s, duration, escape, worst
+from eos.client import PulsarClient
+from eos.errors import ConfigurationError, EosError, Indeterminate, TopicNotFound
+from eos.ids import TopicName, TxnId
+from eos.protocol import LogRecord
+from eos.pulsar.part import pulsar_part
+from eos.pulsar.stuck_partitions import commit_empty
+from eos.recovery._change import Apply, ChangeProgress, Plan, PlanStep, Yes, carry_out
+from eos.recovery._target import Target
+from eos.retry import Patience
+
+
+class BlockedTopic(Facts):
+    """A topic whose last entries are not readable.
+
+    ``cause``: ``open`` (a running transaction; normal), ``pinned`` (a dead transaction; needs
+    ``heal``), ``loading`` (the topic's transaction buffer is not ready yet).
+    """
+
+    topic: str
+    cause: Literal["open", "pinned", "loading"]
+    txn: str | None
+    owner: str | None
+    max_read: str
+    last_entry: str
+
+
+def connect_coordinators(target: Target, records: list[LogRecord], problems: list[str]) -> None:
+    """Connect to all coordinators."""
+    # Until a client has connected, they do not load or list transactions (measured).
+    try:
+        with target.client(pulsar_part(records[-1]).service_url if records else None) as client:
+            for tc_id in range(client.coordinators.count()):
+                client.coordinators.connect(tc_id)
+    except EosError as error:
+        problems.append(f"the transaction coordinators: {error}")
+
+
+def blocked_topic(
+    admin: AdminClient,
+    topic: TopicName,
+    open_: list[OpenTransaction],
+    owners: Mapping[TxnId, str],
+) -> BlockedTopic | None:
+    """Return what blocks the readers of an exact topic; None if nothing does.
+
+    Args:
+        open_: the coordinators' open transactions, queried before the topic.
+        owners: transactions in the logs; candidates if no open one writes to the topic.
+    """
+    position = admin.read_position(topic)
+    if not position.is_ready:
+        cause: Literal["open", "pinned", "loading"] = "loading"
+    elif not position.blocks_readers:
+        return None
+    else:
+        cause = "pinned"
+    txn: TxnId | None = None
+    if cause == "pinned":
+        # An open transaction comes first: it is normal, and its commit or abort frees the readers.
+        alive = [one.txn for one in open_ if str(topic) in one.topics]
+        if alive:
+            cause, txn = "open", alive[0]
+        else:
+            # Newest first: the transaction that pins a topic is seldom old.
+            suspects = sorted(owners, reverse=True)
+            txn = next((one for one in suspects if admin.is_open_in_buffer(topic, one)), None)
+    return BlockedTopic(
+        topic=str(topic),
+        cause=cause,
+        txn=str(txn) if txn else None,
+        owner=owners.get(txn) if txn else None,
+        max_read=f"{position.max_read.ledger}:{position.max_read.entry}",
+        last_entry=f"{position.last_entry.ledger}:{position.last_entry.entry}",
+    )
+
+
+class Orphan(Facts):
+    """A transaction that is open at the broker and in no log below the root."""
+
+    txn: str
+    status: str
+    opened_at: datetime
+    age_s: float
+    ttl_left_s: float
+    topics: list[str]
+
+
+class OrphansReport(Report):
+    """Open transactions that are in no log, and blocked topics."""
+
+    owned: int
+    """Number of open transactions that are in a log."""
+    orphans: list[Orphan]
+    held_back: list[BlockedTopic]
+    topics: int
+    """Number of partitions and topics checked."""
+    problems: list[str]
+
+    @property
+    def exit(self) -> Exit:
+        """Orphans and pinned topics need action; unanswered queries are unknown."""
+        pinned = any(one.cause == "pinned" for one in self.held_back)
+        loading = any(one.cause == "loading" for one in self.held_back)
+        return worst(
+            Exit.NEEDS_ACTION if self.orphans or pinned else Exit.CLEAN,
+            Exit.UNKNOWN if self.problems or loading else Exit.CLEAN,
+        )
+
+    def render(self, console: Console) -> None:
+        """The transactions, then the topics, each with what to do."""
+        console.print(
+            f"{self.owned} open transactions are in a log, {len(self.orphans)} are not; "
+            f"{self.topics} topics checked, {len(self.held_back)} with blocked readers."
+        )
+        if self.orphans:
+            table = Table("transaction", "status", "age", "expires in", "writes to")
+            for orphan in self.orphans:
+                topics = ", ".join(orphan.topics) or "nothing yet"
+                left = duration(orphan.ttl_left_s)
+                table.add_row(orphan.txn, orphan.status, duration(orphan.age_s), left, topics)
+            console.print(table)
+            console.print(
+                "These belong to another application, to a log elsewhere, or to a driver that died "
+                "before writing OPEN. Each blocks the readers of its topics until it expires; "
+                "`abort --txn` ends one now."
+            )
+        for one in self.held_back:
+            console.print(escape(_sentence(one)))
+        for problem in self.problems:
+            console.print(f"[yellow]Unknown:[/] {escape(problem)}")
+
+
+def _sentence(one: BlockedTopic) -> str:
+    where = f"{one.topic}: readable up to {one.max_read}, last entry {one.last_entry}"
+    match one.cause:
+        case "open":
+            owner = f" of sink {one.owner}" if one.owner else ""
+            return f"{where}; transaction {one.txn}{owner} is open; this is normal."
+        case "loading":
+            return f"{where}; the topic's transaction buffer is loading. Run the command again."
+    by = f"the ended transaction {one.txn}" if one.txn else "a transaction that has ended"
+    return f"{where}; pinned by {by}. Free it with `heal {one.topic}`."
+
+
+def orphans(
+    target: Target,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(help="A topic to check in addition to those in the logs; repeatable."),
+    ] = None,
+) -> OrphansReport:
+    """List open transactions that are in no commit log, and topics with blocked readers.
+
+    Needs --admin-url. Checks every topic in the logs, including receipt topics, and every topic
+    that an open transaction writes to.
+
+        eos recovery orphans --commit-log /data/eos --admin-url http://broker:8080
+
+    Exit codes: 0 none found; 1 an orphan or a pinned topic; 2 something could not be reached; 64
+    wrong options.
+    """
+    sink_ids, admin = target.sinks(), target.admin()
+    problems: list[str] = []
+    owners: dict[TxnId, str] = {}
+    names = [TopicName.parse(text) for text in topic or ()]
+    records: list[LogRecord] = []
+    for sink_id in sink_ids:
+        try:
+            found = target.log(sink_id).records()
+        except EosError as error:
+            problems.append(f"the log of sink {sink_id}: {error}")
+            continue
+        owners.update({txn: sink_id for record in found if (txn := pulsar_part(record).txn)})
+        records.extend(found)
+    connect_coordinators(target, records, problems)
+    open_ = admin.open_transactions()
+    touched = {TopicName.parse(name) for one in open_ for name in one.topics}
+    topics = sorted({*_exact(admin, names), *_topics_of(records), *touched})
+    return OrphansReport(
+        owned=sum(one.txn in owners for one in open_),
+        orphans=[_orphan(one) for one in open_ if one.txn not in owners],
+        held_back=list(_blocked_topics(admin, topics, open_, owners, problems)),
+        topics=len(topics),
+        problems=problems,
+    )
+
+
+def _orphan(one: OpenTransaction) -> Orphan:
+    age = age_s(one.opened_at) or 0.0
+    return Orphan(
+        txn=str(one.txn),
+        status=one.status,
+        opened_at=one.opened_at,
+        age_s=age,
+        ttl_left_s=round(one.ttl_s - age, 1),
+        topics=list(one.topics),
+    )
+
+
+def _topics_of(records: Iterable[LogRecord]) -> set[TopicName]:
+    names = {topic for record in records if (topic := pulsar_part(record).receipt_topic)}
+    names |= {part.topic for record in records for part in pulsar_part(record).partitions}
+    return {TopicName.parse(name) for name in names}
+
+
+def _exact(admin: AdminClient, names: Iterable[TopicName]) -> list[TopicName]:
+    return [exact for name in names for exact in admin.partitions(name)]
+
+
+def _blocked_topics(
+    admin: AdminClient,
+    topics: Iterable[TopicName],
+    open_: list[OpenTransaction],
+    owners: Mapping[TxnId, str],
+    problems: list[str],
+) -> Iterable[BlockedTopic]:
+    for topic in topics:
+        try:
+            found = blocked_topic(admin, topic, open_, owners)
+        except TopicNotFound:
+            continue  # deleted: `verify` reports what was lost
+        except EosError as error:
+            problems.append(f"{topic}: {error}")
+        else:
+            if found is not None:
+                yield found
+
+
+def heal(
+    target: Target,
+    topic: Annotated[str, typer.Argument(help="A topic, or one ...-partition-n of it.")],
+    apply: Apply = False,
+    yes: Yes = False,
+    wait_s: Annotated[
+        float,
+        typer.Option(min=0, help="Seconds to keep trying while older transactions are open."),
+    ] = 60.0,
+) -> Report:
+    """Free a partition that is pinned by a dead transaction, by committing an empty one.
+
+    If an abort overtakes a task's write, the aborted transaction may remain in the topic's buffer.
+    Readers then do not get the committed data after it. The repair works once no older transaction
+    is open on the coordinator; until then the command waits. Needs --admin-url.
+
+        eos recovery heal persistent://public/default/orders --admin-url http://broker:8080 --apply
+
+    Exit codes: 0 nothing is pinned, or all were freed; 1 a plan with steps; 2 still pinned, or
+    something could not be reached; 64 wrong options.
+    """
+    admin = target.admin()
+    problems: list[str] = []
+    connect_coordinators(target, [], problems)
+    open_ = admin.open_transactions()
+    try:
+        topics = admin.partitions(TopicName.parse(topic))
+    except TopicNotFound:
+        raise ConfigurationError(f"Topic {topic} does not exist.") from None
+    pinned = _pinned(admin, topics, open_)
+    plan = Plan(
+        steps=[
+            PlanStep(
+                what=f"{name}: commit an empty transaction on each coordinator in turn.",
+                why="Its readers are blocked although no open transaction writes to it: a dead "
+                "one pins it.",
+            )
+            for name in pinned
+        ],
+        warnings=[*(_older(open_) if pinned else []), *problems],
+    )
+
+    def do(progress: ChangeProgress) -> None:
+        with target.client() as client:
+            _free(client, admin, pinned, progress, Patience(wait_s))
+
+    return carry_out(target, plan, do, apply=apply, yes=yes)
+
+
+def _pinned(
+    admin: AdminClient, topics: list[TopicName], open_: list[OpenTransaction]
+) -> list[TopicName]:
+    found = []
+    for name in topics:
+        try:
+            state = blocked_topic(admin, name, open_, {})
+        except TopicNotFound:
+            continue  # a partition that was never used
+        if state is not None and state.cause == "pinned":
+            found.append(name)
+    return found
+
+
+def _older(open_: list[OpenTransaction]) -> list[str]:
+    return [
+        f"Transaction {one.txn} is open ({duration(age_s(one.opened_at))} old, expires in "
+        f"{duration(-(age_s(one.expires_at) or 0.0))}): the repair works only after its end."
+        for one in open_
+    ]
+
+
+def _free(
+    client: PulsarClient,
+    admin: AdminClient,
+    topics: list[TopicName],
+    progress: ChangeProgress,
+    patience: Patience,
+) -> None:
+    left = topics
+    while left:
+        for tc_id in range(client.coordinators.count()):
+            progress.doing(f"empty transaction on coordinator {tc_id} for {len(left)} topics")
+            try:
+                commit_empty(client, tc_id, [str(name) for name in left])
+            except EosError as error:
+                progress.failed(f"coordinator {tc_id}", error)
+                return
+        still = _pinned(admin, left, admin.open_transactions())
+        for name in left:
+            if name not in still:
+                progress.done(f"{name}: its readers continue")
+        left = still
+        if left and patience.is_over:
+            for name in left:
+                older = Indeterminate(
+                    "The partition is still pinned: an older transaction is open on its "
+                    "coordinator.",
+                    hint="`orphans` lists open transactions. Retry when they have ended.",
+                )
+                progress.failed(str(name), older)
+            return
+        if left:
+            patience.pause()
