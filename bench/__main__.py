@@ -8,9 +8,11 @@ from typing import Final
 
 import typer
 
+# Module of each command, and its help. A module is imported when its command runs: what it does
+# not need, such as Spark, takes no time and no memory.
 COMMANDS: Final = {
     "compare": ("bench.compare", "eos next to its alternatives: make bench, make bench-quick"),
-    "schemas": ("bench.schemas", "the same records by each schema"),
+    "schemas": ("bench.sending", "the same records by each schema"),
     "reading": ("bench.reading", "topics read in each way, and planning"),
     "sending": ("bench.sending", "messages sent one by one"),
     "scale": ("bench.scaling", "3,000 partitions and 3,000 topics in an epoch"),
@@ -22,8 +24,6 @@ COMMANDS: Final = {
     # Started by the benchmarks themselves, in new processes.
     "first-epoch-driver": ("bench.latency", ""),
 }
-"""Module of each command, and its help. A module is imported when its command runs: what it does
-not need, such as Spark, takes no time and no memory."""
 
 
 def main(arguments: list[str]) -> None:

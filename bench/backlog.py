@@ -15,9 +15,9 @@ import pyarrow as pa
 import typer
 
 from bench.environment import BROKER, Environment, environment, machine
-from bench.hot_path import measure_processor
 from bench.publish import OUT, OutFolder, Page, progress, publish
-from bench.row_sources import RowShape
+from bench.spark_writers import RowShape
+from bench.throughput import measure_processor
 from eos import PulsarSink
 from eos.client import PulsarClient
 from eos.wire.batch import Compression, EncodedBatch, Rows, encode_batches
@@ -212,17 +212,17 @@ def _catch_up(
 
 # --- the capacity of clusters ------------------------------------------------------------------
 
+# Messages, on average: 6 billion a day.
 ARRIVING_PER_S: Final = 69_400
-"""Messages, on average: 6 billion a day."""
 _PEAK: Final = 4
 """The peak, in multiples of the average."""
 _COPIES: Final = 3
 _CORES: Final = 16
+# 10 Gbit/s, each way.
 _NETWORK_BYTES_PER_S: Final = 1.25e9
-"""10 Gbit/s, each way."""
 _DISK_BYTES_PER_S: Final = 500e6
+# Share of each resource; the rest is for bursts, compaction, and a node that is down.
 _USED: Final = 0.5
-"""Share of each resource; the rest is for bursts, compaction, and a node that is down."""
 _QUERIES: Final = 3_000
 NODES: Final = (3, 10, 30)
 

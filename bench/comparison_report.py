@@ -3,13 +3,137 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any, Final
 
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+Results = dict[str, Any]
 
-from bench.targets import Results, reached_targets
+_BASE: Final = {"value_bytes": 100, "columns": "value", "partitions": 1}
+
+# The target of each figure, on two cores; values of 100 bytes in one partition, unless the name
+# says otherwise.
+TARGETS: Final = {
+    "ratio_to_pulsar_client": (15.0, "at least"),
+    "ratio_to_pulsar_spark": (1.5, "at least"),
+    "ratio_to_pulsar_spark_4_partitions": (1.5, "at least"),
+    "ratio_to_pulsar_spark_1_kib": (1.0, "at least"),
+    "ratio_to_pulsar_spark_1_kib_4_partitions": (1.0, "at least"),
+    "flights_ratio_to_pulsar_spark": (2.0, "at least"),
+    "ratio_to_no_transaction": (0.93, "at least"),
+    "ratio_to_ceiling": (0.7, "at least"),
+    "ratio_to_ceiling_1_kib": (0.95, "at least"),
+    "cost_of_keys": (1.5, "at most"),
+    "cost_of_keys_16_partitions": (1.5, "at most"),
+    "epoch_overhead_ms": (50.0, "at most"),
+    "epoch_overhead_ratio": (1.25, "at most"),
+    "epoch_to_collect": (1.15, "at most"),
+    "epoch_to_pulsar_spark": (1.25, "at most"),
+    "keys_into_512_partitions": (2.0, "at most"),
+    "empty_tasks": (1.1, "at most"),
+    "first_epoch": (1.2, "at most"),
+    "idle_cores": (0.15, "at most"),
+}
+
+
+def base_rates(throughput: Iterable[Results]) -> dict[str, Any]:
+    """Return for each path its rows per second, a spread, for values of 100 bytes alone."""
+    return _rates_of(throughput, _BASE)
+
+
+def _rates_of(throughput: Iterable[Results], shape: Results) -> dict[str, Any]:
+    return {entry["path"]: entry["rows_per_s"] for entry in throughput if entry["shape"] == shape}
+
+
+def summary(found: Results) -> Results:
+    """Return the figures that have targets, and others; None for those that were not measured."""
+    rates = _medians(found, 100, 1)
+    flights = found.get("flights", {}).get("rows_per_s", {})
+    real = {path: spread["median"] for path, spread in flights.items()}
+    small = found["latency"].get("10", {})
+    return {
+        "rows_per_s": rates,
+        "ratio_to_pulsar_client": _ratio_to(rates, "pulsar_client"),
+        "ratio_to_java_transaction": _ratio_to(rates, "java_transaction"),
+        "ratio_to_pulsar_spark": _ratio_to(rates, "pulsar_spark"),
+        "ratio_to_pulsar_spark_4_partitions": _ratio_to(_medians(found, 100, 4), "pulsar_spark"),
+        "ratio_to_pulsar_spark_1_kib": _ratio_to(_medians(found, 1024, 1), "pulsar_spark"),
+        "ratio_to_pulsar_spark_1_kib_4_partitions": _ratio_to(
+            _medians(found, 1024, 4), "pulsar_spark"
+        ),
+        "flights_ratio_to_pulsar_spark": _ratio_to(real, "pulsar_spark"),
+        "ratio_to_no_transaction": _ratio_to(rates, "no_transaction"),
+        "ratio_to_ceiling": _ratio_to_ceiling(rates),
+        "ratio_to_ceiling_1_kib": _ratio_to_ceiling(_medians(found, 1024, 1)),
+        "cost_of_keys": _cost_of_keys(found["throughput"], 1),
+        "cost_of_keys_16_partitions": _cost_of_keys(found["throughput"], 16),
+        "epoch_overhead_ms": small.get("overhead_ms"),
+        "epoch_overhead_ratio": small.get("overhead_ratio"),
+        "epoch_to_collect": _times(small, "eos", "collect"),
+        "epoch_to_pulsar_spark": _times(small, "eos", "pulsar_spark"),
+        "keys_into_512_partitions": _growth_of(found.get("growth", {}).get("partitions_keyed")),
+        "empty_tasks": _times(found.get("empty_tasks_s", {}), "eos", "spark_empty"),
+        "first_epoch": _times(found.get("cold_s", {}), "eos", "pulsar_client"),
+        "idle_cores": _idle_cores(found.get("idle")),
+    }
+
+
+def _medians(found: Results, value_bytes: int, partitions: int) -> dict[str, float]:
+    shape = {**_BASE, "value_bytes": value_bytes, "partitions": partitions}
+    rates = _rates_of(found["throughput"], shape)
+    return {path: spread["median"] for path, spread in rates.items()}
+
+
+def _ratio_to(rates: dict[str, float], peer: str) -> float | None:
+    """Return None if the peer was not measured."""
+    return round(rates["eos"] / rates[peer], 2) if peer in rates else None
+
+
+def _ratio_to_ceiling(rates: dict[str, float]) -> float | None:
+    if "raw_sockets" not in rates:
+        return None
+    return round(rates["eos_from_arrow"] / rates["raw_sockets"], 3)
+
+
+def _times(spreads: Results, name: str, peer: str) -> float | None:
+    """Return how many times as long eos takes; None if one of them was not measured."""
+    if not {name, peer} <= spreads.keys():
+        return None
+    times: float = spreads[name]["median"] / spreads[peer]["median"]
+    return round(times, 2)
+
+
+def _growth_of(curve: list[Results] | None) -> float | None:
+    return round(curve[-1]["ms"]["median"] / curve[0]["ms"]["median"], 2) if curve else None
+
+
+def _idle_cores(idle: Results | None) -> float | None:
+    if idle is None:
+        return None
+    cores: float = idle["cores"]["Python driver"] + idle["cores"]["Python workers"]
+    return round(cores, 3)
+
+
+def _cost_of_keys(throughput: Iterable[Results], partitions: int) -> float | None:
+    """Return how much longer rows with a key and an event time take, by partitions of the topic."""
+    rates = {
+        entry["shape"]["columns"]: entry["rows_per_s"]["median"]
+        for entry in throughput
+        if entry["path"] == "eos"
+        and entry["shape"]["value_bytes"] == _BASE["value_bytes"]
+        and entry["shape"]["partitions"] == partitions
+    }
+    return round(rates["value"] / rates["keyed"], 2) if {"value", "keyed"} <= set(rates) else None
+
+
+def reached_targets(results: Results) -> list[tuple[str, Any, str, bool | None]]:
+    """Return figure, value, target, and whether it is reached (None: not measured)."""
+    rows = []
+    for name, (wanted, direction) in TARGETS.items():
+        value = results.get(name)
+        reached = None
+        if value is not None:
+            reached = value >= wanted if direction == "at least" else value <= wanted
+        rows.append((name, value, f"{direction} {wanted:g}", reached))
+    return rows
 
 
 def markdown(results: Results) -> str:
@@ -29,7 +153,6 @@ def markdown(results: Results) -> str:
 
 
 def _goals(results: Results) -> list[str]:
-    """Return the table of the targets whose figures were measured."""
     lines = ["| target | is | should be | reached |", "|---|---:|---|---|"]
     for name, value, wanted, reached in reached_targets(results):
         if reached is not None:
@@ -130,7 +253,6 @@ def _growth(curves: Results) -> list[str]:
 
 
 def _starts(results: Results) -> list[str]:
-    """Return the table of costs with hardly any rows."""
     empty, cold, idle = results["empty_tasks_s"], results["cold_s"], results["idle"]
     cores = ", ".join(f"{who} {share:.2f}" for who, share in idle["cores"].items())
     return [
@@ -195,144 +317,3 @@ _CURVES: Final = {
 
 def _short(rate: float) -> str:
     return f"{rate / 1e6:.2f} M" if rate >= 1e6 else f"{rate / 1e3:.0f} k"
-
-
-# --- plots -------------------------------------------------------------------------------------
-
-_EOS = "#1f6f8b"
-_OTHER = "#b0b7bf"
-
-
-def draw(results: Results, folder: Path) -> list[Path]:
-    """Write the pictures of all measured parts; return their files."""
-    made = [
-        _rates_plot(results, folder / "rows_per_s.png"),
-        _latency_plot(results, folder / "latency.png"),
-    ]
-    if results.get("growth"):
-        made.append(_growth_plot(results, folder / "growth.png"))
-    if results.get("phases"):
-        made.append(_phases_plot(results, folder / "phases.png"))
-    return made
-
-
-def _save(figure: Figure, path: Path) -> Path:
-    figure.savefig(path, dpi=120)
-    return path
-
-
-def _axes(width: float, height: float, count: int = 1) -> tuple[Figure, list[Axes]]:
-    figure = Figure(figsize=(width, height), layout="constrained")
-    found = figure.subplots(1, count, squeeze=False)
-    axes = list(found[0])
-    for one in axes:
-        one.spines[["top", "right"]].set_visible(False)
-    return figure, axes
-
-
-_NAMES = {
-    "eos": "eos, exactly-once",
-    "spark_empty": "Spark alone",
-    "eos_from_arrow": "eos, rows ready in Arrow",
-    "raw_sockets": "ready-made frames, raw sockets",
-    "java_transaction": "Java client, one transaction",
-    "pulsar_spark": "pulsar-spark",
-    "pulsar_client": "pulsar-client, at-least-once",
-    "no_transaction": "eos without transactions",
-    "collect": "a collect alone",
-    "spark_python": "through Spark's Python alone",
-    "delta": "Delta append",
-    "partitions_no_key": "rows without keys",
-    "partitions_keyed": "rows with keys",
-    "partitions_keyed_batch": "rows with keys, batch jobs",
-    "tasks": "eos",
-    "tasks_spark_empty": "Spark alone",
-    "sinks": "eos",
-}
-
-
-def _bars(
-    axes: Axes,
-    spreads: dict[str, Any],
-    scale: float,
-    *,
-    ends: tuple[str, str],
-    is_named: bool = True,
-) -> None:
-    """Draw medians with a part of their spread, from one of the ``ends`` to the other.
-
-    A bar's label has its median, and its name if ``is_named``.
-    """
-    medians = [spread["median"] / scale for spread in spreads.values()]
-    below = [(spread["median"] - spread[ends[0]]) / scale for spread in spreads.values()]
-    above = [(spread[ends[1]] - spread["median"]) / scale for spread in spreads.values()]
-    colors = [_EOS if name.startswith("eos") else _OTHER for name in spreads]
-    axes.barh(range(len(medians)), medians, xerr=[below, above], color=colors, capsize=3)
-    axes.invert_yaxis()
-    # A peer that sometimes stops for seconds would make all other bars tiny.
-    right = 1.4 * max(medians)
-    axes.set_xlim(0, right)
-    for place, (median, over) in enumerate(zip(medians, above, strict=True)):
-        if median + over > right:
-            axes.text(right, place - 0.1, f"to {median + over:,.0f} ", ha="right", va="bottom")
-    labels = [
-        f"{_NAMES[name]}   {median:.3g}" if is_named else f"{median:.3g}"
-        for name, median in zip(spreads, medians, strict=True)
-    ]
-    axes.set_yticks(range(len(labels)), labels)
-
-
-def _rates_plot(results: Results, path: Path) -> Path:
-    figure, (axes,) = _axes(8, 3.6)
-    ordered = sorted(results["base"].items(), key=lambda item: -item[1]["median"])
-    _bars(axes, dict(ordered), 1e6, ends=("lowest", "highest"))
-    axes.set_xlabel("million rows/s, 100-byte values, one partition (median, lowest to highest)")
-    axes.set_title("Rows per second on two cores, broker included")
-    return _save(figure, path)
-
-
-def _latency_plot(results: Results, path: Path) -> Path:
-    figure, every = _axes(11, 3, len(results["latency"]))
-    for axes, (rows, found) in zip(every, results["latency"].items(), strict=True):
-        spreads = {name: spread for name, spread in found.items() if name in _NAMES}
-        _bars(axes, spreads, 1, ends=("p10", "p90"), is_named=axes is every[0])
-        axes.set_title(f"{int(rows):,} rows")
-        axes.set_xlabel("ms for a micro-batch (p10 to p90)")
-    return _save(figure, path)
-
-
-def _growth_plot(results: Results, path: Path) -> Path:
-    figure, every = _axes(12, 3.6, 3)
-    groups = {
-        "topic partitions": ("partitions_no_key", "partitions_keyed", "partitions_keyed_batch"),
-        "Spark tasks": ("tasks", "tasks_spark_empty"),
-        "sinks in one driver": ("sinks",),
-    }
-    for axes, (title, curves) in zip(every, groups.items(), strict=True):
-        for curve in curves:
-            points = results["growth"][curve]
-            xs = [point["x"] for point in points]
-            axes.plot(
-                xs, [point["ms"]["median"] for point in points], marker="o", label=_NAMES[curve]
-            )
-            axes.fill_between(
-                xs,
-                [point["ms"]["lowest"] for point in points],
-                [point["ms"]["highest"] for point in points],
-                alpha=0.2,
-            )
-        axes.set_ylim(bottom=0)
-        axes.set_xlabel(title)
-        axes.set_ylabel("ms for an epoch")
-        axes.legend(frameon=False)
-    return _save(figure, path)
-
-
-def _phases_plot(results: Results, path: Path) -> Path:
-    figure, (axes,) = _axes(8, 3.4)
-    phases = results["phases"]["ns_per_row"]
-    axes.barh(list(phases), list(phases.values()), color=_EOS)
-    axes.invert_yaxis()
-    axes.set_xlabel("ns for each row of 100 bytes, one process")
-    axes.set_title("Where the time of a row goes, from Arrow to the last receipt")
-    return _save(figure, path)

@@ -38,18 +38,18 @@ WARM_UP: Final = 2
 """Rounds that do not count."""
 BROKER: Final = "broker"
 _LOG: Final = Path("build/bench/broker.log")
+# Three heaps (2, 2 and 4 GB), the broker's buffers, and rows in memory.
 _MEMORY_BYTES: Final = 12 << 30
-"""Three heaps (2, 2 and 4 GB), the broker's buffers, and rows in memory."""
 _COUNTED_WITHIN_S: Final = 30.0
 _SETTLED_WITHIN_S: Final = 2.0
 _SETTLE_POLL_S: Final = 0.2
+# Of one core; a broker without clients uses a few hundredths.
 _QUIET: Final = 0.2
-"""Of one core; a broker without clients uses a few hundredths."""
 _FILLED_WITHIN_S: Final = 60.0
 _READ_BYTES: Final = 1 << 20
+# The whole heap from the start, as for a server. A JVM that returns memory and takes it again
+# measures the kernel.
 HEAP: Final = ("-Xms2g", "-Xmx2g", "-XX:+AlwaysPreTouch")
-"""The whole heap from the start, as for a server. A JVM that returns memory and takes it again
-measures the kernel."""
 # Compiler, collector and caches as on a production broker. The settings of the tests, for a quick
 # start and little memory, would measure the tests.
 BROKER_JVM: Final = (

@@ -38,8 +38,8 @@ from eos.wire.commands import SchemaInfo, SchemaType
 from eos.wire.frames import encode_send
 
 _MIB: Final = 1 << 20
+# For a Spark task: its worker keeps the batch before, and copies each batch for its socket.
 SPARK_BOUND_MIB: Final = 768
-"""For a Spark task: its worker keeps the batch before, and copies each batch for its socket."""
 _SMALL: Final = "one small message"
 _CALL: Final = "a roll call"
 _IDLE_S: Final = 3.0

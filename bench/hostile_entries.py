@@ -32,8 +32,8 @@ from eos.wire.decoding import COLUMNS, PADDING_BYTES, DeliveredEntry, decode_ent
 BOUND_MIB: Final = 512
 
 _MIB: Final = 1 << 20
+# Almost the limit of an uncompressed entry.
 _MOST: Final = 120 * _MIB
-"""Almost the limit of an uncompressed entry."""
 
 
 class Stored(NamedTuple):
@@ -169,7 +169,6 @@ VALUES: Final[dict[str, Callable[[], tuple[SchemaInfo, bytes]]]] = {
 
 
 def _delivered(stored: list[Stored]) -> tuple[np.ndarray[Any, Any], list[DeliveredEntry]]:
-    """Return the entries as a broker delivers them, in one buffer."""
     data, entries = bytearray(), []
     for number, one in enumerate(stored):
         metadata = MessageMetadata(producer_name="p", sequence_id=0, publish_time=1, **one.fields)

@@ -24,20 +24,26 @@ from pyspark.sql import DataFrame, SparkSession
 from bench import plain
 from bench.environment import CORES, Environment, Spread, interleaved_seconds, percentile
 from bench.peers import stream_by_pulsar_spark
-from bench.row_sources import FileStream, WriteStream, drop
-from bench.spark_writers import EosSink, pass_through_python, write_by_pulsar_client
+from bench.spark_writers import (
+    EosSink,
+    FileStream,
+    WriteStream,
+    drop,
+    pass_through_python,
+    write_by_pulsar_client,
+)
 from eos import PulsarSink
 
 DRIVER: Final = "first-epoch-driver"
 """The command of ``python -m bench`` that calls ``first_epoch_driver``."""
 ROWS: Final = (10, 1_000, 100_000)
+# Counted epochs of each start; a first one is not counted. Not nine: Delta writes a checkpoint at
+# every tenth commit, which could always be the uncounted one.
 _AT_A_TIME: Final = 10
-"""Counted epochs of each start; a first one is not counted. Not nine: Delta writes a checkpoint at
-every tenth commit, which could always be the uncounted one."""
 _WARM_UP: Final = 11
+# After few earlier epochs: the cost of a transaction fell from 75 ms to 30 after some 90 epochs
+# (measured).
 WARM_UP_COLD: Final = 22
-"""After few earlier epochs: the cost of a transaction fell from 75 ms to 30 after some 90 epochs
-(measured)."""
 _SHOWN_WITHIN_S: Final = 60.0
 
 
@@ -67,23 +73,22 @@ def _measure_size(
     text = "".join(f"{row:09} the quick brown fox\n" for row in range(rows))
     with ExitStack() as stack:
         topic, plain_topic, peers_topic = (stack.enter_context(env.topic(CORES)) for _ in range(3))
-        sink = EosSink(env, topic)
-        streams = {
-            "eos": FileStream(env, text, lambda df: df.writeStream.foreachBatch(sink.sink)),
-            "no_transaction": FileStream(env, text, _plain(env, plain_topic)),
-            "collect": FileStream(env, text, _action(DataFrame.collect)),
-            "spark_python": FileStream(env, text, _action(pass_through_python)),
-        }
-        written = {"eos": topic, "no_transaction": plain_topic}
-        if env.has_pulsar_spark:
-            url = env.broker.service_url
-            streams["pulsar_spark"] = FileStream(
-                env, text, lambda df: stream_by_pulsar_spark(df, url, peers_topic)
-            )
-            written["pulsar_spark"] = peers_topic
-        if delta:
-            streams["delta"] = FileStream(env, text, _delta(env))
-        try:
+        with EosSink(env, topic) as sink:
+            streams = {
+                "eos": FileStream(env, text, lambda df: df.writeStream.foreachBatch(sink.sink)),
+                "no_transaction": FileStream(env, text, _plain(env, plain_topic)),
+                "collect": FileStream(env, text, _action(DataFrame.collect)),
+                "spark_python": FileStream(env, text, _action(pass_through_python)),
+            }
+            written = {"eos": topic, "no_transaction": plain_topic}
+            if env.has_pulsar_spark:
+                url = env.broker.service_url
+                streams["pulsar_spark"] = FileStream(
+                    env, text, lambda df: stream_by_pulsar_spark(df, url, peers_topic)
+                )
+                written["pulsar_spark"] = peers_topic
+            if delta:
+                streams["delta"] = FileStream(env, text, _delta(env))
             for stream in streams.values():
                 stream.run(warm_up)
             took_ms: dict[str, list[float]] = {name: [] for name in streams}
@@ -93,8 +98,6 @@ def _measure_size(
                     took_ms[name] += streams[name].run(_AT_A_TIME)
             for name, where in written.items():
                 env.await_count(where, streams[name].epochs * rows)
-        finally:
-            sink.close()
     result: dict[str, Any] = {name: _with_p99(times_ms) for name, times_ms in took_ms.items()}
     with_it, without = result["eos"]["median"], result["no_transaction"]["median"]
     result["overhead_ms"] = round(with_it - without, 1)
@@ -116,7 +119,6 @@ def _plain(env: Environment, topic: str) -> WriteStream:
 
 
 def _action(action: Callable[[DataFrame], object]) -> WriteStream:
-    """Return a stream whose epochs only do ``action``."""
 
     def write(df: DataFrame, _: int) -> None:
         action(df)
@@ -143,8 +145,7 @@ def measure_visible(env: Environment, epochs: int) -> dict[str, Any]:
         )
         stack.callback(client.close)
         reader = client.create_reader(f"{topic}-partition-0", pulsar.MessageId.earliest)
-        sink = EosSink(env, topic)
-        stack.callback(sink.close)
+        sink = stack.enter_context(EosSink(env, topic))
         query = (
             env.spark.readStream.schema("value string")
             .text(str(folder / "input"))
@@ -266,8 +267,7 @@ def measure_idle(env: Environment, seconds: int, tell: Callable[[str], None]) ->
     """Return the cores used by a stream of ten rows each second: ``{"cores": {process: share},
     "seconds": measured time}``."""
     tell(f"ten rows each second, for {seconds} s")
-    with env.topic(1) as topic:
-        sink = EosSink(env, topic)
+    with env.topic(1) as topic, EosSink(env, topic) as sink:
         query = (
             env.spark.readStream.format("rate")
             .option("rowsPerSecond", _IDLE_ROWS_PER_S)
@@ -285,7 +285,6 @@ def measure_idle(env: Environment, seconds: int, tell: Callable[[str], None]) ->
             written = _message_count(env, topic) - rows
         finally:
             query.stop()
-            sink.close()
     if written < _IDLE_ROWS_PER_S * took_s / 2:
         raise RuntimeError(f"Only {written} rows in {took_s:.0f} s: the stream does not keep up")
     cores = {who: round((used - before[who]) / took_s, 3) for who, used in after.items()}

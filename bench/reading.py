@@ -35,8 +35,8 @@ _ENTRY_BYTES: Final = 1 << 20
 _SMALL_ENTRY_MESSAGES: Final = 10
 _PARTITIONS: Final = 4
 _SLOW_ROWS: Final = 200_000
+# Multiple of the rows: more than the broker's cache holds, so that its bookie must read them.
 _HISTORY: Final = 4
-"""Multiple of the rows: more than the broker's cache holds, so that its bookie must read them."""
 _PARTITION_COUNTS: Final = (1, 8, 64, 512)
 _TOPIC_COUNTS: Final = (1, 10, 100, 1000)
 _RECEIVE_BYTES: Final = 1 << 20
@@ -140,7 +140,7 @@ def _eos(url: str, topic: str, rows: int) -> float:
 
 
 def _raw_socket(url: str, topic: str, rows: int) -> float:
-    """Receive as many bytes as the values alone have."""
+    # Receive as many bytes as the values alone have.
     room = memoryview(bytearray(_RECEIVE_BYTES))
     with PulsarClient(url) as client:
         connection = client.lookup.dedicated_connection(topic)

@@ -27,10 +27,9 @@ from bench.environment import (
     percentile,
     timed_s,
 )
-from bench.hot_path import StepClock
 from bench.publish import OUT, OutFolder, progress, publish
-from bench.row_sources import FileStream, RowShape, frame
-from bench.spark_writers import EosSink, pass_through_python
+from bench.spark_writers import EosSink, FileStream, RowShape, frame, pass_through_python
+from bench.throughput import StepClock
 from eos import PulsarSink
 
 PARTITIONS: Final = (1, 16, 64, 128, 512)
@@ -39,8 +38,8 @@ SINKS: Final = (1, 10, 25, 50)
 _ROWS: Final = 50_000
 _KEYED: Final = ("concat('user-', right(value, 9)) AS key", "1700000000000 AS event_time")
 _SINK_EPOCHS: Final = 50
+# Spark partitions; every fortieth one has rows.
 _MOSTLY_EMPTY: Final = 2_000
-"""Spark partitions; every fortieth one has rows."""
 
 Point = dict[str, Any]
 
@@ -89,17 +88,13 @@ def measure_empty_tasks(
         "format_string('%0100d', number) AS value"
     )
     tell(f"{_MOSTLY_EMPTY:,} tasks, most of them empty")
-    with env.topic(1) as topic:
-        sink = EosSink(env, topic)
-        try:
-            sink.write(df.limit(10))  # claims the sink
-            ways = {
-                "eos": partial(timed_s, partial(sink.write, df)),
-                "spark_empty": partial(timed_s, partial(pass_through_python, df)),
-            }
-            return interleaved_seconds(env, ways, rounds, tell)
-        finally:
-            sink.close()
+    with env.topic(1) as topic, EosSink(env, topic) as sink:
+        sink.write(df.limit(10))  # claims the sink
+        ways = {
+            "eos": partial(timed_s, partial(sink.write, df)),
+            "spark_empty": partial(timed_s, partial(pass_through_python, df)),
+        }
+        return interleaved_seconds(env, ways, rounds, tell)
 
 
 def _point(count: int, took_ms: list[float]) -> Point:
@@ -115,33 +110,24 @@ def _stream_ms(
 ) -> list[float]:
     """Time each epoch of a stream, whose first one opens producers for all."""
     text = "".join(f"{row:0100}\n" for row in range(_ROWS))
-    with env.topic(partitions) as topic:
-        sink = EosSink(env, topic)
-        try:
-            stream = FileStream(
-                env,
-                text,
-                lambda df: df.selectExpr("value", *columns).writeStream.foreachBatch(sink.sink),
-            )
-            took_ms = stream.run(rounds)
-            env.await_count(topic, stream.epochs * _ROWS)
-            return took_ms
-        finally:
-            sink.close()
+    with env.topic(partitions) as topic, EosSink(env, topic) as sink:
+        stream = FileStream(
+            env,
+            text,
+            lambda df: df.selectExpr("value", *columns).writeStream.foreachBatch(sink.sink),
+        )
+        took_ms = stream.run(rounds)
+        env.await_count(topic, stream.epochs * _ROWS)
+        return took_ms
 
 
 def _epochs_ms(env: Environment, shape: RowShape, rounds: int, *, tasks: int | None) -> list[float]:
-    """Time each epoch of a batch job."""
     df = frame(env.spark, shape, _ROWS)
     if tasks is not None:
         df = df.repartition(tasks)
-    with env.topic(shape.partitions) as topic:
-        sink = EosSink(env, topic)
-        try:
-            sink.write(df)  # claims the sink; the topics' first transaction
-            return [_timed_ms(lambda: sink.write(df)) for _ in range(rounds)]
-        finally:
-            sink.close()
+    with env.topic(shape.partitions) as topic, EosSink(env, topic) as sink:
+        sink.write(df)  # claims the sink; the topics' first transaction
+        return [_timed_ms(lambda: sink.write(df)) for _ in range(rounds)]
 
 
 def _by_sinks_ms(env: Environment, count: int, rounds: int) -> list[float]:
@@ -150,8 +136,8 @@ def _by_sinks_ms(env: Environment, count: int, rounds: int) -> list[float]:
     with ExitStack() as stack:
         sinks = []
         for _ in range(count):
-            sink = EosSink(env, stack.enter_context(env.topic(1)))
-            stack.callback(sink.close)
+            topic = stack.enter_context(env.topic(1))
+            sink = stack.enter_context(EosSink(env, topic))
             sink.write(df)
             sinks.append(sink)
 
@@ -207,14 +193,10 @@ def _over_partitions(
         "keys, 2 tasks": keyed,
     }
     found = {}
-    with env.topic(partitions) as topic:
-        sink = EosSink(env, topic)
-        try:
-            for name, df in epochs.items():
-                tell(name)
-                found[name] = _timed_epochs(sink, df)
-        finally:
-            sink.close()
+    with env.topic(partitions) as topic, EosSink(env, topic) as sink:
+        for name, df in epochs.items():
+            tell(name)
+            found[name] = _timed_epochs(sink, df)
     name = f"{partitions} topics, 2 tasks"
     tell(name)
     found[name], read = _over_topics(env, keyed, partitions)
@@ -227,11 +209,10 @@ def _over_topics(
     """Write to ``count`` topics that rows name, and read them; the first epoch creates them."""
     name = f"bench-{uuid.uuid4().hex[:12]}"
     df = keyed.selectExpr("*", f"CONCAT('{name}-', crc32(value) % {count}) AS topic")
-    sink = EosSink(env, None, sink_id=name, receipt_namespace="public/default", create_topics=True)
-    try:
+    with EosSink(
+        env, None, sink_id=name, receipt_namespace="public/default", create_topics=True
+    ) as sink:
         written = _timed_epochs(sink, df)
-    finally:
-        sink.close()
     pattern = f"public/default/{name}-[0-9]+"
     return written, {
         "a task for each": _read(env, pattern),
@@ -240,7 +221,6 @@ def _over_topics(
 
 
 def _read(env: Environment, pattern: str, **options: Any) -> dict[str, Any]:
-    """Read all matching topics in one batch."""
     began = time.perf_counter()
     topics = env.spark.read.format("pulsar").options(
         serviceUrl=env.broker.service_url, topicsPattern=pattern, **options

@@ -2,16 +2,152 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
 
+import numpy as np
 import pulsar
 import pyarrow as pa
+import pyarrow.parquet
 from pulsar.schema import BytesSchema
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from bench.environment import Environment
+from bench.environment import CORES, Environment
 from eos import PulsarSink
+from eos.wire.batch import Rows
+from examples.flights.flight_files import read_flights
+
+_FLIGHT_COPIES: Final = 2
+# A value is text that ends with the row's number.
+_DIGITS: Final = 9
+
+
+@dataclass(frozen=True)
+class RowShape:
+    """The shape of rows and of their topic.
+
+    Attributes:
+        value_bytes: size of each value.
+        columns: ``value``, ``keyed`` (with key and event time) or ``properties`` (with two).
+        partitions: number of the topic's partitions.
+    """
+
+    value_bytes: int = 100
+    columns: str = "value"
+    partitions: int = 1
+
+    @property
+    def name(self) -> str:
+        """Its name in tables."""
+        return f"{self.value_bytes} B, {self.columns}, {self.partitions} partitions"
+
+    def count(self, rows: int) -> int:
+        """Return how many rows have as many bytes of values as ``rows`` of the default size."""
+        return rows * RowShape.value_bytes // self.value_bytes
+
+
+def frame(spark: SparkSession, shape: RowShape, count: int) -> DataFrame:
+    """Return ``count`` rows, in a Spark partition for each core.
+
+    Spark generates them while it reads them, at a cost that ``spark_empty`` shows. Reading them
+    from a cache would measure the cache.
+    """
+    text = _text(shape.value_bytes)[:-_DIGITS].decode()
+    value = f"concat('{text}', lpad(string(id), {_DIGITS}, '0')) AS value"
+    chosen = [value]
+    if shape.columns == "keyed":
+        chosen += ["concat('user-', id % 50000) AS key", "1700000000000 + id AS event_time"]
+    elif shape.columns == "properties":
+        chosen.append("map('source', 'bench', 'row', string(id)) AS properties")
+    return spark.range(0, count, 1, CORES).selectExpr(*chosen)
+
+
+def arrow_rows(shape: RowShape, start: int, count: int) -> Rows:
+    """Return the values ``start`` to ``start + count`` of ``frame`` in Arrow's layout."""
+    values = np.tile(np.frombuffer(_text(shape.value_bytes), np.uint8), (count, 1))
+    numbers = np.char.zfill(np.arange(start, start + count).astype(f"U{_DIGITS}"), _DIGITS)
+    digits = numbers.astype(f"S{_DIGITS}").view(np.uint8)
+    values[:, -_DIGITS:] = digits.reshape(count, _DIGITS)
+    offsets = np.arange(count + 1, dtype=np.int32) * shape.value_bytes
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(values))]
+    return Rows(value=pa.Array.from_buffers(pa.binary(), count, buffers))
+
+
+def _text(size: int) -> bytes:
+    return (b"the quick brown fox jumps " * (size // 26 + 1))[:size]
+
+
+WriteStream = Callable[[DataFrame], DataStreamWriter]
+"""Writes the lines of the files (column ``value``)."""
+
+
+class FileStream:
+    """A query over files of the same ``text``, one file for each epoch.
+
+    Each ``run`` starts it again on its checkpoint. Epochs are timed by Spark itself
+    (``triggerExecution``: source, offsets, the write and its commit).
+    """
+
+    def __init__(self, env: Environment, text: str, write: WriteStream) -> None:
+        self.epochs = 0
+        self._env = env
+        self._write = write
+        self._folder = env.folder / f"stream-{uuid.uuid4().hex[:8]}"
+        self._input = self._folder / "input"
+        self._input.mkdir(parents=True)
+        self._text = text
+
+    def run(self, epochs: int) -> list[float]:
+        """Return the milliseconds of ``epochs`` epochs; a first one (it plans) does not count."""
+        epochs += 1
+        for number in range(self.epochs, self.epochs + epochs):
+            drop(self._input, f"{number:06}", self._text)
+        self.epochs += epochs
+        lines = (
+            self._env.spark.readStream.schema("value string")
+            .option("maxFilesPerTrigger", 1)
+            .text(str(self._input))
+            .repartition(CORES)
+        )
+        query = (
+            self._write(lines)
+            .option("checkpointLocation", str(self._folder / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        took_ms = [
+            progress["durationMs"]["triggerExecution"]
+            for progress in query.recentProgress
+            if progress["numInputRows"]
+        ]
+        if len(took_ms) != epochs:
+            raise RuntimeError(f"Spark reported {len(took_ms)} of {epochs} epochs")
+        return took_ms[1:]
+
+
+def drop(folder: Path, name: str, text: str) -> None:
+    """Write a file that becomes visible as a whole."""
+    hidden = folder / f".{name}"
+    hidden.write_text(text)
+    hidden.rename(folder / name)
+
+
+def flight_values(env: Environment) -> DataFrame:
+    """Return the flights of 2013 as JSON, twice, made by Spark from Parquet files."""
+    folder = env.folder / "flights"
+    folder.mkdir()
+    flights = read_flights()
+    share = -(-len(flights) // CORES)
+    for core in range(CORES):
+        part = flights.slice(core * share, share)
+        for copy in range(_FLIGHT_COPIES):
+            pyarrow.parquet.write_table(part, folder / f"{core}-{copy}.parquet")
+    return env.spark.read.parquet(str(folder)).selectExpr("to_json(struct(*)) AS value")
 
 
 class EosSink:
@@ -37,8 +173,10 @@ class EosSink:
         self._epochs += 1
         self.sink.write(df, epoch=f"epoch-{self._epochs}")
 
-    def close(self) -> None:
-        """Close its connections."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self.sink.close()
 
 

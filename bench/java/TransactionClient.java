@@ -98,7 +98,7 @@ public class TransactionClient {
     }
 }
 
-/** The record of bench/schemas.py. */
+/** The record of bench/sending.py. */
 class Flight {
     public long id;
     public String carrier;

@@ -44,8 +44,8 @@ _STYLE: Final[Any] = {
 }
 _MIN_BAR_S: Final = 0.1
 _MOST_TICKS: Final = 20
+# Share of the time axis; labels of kills that are closer would overlap.
 _CLOSE: Final = 0.2
-"""Share of the time axis; labels of kills that are closer would overlap."""
 
 
 class KillMark(NamedTuple):

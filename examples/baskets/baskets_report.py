@@ -99,7 +99,6 @@ def _drivers(run: BasketsRun) -> str:
 
 
 def _evidence(run: BasketsRun) -> list[str]:
-    """Return for each kill the log's records of its epoch."""
     found = []
     for kill in run.kills:
         records = [record for record in run.records if record.epoch == str(kill.epoch)]

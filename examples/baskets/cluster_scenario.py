@@ -25,8 +25,8 @@ from examples.baskets.process_killer import ProcessKiller
 from examples.baskets.send_baskets import ProducerTask
 
 PARTITIONS: Final = 4
+# Of the watermark; 4 s of the run. While a broker is down, partitions are not read equally far.
 DELAY: Final = timedelta(days=14)
-"""Of the watermark; 4 s of the run. While a broker is down, partitions are not read equally far."""
 _PER_TRANSACTION: Final = 400
 _PAUSE_S: Final = 0.3
 _KEEP_ALL: Final = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}

@@ -81,7 +81,6 @@ def _run(
 
 @contextmanager
 def _folder(output: Path, *, keep: bool) -> Iterator[Path]:
-    """Yield the folder for the data of the runs."""
     if not keep:
         # A dying JVM may still write there: that must not turn the end into a failure.
         with tempfile.TemporaryDirectory(prefix="eos-demo-", ignore_cleanup_errors=True) as name:

@@ -19,8 +19,8 @@ import pyarrow.csv
 import pyarrow.parquet
 
 EPOCHS: Final = 14
+# One Spark task for each of the two executors.
 FILES_PER_EPOCH: Final = 2
-"""One Spark task for each of the two executors."""
 
 _FIRST_MTIME_S: Final = 1_356_998_400
 

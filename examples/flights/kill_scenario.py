@@ -113,7 +113,7 @@ class KillScenario:
                     return
 
     def _kill_executor(self, run: FlightsRun, driver: SparkDriver, topic: Topic) -> None:
-        """Kill while the epoch is being sent: when a quarter of its rows have arrived."""
+        # Kill while the epoch is being sent: when a quarter of its rows have arrived.
         rows = len(self._flights.ids(self._executor_epoch))
         deadline = time.monotonic() + _SILENCE_S
         while (sent := topic.messages_in() - self._messages_before) < rows / 4:

@@ -14,8 +14,8 @@ from eos.pulsar.part import other_parts
 from eos.recovery._sink_view import is_decided
 from eos.recovery.audit.partition import NEVER_READABLE, Finding
 
+# A running driver may commit during the audit; the log is then read again.
 _TRIES = 3
-"""A running driver may commit during the audit; the log is then read again."""
 
 Committed = tuple[LogRecord, Part]
 

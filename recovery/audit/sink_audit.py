@@ -30,9 +30,9 @@ from eos.recovery.audit.partition import (
 
 _NOWHERE: EntryPlace = (-1, -1)
 
+# Tolerated difference between the clocks of driver and broker, when the ages of an epoch and its
+# topic are compared.
 CLOCKS = timedelta(minutes=1)
-"""Tolerated difference between the clocks of driver and broker, when the ages of an epoch and its
-topic are compared."""
 
 
 class AuditedSink(Facts):

@@ -118,8 +118,8 @@ _OF_BROKERS: Final = {
     "dispatchThrottlingRatePerSubscriptionInMsg": "dispatch rate of a subscription, in messages",
     "dispatchThrottlingRatePerSubscriptionInByte": "dispatch rate of a subscription, in bytes",
 }
+# The check of the data topics reports how many are left out.
 MOST_TOPICS: Final = 50
-"""The check of the data topics reports how many are left out."""
 
 # A broker stops reading from a connection that exceeds a publish rate until it is below again. If
 # that takes longer than the request timeout, the epoch fails with "no answer" (measured).

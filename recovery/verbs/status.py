@@ -98,7 +98,6 @@ def _rows(sink: SinkView) -> list[tuple[str, str]]:
 
 
 def _table(report: StatusReport) -> Table:
-    """A table with a row for each query, for ``--watch``."""
     table = Table("sink", "query", "last committed", "unfinished", "not written", "claim")
     for sink in report.sinks:
         claim = f"{sink.claim.run_id[:8]}, {duration(sink.claim.age_s)} ago" if sink.claim else "-"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bench.comparison_report import draw, markdown
-from bench.targets import TARGETS, base_rates, reached_targets, summary
+from bench.compare import draw
+from bench.comparison_report import TARGETS, base_rates, markdown, reached_targets, summary
 
 
 def spread(median: float) -> dict[str, float]:

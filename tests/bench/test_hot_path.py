@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.hot_path import PHASES
+from bench.throughput import PHASES
 
 EOS = Path(__file__).parents[2] / "eos"
 

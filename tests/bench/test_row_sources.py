@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.row_sources import RowShape
+from bench.spark_writers import RowShape
 
 
 def test_large_rows_have_as_many_bytes_in_total():
