@@ -49,7 +49,7 @@ def backlog(
     Then it copies every message into one topic, exactly once, as fast as this machine can.
 
     The messages are flights of the year 2013 and their aircraft as JSON, repeated, compressed with
-    LZ4 as by a producer. They are encoded once, so filling the topics is the broker's work alone.
+    LZ4 as by a producer.
     """
     console, tell = progress()
     wanted = round(minutes * 60 * ARRIVING_PER_S)
@@ -133,6 +133,7 @@ def _fill(
     env: Environment, topics: int, wanted: int, tell: Callable[[str], None]
 ) -> dict[str, int]:
     """Send about ``wanted`` messages, as many to each topic; return their number and bytes."""
+    # Encoded once, so that filling the topics is the broker's work alone.
     batches = list(_encoded())
     values = sum(batch.value_and_key_bytes for batch in batches)
     messages = sum(batch.num_messages for batch in batches)
@@ -247,14 +248,14 @@ class Costs:
 def limits(costs: Costs, nodes: int) -> dict[str, float]:
     """Return the messages per second that each resource of ``nodes`` nodes allows.
 
-    Brokers, bookies and Spark share the nodes. Further copies are assumed to cost as much as the
-    first one, which includes the broker's own work. A message crosses the network from its producer
-    to a broker, to the bookies, to Spark, back to a broker and to the bookies. A bookie writes each
-    copy twice, to its journal and to its ledger.
+    Brokers, bookies and Spark share the nodes.
     """
+    # Further copies are assumed to cost as much as the first one, which includes the broker's work.
     more_copies_us = 2 * (_COPIES - 1) * costs.sent_core_us
     core_us = costs.sent_core_us + costs.copied_core_us + more_copies_us
+    # From its producer to a broker, to the bookies, to Spark, back to a broker and to the bookies.
     moved = costs.stored_bytes * (3 + 2 * _COPIES)
+    # A bookie writes each copy twice, to its journal and to its ledger.
     written = costs.stored_bytes * 2 * 2 * _COPIES
     return {
         "processors": nodes * _CORES * _USED / core_us * 1e6,

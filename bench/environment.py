@@ -1,8 +1,4 @@
-"""The environment of a measurement, and how measurements are taken.
-
-One broker, one Spark session, topics that come and go; a full page cache; processor time by
-process; alternatives in interleaved rounds; the spread of the results.
-"""
+"""The environment of a measurement, and how measurements are taken."""
 
 from __future__ import annotations
 
@@ -90,12 +86,13 @@ class Environment:
 
     @contextmanager
     def topic(self, partitions: int) -> Iterator[str]:
-        """Yield the full name of a new topic. Its data would fill the disk, so it is deleted."""
+        """Yield the full name of a new topic, which is deleted at the end."""
         topic = f"persistent://public/default/bench-{uuid.uuid4().hex[:12]}"
         self.broker.admin("PUT", f"{_path(topic)}/partitions", partitions)
         try:
             yield topic
         finally:
+            # The data of all rounds would fill the disk.
             self.broker.admin("DELETE", f"{_path(topic)}/partitions?force=true")
 
     def committed(self, sink_id: str) -> int:
@@ -122,11 +119,12 @@ class Environment:
             used_s = after.user + after.system - before.user - before.system
 
     def await_count(self, topic: str, wanted: int) -> None:
-        """Wait until the broker has counted ``wanted`` messages; a figure is worthless before.
+        """Wait until the broker has counted ``wanted`` messages.
 
         Raises:
             RuntimeError: it has not, after half a minute.
         """
+        # The rate of a run whose messages did not all arrive is worthless.
         deadline = time.monotonic() + _COUNTED_WITHIN_S
         while (found := self.stats(topic)["msgInCounter"]) < wanted:
             if time.monotonic() > deadline:
@@ -225,15 +223,14 @@ def _session(folder: Path, more_jars: Sequence[Path]) -> SparkSession:
 def full_page_cache(folder: Path) -> Iterator[None]:
     """Fill the free memory with pages of a file without content, for at most a minute.
 
-    A broker that has run for a day works on a machine whose memory is in use. Measured on two cores
-    of a virtual machine that returns free memory to its host (free page reporting): the first touch
-    of a GB costs the kernel 2.1 s, each later one 0.4 s. The broker writes to the page cache, so
-    the same rows cost it three times the processor time once it received unused pages, after some 5
-    GB. The pages of a full cache are reused instead, at almost no cost, and no process has less
-    memory for it. The file needs no disk space and is deleted at the end.
-
     On Linux only. A folder in memory (tmpfs) keeps no pages of such a file.
     """
+    # A broker that has run for a day works on a machine whose memory is in use. Measured on two
+    # cores of a virtual machine that returns free memory to its host (free page reporting): the
+    # first touch of a GB costs the kernel 2.1 s, each later one 0.4 s. The broker writes to the
+    # page cache, so the same rows cost it three times the processor time once it received unused
+    # pages, after some 5 GB. The pages of a full cache are reused instead, at almost no cost, and
+    # no process has less memory for it.
     with tempfile.TemporaryFile(dir=folder) as file:
         if sys.platform == "linux":
             _read_empty(file.fileno(), psutil.virtual_memory().free)
@@ -241,7 +238,7 @@ def full_page_cache(folder: Path) -> Iterator[None]:
 
 
 def _read_empty(file: int, size: int) -> None:
-    """Read ``size`` bytes that were never written, with all cores."""
+    # Bytes that were never written: the file needs no disk space.
     readers = os.cpu_count() or 1
     share = -(-size // readers)
     os.truncate(file, share * readers)
@@ -317,11 +314,7 @@ def interleaved_rates(
     rounds: int,
     tell: Callable[[str], None],
 ) -> dict[str, dict[str, float]]:
-    """Return for each way its rows per second, as a spread.
-
-    Each round runs all ways, in a new random order, so that other load of the machine affects all
-    of them alike. A way returns how many rows it processed.
-    """
+    """Return for each way its rows per second, as a spread. A way returns how many it processed."""
     rates = {name: partial(_rate_of, way) for name, way in ways.items()}
     found = _interleaved(env, rates, rounds, tell, warm_up=WARM_UP)
     return {name: vars(Spread.of(rates, 0)) for name, rates in found.items()}
@@ -333,10 +326,7 @@ def interleaved_seconds(
     rounds: int,
     tell: Callable[[str], None],
 ) -> dict[str, dict[str, float]]:
-    """Return for each way its seconds, as a spread, in rounds as above; without a warm-up.
-
-    A way returns how long it took.
-    """
+    """Return for each way its seconds, as a spread; without a warm-up."""
     found = _interleaved(env, ways, rounds, tell, warm_up=0)
     return {name: vars(Spread.of(seconds, 2)) for name, seconds in found.items()}
 
@@ -359,6 +349,7 @@ def _interleaved(
     found: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(-warm_up, rounds):
         tell("warm-up" if number < 0 else f"round {number + 1}")
+        # In a new random order: other load of the machine affects all ways alike.
         for name in order.permutation(list(ways)):
             env.settle()
             measured = ways[name]()

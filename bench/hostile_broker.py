@@ -1,7 +1,6 @@
 """Memory of each way to read hostile entries that a real broker has stored.
 
-Every producer of a topic can store any of these. Each way reads each topic in a new process. For
-Spark, the memory of the Python worker counts, minus its memory for one small message.
+Every producer of a topic can store any of these.
 """
 
 from __future__ import annotations
@@ -175,7 +174,7 @@ def _by_entries(at: ReadFrom) -> Found:
 
 
 def _by_roll_call(at: ReadFrom) -> Found:
-    """Close a roll call: the entries are between its mark and its closing."""
+    # The entries are between its mark and its closing.
     with PulsarClient(at.service_url) as client:
         with client.entry_reader(at.topic) as reader:
             mark = next(reader.read(time.monotonic() + 20))

@@ -1,7 +1,6 @@
 """Memory for hostile entries: a few KB that decode to many GiB, each case in its own process.
 
-Every producer of a topic can send any of these. Decoding them must take less than ``BOUND_MIB`` of
-resident memory. An entry that cannot be decoded within it is refused by an error with its id.
+Every producer of a topic can send any of these.
 """
 
 from __future__ import annotations
@@ -29,6 +28,7 @@ from eos.wire.batch import Compression
 from eos.wire.commands import MessageMetadata, SchemaInfo, SchemaType
 from eos.wire.decoding import COLUMNS, PADDING_BYTES, DeliveredEntry, decode_entries
 
+# Of resident memory. An entry that cannot be decoded within it is refused by an error with its id.
 BOUND_MIB: Final = 512
 
 _MIB: Final = 1 << 20

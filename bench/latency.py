@@ -1,9 +1,4 @@
-"""The time of a micro-batch, and until its rows are visible; first epochs; a stream with few rows.
-
-Micro-batches are those of a stream from files, as Spark times them itself. Compared with eos: the
-same sink without transactions, epochs that only ``collect``, a ``mapInArrow`` that does nothing,
-pulsar-spark's sink, and a Delta table.
-"""
+"""The time of a micro-batch, until its rows are visible, of a first epoch; a nearly idle stream."""
 
 from __future__ import annotations
 
@@ -58,7 +53,7 @@ def measure(
 ) -> dict[str, Any]:
     """Return ``{rows: {path: spread in ms, with p99}}``, and the cost of the two-phase commit.
 
-    Epochs of all paths alternate, a few at a time; at least ``epochs`` of each are counted.
+    At least ``epochs`` of each path are counted.
     """
     found: dict[str, Any] = {}
     for rows in sizes:
@@ -94,6 +89,7 @@ def _measure_size(
             took_ms: dict[str, list[float]] = {name: [] for name in streams}
             order = np.random.default_rng(0)
             for _ in range(-(-epochs // _AT_A_TIME)):
+                # Paths alternate: other load of the machine affects all of them alike.
                 for name in order.permutation(list(streams)):
                     took_ms[name] += streams[name].run(_AT_A_TIME)
             for name, where in written.items():

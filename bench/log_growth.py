@@ -1,9 +1,4 @@
-"""The cost of a commit log at epoch 100,000, compared with epoch 100.
-
-Two logs, measured in turn, so that other load of the machine affects both. The long one's history
-is written in bulk up to its last 1,000 epochs; those, and everything measured, are real appends,
-with compaction. Also: 50 sinks that append at the same time, and 1,000 sinks that are listed.
-"""
+"""The cost of a commit log at epoch 100,000, compared with epoch 100; many logs at once."""
 
 from __future__ import annotations
 
@@ -143,10 +138,8 @@ class LogDriver:
 
 
 def age_commits(table: Path, epoch_every_s: float) -> None:
-    """Make the commits as old as if an epoch had been written every ``epoch_every_s``.
-
-    Commits are deleted by age, and this run writes in a minute as many epochs as a query in hours.
-    """
+    """Make the commits as old as if an epoch had been written every ``epoch_every_s``."""
+    # Commits are deleted by age; this run writes in a minute as many epochs as a query in hours.
     newest = DeltaTable(table).version()
     for path in (table / "_delta_log").glob("0*"):  # commits and checkpoints, by their version
         age_s = (newest - int(path.name[:20])) // COMMITS_PER_EPOCH * epoch_every_s
@@ -162,6 +155,7 @@ def measure_logs(
     long.claim()
     for _ in track(range(100), "100 epochs", console=console):
         short.write_epoch()
+    # The last 1,000 epochs, and everything measured, are real appends, with compaction.
     long.write_in_bulk(epochs - REAL_EPOCHS)
     long.claim()
     for _ in track(range(REAL_EPOCHS), f"to epoch {epochs:,}", console=console):
@@ -179,6 +173,7 @@ def measure_logs(
     }
     times: dict[str, dict[str, list[float]]] = {name: {"short": [], "long": []} for name in actions}
     for number in track(range(rounds), "measuring", console=console):
+        # In turn: other load of the machine affects both.
         both = [("short", short), ("long", long)]
         for name, action in actions.items():
             for which, driver in both if number % 2 else reversed(both):

@@ -38,9 +38,9 @@ _PROGRAM: Final = Path(__file__).parent / "java" / "TransactionClient.java"
 
 
 class JavaClient:
-    """The Java client: one JVM that stays, so that its compiler is warm.
+    """The Java client. A context manager, which starts and stops it.
 
-    A context manager, which starts and stops it. Each call writes rows in one transaction.
+    Each call writes rows in one transaction.
     """
 
     def __init__(self, service_url: str) -> None:
@@ -81,6 +81,7 @@ class JavaClient:
 
     def __enter__(self) -> Self:
         self._errors = tempfile.TemporaryFile("w+")
+        # One JVM that stays: a new one would measure its compiler.
         self._process = subprocess.Popen(
             self._command,
             stdin=subprocess.PIPE,
@@ -126,10 +127,10 @@ _CLONED_WITHIN_S: Final = 120.0
 def built_jars(tell: Callable[[str], None]) -> list[Path]:
     """Return the jars of pulsar-spark and its dependencies, for ``spark.jars``.
 
-    Empty if it cannot be built; ``tell`` gets the reason. Its sources do not compile against Spark
-    4.2. They are built once, into the user's cache, with a patch that follows Spark's renames and
-    leaves the connector's work as it is.
+    Empty if it cannot be built; ``tell`` gets the reason.
     """
+    # Its sources do not compile against Spark 4.2. The patch follows Spark's renames and leaves the
+    # connector's work as it is.
     key = hashlib.sha256(_PATCH.read_bytes() + _COMMIT.encode()).hexdigest()[:12]
     jar = maven.cache_dir() / f"pulsar-spark-{key}.jar"
     try:
@@ -260,10 +261,8 @@ class WriterProcesses:
 
 @contextmanager
 def start_writers(service_url: str) -> Iterator[WriterProcesses]:
-    """Start processes that stay, with their connections, like Spark's Python workers.
-
-    The first second of a new process is slow.
-    """
+    """Start processes that stay, with their connections, like Spark's Python workers."""
+    # The first second of a new process is slow.
     context = multiprocessing.get_context("spawn")
     with ExitStack() as stack:
         client = stack.enter_context(PulsarClient(service_url))
@@ -301,6 +300,8 @@ def _do(client: PulsarClient, work: WriterWork, orders: Pipe) -> None:
     txn = client.join(work.txn)
     txn.register([work.topic])
     producer = client.entry_producer(work.topic)
+    # "arrow" is the sink's path, with all its checks. For "raw" the frames are built before: the
+    # broker does all of its work, the client only loops over entries. That is the ceiling.
     if work.kind == "arrow":
         _get_ready(orders)
         check_rows(rows, producer.max_batch_bytes)

@@ -1,9 +1,10 @@
 """The sink without its two-phase commit: the same encoder, client and Spark action.
 
 The difference is the cost of exactly-once: this one has no log, no receipt, no transaction and no
-report of the sent rows. A retry writes rows twice. Spark's workers import this module, so it has
-few imports.
+report of the sent rows. A retry writes rows twice.
 """
+
+# Spark's workers import this module, so it has few imports.
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def _timed_ms(action: Callable[[], object]) -> float:
 def _stream_ms(
     env: Environment, partitions: int, columns: Sequence[str], rounds: int
 ) -> list[float]:
-    """Time each epoch of a stream, whose first one opens producers for all."""
+    # A stream's first epoch, which does not count, opens producers for all.
     text = "".join(f"{row:0100}\n" for row in range(_ROWS))
     with env.topic(partitions) as topic, EosSink(env, topic) as sink:
         stream = FileStream(

@@ -1,4 +1,4 @@
-"""Alternative ways to write a DataFrame from Spark. All write the same rows."""
+"""The rows that all alternatives write, and the ways to write them from Spark."""
 
 from __future__ import annotations
 
@@ -51,11 +51,9 @@ class RowShape:
 
 
 def frame(spark: SparkSession, shape: RowShape, count: int) -> DataFrame:
-    """Return ``count`` rows, in a Spark partition for each core.
-
-    Spark generates them while it reads them, at a cost that ``spark_empty`` shows. Reading them
-    from a cache would measure the cache.
-    """
+    """Return ``count`` rows, in a Spark partition for each core."""
+    # Spark generates them while it reads them, at a cost that ``spark_empty`` shows. Reading them
+    # from a cache would measure the cache.
     text = _text(shape.value_bytes)[:-_DIGITS].decode()
     value = f"concat('{text}', lpad(string(id), {_DIGITS}, '0')) AS value"
     chosen = [value]
@@ -88,8 +86,7 @@ WriteStream = Callable[[DataFrame], DataStreamWriter]
 class FileStream:
     """A query over files of the same ``text``, one file for each epoch.
 
-    Each ``run`` starts it again on its checkpoint. Epochs are timed by Spark itself
-    (``triggerExecution``: source, offsets, the write and its commit).
+    Each ``run`` starts it again on its checkpoint.
     """
 
     def __init__(self, env: Environment, text: str, write: WriteStream) -> None:
@@ -120,6 +117,7 @@ class FileStream:
             .start()
         )
         query.awaitTermination()
+        # As Spark times them: source, offsets, the write and its commit.
         took_ms = [
             progress["durationMs"]["triggerExecution"]
             for progress in query.recentProgress
@@ -132,6 +130,7 @@ class FileStream:
 
 def drop(folder: Path, name: str, text: str) -> None:
     """Write a file that becomes visible as a whole."""
+    # Spark's file source ignores names that begin with a dot.
     hidden = folder / f".{name}"
     hidden.write_text(text)
     hidden.rename(folder / name)
@@ -151,11 +150,7 @@ def flight_values(env: Environment) -> DataFrame:
 
 
 class EosSink:
-    """A ``PulsarSink`` that is kept for a whole measurement, as a query would keep it.
-
-    It compresses nothing, like its peers: the values are so similar that LZ4 would hide all other
-    costs.
-    """
+    """A ``PulsarSink`` that is kept for a whole measurement, as a query would keep it."""
 
     def __init__(self, env: Environment, topic: str | None, **options: Any) -> None:
         if topic is not None:
@@ -164,6 +159,7 @@ class EosSink:
             service_url=env.broker.service_url,
             topic=topic,
             commit_log=env.commit_log(),
+            # Like its peers: the values are so similar that LZ4 would hide all other costs.
             **{"compression": "none", **options},
         )
         self._epochs = 0

@@ -1,9 +1,4 @@
-"""Rows per second: eos, the usual way, the Java client, pulsar-spark, and two ceilings.
-
-Each round runs every path once, so other load of the machine affects all of them alike. A run
-begins when the broker has finished the one before, or two seconds later. It counts only if the
-broker has counted no fewer messages than were written.
-"""
+"""Rows per second by path, and where the time of a row and of an epoch goes."""
 
 from __future__ import annotations
 
@@ -79,6 +74,7 @@ def measure(
             found: dict[str, list[float]] = {name: [] for name in paths}
             for number in range(-1 if results else -_WARM_UP, wanted_rounds):
                 tell(f"{shape.name}: {'warm-up' if number < 0 else f'round {number + 1}'}")
+                # Each round runs every path once: other load of the machine affects all alike.
                 for name in order.permutation(list(paths)):
                     rate = _run(env, name, paths[name], shape, _rows_of(name, shape, rows))
                     if number >= 0:
@@ -101,7 +97,7 @@ def _rows_of(path: str, shape: RowShape, rows: int) -> int:
 
 
 def _run(env: Environment, name: str, write: WriteRows, shape: RowShape, count: int) -> float:
-    env.settle()
+    env.settle()  # a broker that still works on the run before would slow this one down
     with env.topic(shape.partitions) as topic:
         rate = write(topic, count)
         if name != "spark_empty":
@@ -158,9 +154,6 @@ def measure_flights(env: Environment, rounds: int, tell: Callable[[str], None]) 
 
     Return ``rows`` of a run, the mean ``value_bytes``, and ``rows_per_s`` of each path, a spread.
 
-    eos compresses entries that become smaller (``compression="auto"``), pulsar-spark none. All
-    paths read the same Parquet files, and Spark makes the JSON.
-
     Raises:
         RuntimeError: the broker has not counted all rows.
     """
@@ -171,6 +164,7 @@ def measure_flights(env: Environment, rounds: int, tell: Callable[[str], None]) 
     with (
         env.topic(1) as ours,
         env.topic(1) as theirs,
+        # The default: it compresses entries that become smaller. pulsar-spark's compresses none.
         EosSink(env, ours, compression="auto") as sink,
     ):
 
@@ -211,12 +205,9 @@ PHASES: Final = {
 
 
 def measure_phases(env: Environment, rows: int) -> dict[str, Any]:
-    """Return ``{"ns_per_row": {phase: figure}, "rows": rows}``.
-
-    One process, one partition, the mean of several transactions of ``rows`` after one that does not
-    count.
-    """
+    """Return ``{"ns_per_row": {phase: figure}, "rows": rows}``, of one process and partition."""
     columns = arrow_rows(RowShape(), 0, rows)
+    # No function runs once per row, so the profiler's own cost does not matter.
     profile = cProfile.Profile()
     with env.topic(1) as topic, PulsarClient(env.broker.service_url) as client:
         exact = str(TopicName.parse(topic).partition(0))

@@ -9,12 +9,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Final, Never
 
+import jinja2
 import typer
 
 from eos.errors import EosError
 from examples._demo.demo_report import Conclusion, DemoReport
 from examples._demo.epoch_chart import EpochChart, draw
-from examples._demo.html_page import write_page
 from examples._demo.terminal import Terminal
 
 _EXIT_FAILED: Final = 4
@@ -26,8 +26,9 @@ class DemoFailed(Exception):
     """Raised when a program of the demo fails; the text names its log file."""
 
 
+# Not an Exception, so that no handler treats Ctrl-C or SIGTERM as a failure.
 class _StopRequested(BaseException):
-    """Raised by Ctrl-C or SIGTERM. Not an Exception, so that no handler treats it as a failure."""
+    pass
 
 
 def run_demo(demo: Callable[[Terminal], Conclusion]) -> Never:
@@ -82,3 +83,25 @@ def _on_signal(number: int, frame: FrameType | None) -> Never:
     for ignored in _SIGNALS:
         signal.signal(ignored, signal.SIG_IGN)
     raise _StopRequested
+
+
+_ENVIRONMENT = jinja2.Environment(
+    loader=jinja2.FileSystemLoader(Path(__file__).parent),
+    autoescape=True,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    undefined=jinja2.StrictUndefined,
+    keep_trailing_newline=True,
+)
+
+
+def write_page(report: DemoReport, picture: Path, path: Path) -> None:
+    """Write the page to ``path``; ``picture`` is an SVG file, which becomes part of it."""
+    template = _ENVIRONMENT.get_template("page.html.jinja")
+    text = template.render(report=report, picture=_element(picture.read_text(encoding="utf-8")))
+    path.write_text(text, encoding="utf-8")
+
+
+def _element(svg: str) -> str:
+    # Without the XML prologue, whose DTD is a link: the page must need no network.
+    return svg[svg.index("<svg") :].replace("<svg", '<svg role="img" aria-labelledby="picture"', 1)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -18,7 +19,64 @@ from matplotlib import pyplot as plt
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from examples._demo.intervals import AttemptPhase, Interval
+from eos.protocol import LogRecord, State
+from examples._demo.subprocesses import Event
+
+
+class AttemptPhase(Enum):
+    """The phase of an attempt during an interval; ``value`` is the legend's text."""
+
+    WRITTEN = "written"
+    IN_DOUBT = "prepared, then committed at the end of this bar"
+    ABORTED = "aborted: no reader sees its rows"
+    REPEATED = "written, and written again later"
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A part of an attempt; seconds since the first epoch began."""
+
+    epoch: int
+    start_s: float
+    end_s: float
+    phase: AttemptPhase
+
+
+def logged_intervals(records: Iterable[LogRecord], began_at: float) -> list[Interval]:
+    """Return all attempts in a commit log; seconds count from ``began_at``."""
+    phases = {
+        State.PREPARED: AttemptPhase.WRITTEN,
+        State.COMMITTED: AttemptPhase.IN_DOUBT,
+        State.ABORTED: AttemptPhase.ABORTED,
+    }
+    found: list[Interval] = []
+    since: dict[str, float] = {}
+    for record in records:
+        if record.epoch is None or record.written_at is None:
+            continue
+        at_s = record.written_at.timestamp() - began_at
+        if record.state in phases:
+            start_s = since[record.epoch]
+            found.append(Interval(int(record.epoch), start_s, at_s, phases[record.state]))
+        if record.state in (State.OPEN, State.PREPARED):
+            since[record.epoch] = at_s
+    return found
+
+
+def outages(
+    events: Iterable[Event], deaths: Iterable[float], began_at: float, ended_at: float
+) -> list[tuple[float, float]]:
+    """Return, for each death of a driver, the seconds until the next one begins an epoch.
+
+    Args:
+        deaths, began_at, ended_at: ``time.time()`` seconds.
+    """
+    begins = [event.at for event in events if event.event == "begin"]
+    return [
+        (at - began_at, min((begin for begin in begins if begin > at), default=ended_at) - began_at)
+        for at in deaths
+    ]
+
 
 # Okabe and Ito's palette, for any colour vision; hatches for none.
 BLUE: Final = "#0072B2"
@@ -143,6 +201,7 @@ def draw(charts: Sequence[EpochChart], png: Path, svg: Path) -> None:
         _add_legend(figure, charts)
         figure.tight_layout(rect=(0, 0.09, 1, 1), w_pad=2.5)
         figure.savefig(png, dpi=120)
+        # Without date and version: the same bytes for the same run.
         figure.savefig(svg, metadata={"Date": None, "Creator": None})
         plt.close(figure)
 
@@ -152,7 +211,7 @@ def _draw_epochs(axes: Any, chart: EpochChart) -> None:
     for one in chart.intervals:
         axes.barh(
             one.epoch - (0.12 if chart.reads else 0),
-            max(one.end_s - one.start_s, _MIN_BAR_S),
+            max(one.end_s - one.start_s, _MIN_BAR_S),  # a shorter bar would be invisible
             left=one.start_s,
             height=0.46 if chart.reads else 0.7,
             linewidth=0.6,
@@ -181,11 +240,11 @@ def _draw_outages_and_kills(axes: Any, chart: EpochChart) -> None:
 
 
 def _label_kills(axes: Any, kills: Sequence[KillMark], end_s: float) -> None:
-    """Write the labels above the axes; those of neighbours are moved away from each other."""
     named = [kill for kill in kills if kill.label]
     for number, kill in enumerate(named):
         before = number > 0 and kill.at_s - named[number - 1].at_s < _CLOSE * end_s
         after = number + 1 < len(named) and named[number + 1].at_s - kill.at_s < _CLOSE * end_s
+        # Labels of neighbours would overlap: they are moved away from each other.
         align = "center" if before == after else "left" if before else "right"
         axes.annotate(
             kill.label,

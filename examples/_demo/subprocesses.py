@@ -81,9 +81,9 @@ class Subprocess:
                 stdout=log,
                 stderr=log,
                 pass_fds=[write_fd],
-                start_new_session=True,
+                start_new_session=True,  # Ctrl-C goes to the demo alone; kill() finds its children
             )
-        os.close(write_fd)
+        os.close(write_fd)  # the program's copy is then the last one, so its death ends the events
         threading.Thread(target=self._listen, args=(read_fd,), daemon=True).start()
 
     def _listen(self, read_fd: int) -> None:

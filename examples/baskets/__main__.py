@@ -17,8 +17,13 @@ from examples.baskets.baskets_report import chart_of_baskets, report_on_baskets
 from examples.baskets.baskets_run import BasketsRun
 from examples.baskets.cluster_scenario import DELAY, ClusterScenario, Folders
 from examples.baskets.live_view import LiveView
-from examples.baskets.output_rows import counts_in_table, counts_in_topic, sent_baskets
-from examples.baskets.window_verdict import BasketVerdict, compare
+from examples.baskets.window_verdict import (
+    BasketVerdict,
+    compare,
+    counts_in_table,
+    counts_in_topic,
+    sent_baskets,
+)
 
 _NAME: Final = "e2e"
 _FILES: Final = ("e2e.png", "e2e.svg", "e2e.html", "baskets.log", "producer.log")

@@ -49,10 +49,8 @@ class Basket(NamedTuple):
         return self.basket % _ONE_IN == 0
 
     def as_fake(self) -> Basket:
-        """Return a basket that is not in the data, for a transaction that will be aborted.
-
-        Its id is unique: if it becomes readable, it is counted, and not taken for a duplicate.
-        """
+        """Return a basket that is not in the data, for a transaction that will be aborted."""
+        # A unique id: if it becomes readable, it is counted, and not taken for a duplicate.
         return self._replace(basket=-self.basket)
 
 
@@ -68,10 +66,8 @@ class Year:
         return Counter(basket.window for basket in self.baskets)
 
     def last(self, delay: timedelta) -> Basket:
-        """Return a final event, so late that with ``delay`` it closes all other events' windows.
-
-        Its own window stays open, so no row of it is written.
-        """
+        """Return a final event, so late that with ``delay`` it closes all other events' windows."""
+        # Its own window stays open, so no row of it is written.
         end_ms = (self.baskets[-1].at_ms // _DAY_MS + 2) * _DAY_MS
         return Basket(0, 0, end_ms + int(delay.total_seconds() * 1000))
 

@@ -6,8 +6,15 @@ from typing import Final
 
 from eos.protocol import State
 from examples._demo.demo_report import Conclusion, DemoReport, ReportLine
-from examples._demo.epoch_chart import BLUE, Curve, EpochChart, KillMark, as_steps
-from examples._demo.intervals import logged_intervals, outages
+from examples._demo.epoch_chart import (
+    BLUE,
+    Curve,
+    EpochChart,
+    KillMark,
+    as_steps,
+    logged_intervals,
+    outages,
+)
 from examples.baskets.baskets_run import VICTIMS, BasketsRun
 from examples.baskets.window_verdict import BasketVerdict, OutputVerdict
 

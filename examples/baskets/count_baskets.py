@@ -3,10 +3,6 @@
 The demo runs it in a separate process and kills it. Its use of Spark is that of any job; the rest
 reports its progress to the demo: events ``started``, ``begin`` and ``end`` of an epoch,
 ``committed`` (fact ``rows``), ``progress`` (facts ``watermark`` and ``late``), ``finished``.
-
-``dropDuplicatesWithinWatermark`` would be the usual way to count a basket once. It would also hide
-a message that the source has read twice. So the query counts twice: messages of each basket, then
-baskets and messages of each store and day. The demo checks both numbers.
 """
 
 from __future__ import annotations
@@ -89,13 +85,13 @@ class CommitReporter(EpochListener):
 def main(task: BasketsTask, events_fd: int) -> None:
     """Run the stream until the command ``finish`` has arrived and all windows are closed.
 
-    The command ``die`` kills this process after its next PREPARED record: then all rows are sent,
-    and none is readable.
+    The command ``die`` kills this process after its next PREPARED record.
     """
     must_finish, must_die = threading.Event(), threading.Event()
     follow_parent({"finish": must_finish.set, "die": must_die.set})
 
     def die_if_commanded() -> None:
+        # The worst moment: after PREPARED all rows are sent, and none is readable.
         if must_die.is_set():
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -134,6 +130,9 @@ def counts(spark: SparkSession, task: BasketsTask) -> DataFrame:
         .withColumn("at", timestamp_millis("at_ms"))
         .withWatermark("at", f"{task.delay_s} seconds")
     )
+    # ``dropDuplicatesWithinWatermark`` would be the usual way to count a basket once. It would also
+    # hide a message that the source has read twice. So the query counts twice: messages of each
+    # basket, then baskets and messages of each store and day. The demo checks both numbers.
     by_basket = messages.groupBy(window("at", "1 day"), "store", "basket").agg(
         count("*").alias("messages")
     )
@@ -163,11 +162,6 @@ def _writer(task: BasketsTask, send: SendEvent) -> Any:
 def _follow(
     query: StreamingQuery, send: SendEvent, must_finish: Callable[[], bool], closed_at: str
 ) -> None:
-    """Report the watermark until it has closed all windows, and they are written.
-
-    Raises:
-        StreamingQueryException: the query failed.
-    """
     reported = -1
     until = datetime.fromisoformat(closed_at)
     while True:

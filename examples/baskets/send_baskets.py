@@ -61,11 +61,9 @@ class BasketProducer:
         self.repeated = 0
 
     def send(self, baskets: Sequence[Basket]) -> None:
-        """Send them in one transaction.
-
-        A commit without an answer is sent again, as most producers would do. The query must count
-        these duplicates once.
-        """
+        """Send them in one transaction."""
+        # A commit without an answer is sent again, as most producers would do. The query must count
+        # these duplicates once.
         for attempt in attempts(_DEADLINE_S, retry_on=(Retriable, Indeterminate)):
             with attempt:
                 self.repeated += attempt.retry_state.attempt_number > 1

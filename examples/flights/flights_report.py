@@ -7,8 +7,18 @@ from typing import Final
 
 from eos.protocol import LogRecord, State
 from examples._demo.demo_report import Conclusion, DemoReport, ReportLine
-from examples._demo.epoch_chart import BLUE, ORANGE, Curve, EpochChart, KillMark, ReadInterval
-from examples._demo.intervals import AttemptPhase, Interval, logged_intervals, outages
+from examples._demo.epoch_chart import (
+    BLUE,
+    ORANGE,
+    AttemptPhase,
+    Curve,
+    EpochChart,
+    Interval,
+    KillMark,
+    ReadInterval,
+    logged_intervals,
+    outages,
+)
 from examples.flights.flights_run import FlightsRun
 
 NAMES: Final = {"pulsar_client": "foreachPartition + pulsar-client", "eos": "eos PulsarSink"}
@@ -161,7 +171,6 @@ def evidence(eos: FlightsRun) -> list[str]:
 
 
 def _poisoned(eos: FlightsRun, epoch: int) -> LogRecord | None:
-    """Return the attempt that an executor's death ended."""
     aborted = [record for record in eos.aborted() if record.epoch == str(epoch)]
     return next((r for r in aborted if str(r.reason).startswith("POISONED")), None)
 

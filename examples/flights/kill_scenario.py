@@ -132,7 +132,7 @@ class KillScenario:
         )
 
     def _retry_executor_kill(self, run: FlightsRun, task: FlightsTask, topic: Topic) -> None:
-        """Plan the kill for the next epoch if this one hit no running task: it showed nothing."""
+        # A kill that hit no running task shows nothing: it is planned for the next epoch.
         epoch = self._executor_epoch
         if run.way == "eos":
             records = CommitLog.open_read_only(task.commit_log, SINK_ID).records()

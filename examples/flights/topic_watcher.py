@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 
 import pulsar
 
-from examples._demo.plain_reader import open_client, read_all
+from examples._demo.demo_topic import open_client, read_all
 
 _POLL_S: Final = 0.02
 

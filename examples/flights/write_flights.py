@@ -10,13 +10,14 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import pulsar
 import pyarrow.parquet
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -41,8 +42,7 @@ class FlightsTask(Task):
         checkpoint: of the streaming query; the same after a restart.
         commit_log: root folder, for ``PulsarSink``.
         rows_per_step: rows that go to Python at a time.
-        dies_after: with ``pulsar-client``, kill this process after writing this epoch: its rows are
-            sent, but Spark has not recorded that. (``PulsarSink`` has a failpoint for the same.)
+        dies_after: with ``pulsar-client``, kill this process after writing this epoch.
     """
 
     way: Way
@@ -72,6 +72,7 @@ def main(task: FlightsTask, events_fd: int) -> None:
             send("begin", epoch)
             write(df, epoch)
             send("end", epoch)
+            # Its rows are sent, but Spark has not recorded that. eos has a failpoint for it.
             if epoch == task.dies_after:
                 os.kill(os.getpid(), signal.SIGKILL)
 
@@ -91,15 +92,13 @@ def main(task: FlightsTask, events_fd: int) -> None:
 
 
 def _schema(task: FlightsTask) -> StructType:
-    """Return the columns of the first file. Spark would run a job for it, which takes seconds."""
+    # Of the first file. Spark would run a job to find the columns, which takes seconds.
     first = min(Path(task.input_dir).iterdir())
     return from_arrow_schema(pyarrow.parquet.read_schema(first), prefer_timestamp_ntz=False)
 
 
 def _writer(task: FlightsTask) -> WriteBatch:
     if task.way == "pulsar_client":
-        from examples.flights.pulsar_client_write import write_with_pulsar_client
-
         return write_with_pulsar_client(task.service_url, task.topic)
     from eos import PulsarSink
 
@@ -111,6 +110,43 @@ def _writer(task: FlightsTask) -> WriteBatch:
         admin_url=task.admin_url,
         max_batch_bytes=64 * 1024,  # small steps here too
     )
+
+
+def write_with_pulsar_client(service_url: str, topic: str) -> Callable[[DataFrame, int], None]:
+    """Return a function for ``foreachBatch`` that sends each row as a message to ``topic``.
+
+    It is the usual way to write such a job, written with care: batches, one flush per task.
+    """
+
+    def send_partition(rows: Iterable[Row]) -> None:
+        client = pulsar.Client(service_url)
+        producer = client.create_producer(
+            topic, batching_enabled=True, batching_max_publish_delay_ms=10, block_if_queue_full=True
+        )
+        failures: list[Any] = []
+
+        def on_ack(result: Any, _: Any) -> None:
+            if result != pulsar.Result.Ok:
+                failures.append(result)
+
+        for row in rows:
+            producer.send_async(
+                row.value.encode(),
+                on_ack,
+                partition_key=row.key,
+                event_timestamp=int(row.event_time.timestamp() * 1000),
+            )
+        producer.flush()
+        client.close()
+        # A failed send fails the task, so no row is lost. But rows that a dead task or driver has
+        # sent stay readable, and are sent again.
+        if failures:
+            raise RuntimeError(f"{len(failures)} sends failed, the first with {failures[0]}")
+
+    def write(df: DataFrame, _: int) -> None:
+        df.foreachPartition(send_partition)
+
+    return write
 
 
 if __name__ == "__main__":

@@ -141,19 +141,20 @@ class FolderParticipant(Participant):
         return replace(_mine(part), files=len(paths), size_bytes=size_bytes)
 
     def prepare(self, record: LogRecord, part: Part) -> FolderPart:
-        """Sync the files, so that they survive a power failure."""
+        """Sync the files."""
+        # After PREPARED they must survive a power failure: the log then promises to commit them.
         mine = _mine(part)
         for path in [*mine.staged.glob("*"), mine.staged, mine.staged.parent] if mine.files else []:
             _sync(path)
         return mine
 
     def commit(self, part: Part, *, deadline_s: float, is_own: bool) -> Fate:
-        """Rename the folder, which is atomic."""
+        """Rename the folder."""
         mine = _mine(part)
         if not mine.files:
             return COMMITTED  # no rows in this epoch
         try:
-            os.rename(mine.staged, mine.done)
+            os.rename(mine.staged, mine.done)  # atomic: readers see all files or none
             _sync(mine.done.parent)
         except FileNotFoundError:
             pass  # renamed before, or deleted
@@ -162,7 +163,8 @@ class FolderParticipant(Participant):
         return self.outcome(part, timeout_s=deadline_s)
 
     def abort(self, part: Part, *, deadline_s: float, is_own: bool) -> Fate:
-        """Delete the staged files, which no reader has seen."""
+        """Delete the staged files."""
+        # No reader has seen them: only the renamed folder is listed.
         shutil.rmtree(_mine(part).staged, ignore_errors=True)
         return COMMITTED if _mine(part).done.is_dir() else ABORTED
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from examples._demo.demo_command import write_page
 from examples._demo.epoch_chart import draw
-from examples._demo.html_page import write_page
 from examples.flights.flights_report import chart_of, report_on
 from tests.examples.flights_runs import eos_run, pulsar_client_run
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from examples._demo.epoch_chart import as_steps
-from examples._demo.intervals import AttemptPhase, Interval
+from examples._demo.epoch_chart import AttemptPhase, Interval, as_steps
 from examples.flights.flights_report import chart_of, intervals_of, received
 from examples.flights.flights_run import Kill
 from tests.examples.flights_runs import T0, eos_run, pulsar_client_run
