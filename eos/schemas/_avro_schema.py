@@ -98,14 +98,13 @@ class JsonSchema(AvroSchema):
         return ("value",)
 
     def _encode(self, kind: AvroType, values: pa.Array) -> pa.Array:  # noqa: ARG002
-        return values
+        return values  # Spark has written the text
 
 
 def _as_written(column: pa.DataType) -> pa.DataType:
-    """Return ``column`` with strings instead of dates and timestamps, which are text in JSON."""
     types = pa.types
     if types.is_timestamp(column) or types.is_date32(column):
-        return pa.string()
+        return pa.string()  # Spark writes them as text (ISO 8601)
     if types.is_struct(column):
         return pa.struct([field.with_type(_as_written(field.type)) for field in column])
     if types.is_list(column):

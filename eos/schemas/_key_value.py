@@ -67,18 +67,17 @@ class KeyValueSchema(Schema):
     def encode_columns(
         self, rows: dict[str, pa.Array], encode: Callable[[pa.Array], pa.Array]
     ) -> dict[str, pa.Array]:
-        """See ``Schema``; with ``inline`` the result has no column ``key``."""
+        """See ``Schema``."""
         others = {name: column for name, column in rows.items() if name not in self.columns}
         pairs = [rows[name] for name in self.columns]
         encoded = encode(pa.StructArray.from_arrays(pairs, names=list(self.columns)))
-        if not pa.types.is_struct(encoded.type):
+        if not pa.types.is_struct(encoded.type):  # ``inline``: the key is in the value
             return {**others, "value": encoded}
         keys, values = encoded.flatten()
         return {**others, "key": keys, "value": values}
 
     def writer(self, column: pa.DataType, registered: SchemaInfo | None = None) -> SchemaWriter:
-        """See ``Schema``. ``column`` is a struct of ``key`` and ``value``; ``encode`` returns a
-        struct of their bytes, or with ``inline`` a column with both."""
+        """See ``Schema``."""
         encoding = _encoding(registered, self.encoding)
         is_inline = encoding == "inline"
         known_key, known_value = parts(registered)

@@ -39,9 +39,10 @@ _FITTING: Final = {
     "bool": {_FIELD.TYPE_BOOL},
     "float": {_FIELD.TYPE_FLOAT, _FIELD.TYPE_DOUBLE},
     "double": {_FIELD.TYPE_DOUBLE},
-    "string": {_FIELD.TYPE_STRING, _FIELD.TYPE_ENUM},
+    "string": {_FIELD.TYPE_STRING, _FIELD.TYPE_ENUM},  # an enum's symbol
     "binary": {_FIELD.TYPE_BYTES},
 }
+# A column that has negative numbers is refused when its rows are encoded.
 _UNSIGNED: Final = {
     _FIELD.TYPE_UINT32, _FIELD.TYPE_UINT64, _FIELD.TYPE_FIXED32, _FIELD.TYPE_FIXED64,
 }  # fmt: skip
@@ -144,12 +145,11 @@ def _set_type(
 
 
 def _entry_name(name: str) -> str:
-    """Return protoc's name for the message of a map's entries."""
+    # As protoc names the message of a map's entries.
     return "".join(part.capitalize() for part in name.split("_")) + "Entry"
 
 
 def _file_set(file: Any, others: Iterable[Any] = ()) -> bytes:
-    """Return a serialised file set: the files that ``file`` depends on, and ``file``."""
     files = descriptor_pb2.FileDescriptorSet(file=others)
     timestamps = timestamp_pb2.DESCRIPTOR
     if any(_uses_timestamps(declared) for declared in file.message_type):
@@ -157,7 +157,7 @@ def _file_set(file: Any, others: Iterable[Any] = ()) -> bytes:
             timestamps.CopyToProto(files.file.add())
         if timestamps.name not in file.dependency:
             file.dependency.append(timestamps.name)
-    files.file.add().CopyFrom(file)
+    files.file.add().CopyFrom(file)  # after the files that it depends on
     return bytes(files.SerializeToString())
 
 

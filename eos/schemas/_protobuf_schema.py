@@ -80,7 +80,7 @@ class ProtobufSchema(Schema):
         return _info(self.files, message_class(self.files, self.message))
 
     def _files(self, column: pa.DataType, registered: SchemaInfo | None) -> tuple[bytes, str]:
-        if self.message:
+        if self.message:  # the user's own class is never extended
             return self.files, self.message
         if registered is not None and registered.type == SchemaType.PROTOBUF_NATIVE:
             known = parsed_data(registered.data)
@@ -126,7 +126,7 @@ def message_class(files: bytes, message: str) -> Any:
 
 
 def _in_order(files: Iterable[Any]) -> list[Any]:
-    """Sort files after their dependencies; Java's client stores them in reverse order."""
+    # After their dependencies, as the pool needs them; Java's client stores them in reverse order.
     known = {file.name: file for file in files}
     seen: set[str] = set()
     ordered: list[Any] = []
@@ -174,7 +174,6 @@ def _missing_fields(message: Any) -> list[str]:
 
 
 def _filler(descriptor: Any, path: str) -> Callable[[Any, dict[str, Any]], None]:
-    """Return a function that sets a message's fields from a row; ``path``: of the message."""
     setters: dict[str, Callable[[Any, Any], None]] = {}
     fields = descriptor.fields_by_name
 

@@ -26,7 +26,9 @@ class SchemaWriter:
 
 
 class Schema(ABC):
-    """The schema of a sink's values. It is chosen once, and pickled for the tasks."""
+    """The schema of a sink's values."""
+
+    # Schemas are frozen dataclasses: they are chosen once, and pickled for the tasks.
 
     @property
     def columns(self) -> tuple[str, ...]:

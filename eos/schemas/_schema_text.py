@@ -92,7 +92,7 @@ def definition_text(info: SchemaInfo) -> str:
     text = info.data.decode("utf-8", "replace")
     try:
         return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError):  # not JSON, or nested too deeply
         return text
 
 
@@ -108,8 +108,7 @@ def _kind(info: SchemaInfo | None) -> str:
 
 
 def _fields(info: SchemaInfo | None) -> dict[str, str]:
-    """Return fields and a description of their types; empty for single values, and for a
-    definition that can't be parsed."""
+    # None for single values, and for a definition that can't be parsed.
     match info:
         case SchemaInfo(type=SchemaType.AVRO | SchemaType.JSON, data=data):
             try:
@@ -144,7 +143,6 @@ def _avro_fields(kind: AvroType, path: tuple[str, ...]) -> Iterator[tuple[str, s
 
 
 def _message_fields(message: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
-    """Yield fields in Protobuf's syntax, with their numbers: readers match fields by number."""
     if len(path) == _MAX_DEPTH:
         return
     for field in message.fields:
@@ -154,6 +152,7 @@ def _message_fields(message: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[
             kind, of = f"map<{_type_name(pair['key'])},{_type_name(pair['value'])}>", None
         else:
             kind = ("repeated " if field.is_repeated else "") + _type_name(field)
+        # As in Protobuf's syntax, with the number: readers match fields by it.
         yield ".".join(inner), f"{kind} = {field.number}"
         if of is not None and of.file.package != "google.protobuf":
             yield from _message_fields(of, inner)

@@ -55,9 +55,9 @@ class ReceiveBuffer:
         """Return the memory for the next bytes, never empty. It may overlap the entries that
         ``take`` returned before."""
         rest = self.buffer[self._start : self._end]
-        if len(rest) == len(self.buffer) - PADDING_BYTES:
+        if len(rest) == len(self.buffer) - PADDING_BYTES:  # full, with a frame that is incomplete
             self.buffer = np.empty(4 + self._max_frame_bytes + PADDING_BYTES, np.uint8)
-        if self._start or rest.base is not self.buffer:
+        if self._start or rest.base is not self.buffer:  # moved, or in the old buffer
             self.buffer[: len(rest)] = rest
             self._start, self._end = 0, len(rest)
         return self.buffer.data[self._end : len(self.buffer) - PADDING_BYTES]
@@ -78,7 +78,7 @@ class ReceiveBuffer:
         try:
             self._take(entries, commands)
         except ProtocolError as error:
-            self._failure = error
+            self._failure = error  # raised by the next call, if this one has something to return
         if self._failure is not None and not entries and not commands:
             raise self._failure
         return entries, commands

@@ -37,9 +37,7 @@ def sql_name(kind: pa.DataType) -> str:
 
 def calendar_text(array: pa.Array) -> pa.Array:
     """Return ``2026-11-20`` for ``date32``, and ``2026-11-20 12:00:00.123456``, in UTC, for
-    timestamps in microseconds or coarser. Years outside of 0 to 9999 have a sign, as in Spark and
-    Java.
-    """
+    timestamps in microseconds or coarser."""
     if pa.types.is_timestamp(array.type):
         day, plain, kind = _DAY[array.type.unit], pa.int64(), pa.timestamp(array.type.unit)
     else:
@@ -47,6 +45,7 @@ def calendar_text(array: pa.Array) -> pa.Array:
     numbers = array.view(plain)
     texts = numbers.view(kind).cast(pa.string())
     found = numbers.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    # Arrow's own text is wrong after the year 32,767: "value out of range", or another year (26.0).
     far = np.flatnonzero((found < _YEAR_0 * day) | (found >= _YEAR_10000 * day))
     if not len(far):
         return texts
@@ -55,5 +54,6 @@ def calendar_text(array: pa.Array) -> pa.Array:
     corrected = texts.to_pylist()
     for at, era, text in zip(far.tolist(), eras.tolist(), near, strict=True):
         year = int(text[:4]) + _ERA_YEARS * era
+        # Years outside of 0 to 9999 have a sign, as in Spark and Java.
         corrected[at] = f"{'-' if year < 0 else '+'}{abs(year):04}{text[4:]}"
     return pa.array(corrected, pa.string())

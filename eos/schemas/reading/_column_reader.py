@@ -108,6 +108,7 @@ class PairReader:
             columns.append(column)
             failures.append(RowFailures(found.rows, reasons))
         merged = RowFailures.merged(failures)
+        # A malformed part makes the whole pair null.
         null = np.zeros(len(values), np.bool_)
         null[merged.rows] = True
         mask = pa.array(null) if len(merged) else None
@@ -115,7 +116,7 @@ class PairReader:
 
 
 def _split(values: pa.Array) -> tuple[pa.Array, pa.Array, RowFailures]:
-    """Split ``[size i32][key][size i32][value]``; a size of -1 means null."""
+    # ``[size i32][key][size i32][value]``; a size of -1 means null.
     column = BinaryColumn.of(values)
     valid: Mask = values.is_valid().to_numpy(zero_copy_only=False)
     buffer = np.concatenate([np.frombuffer(column.data, np.uint8), np.zeros(4, np.uint8)])
@@ -129,7 +130,7 @@ def _split(values: pa.Array) -> tuple[pa.Array, pa.Array, RowFailures]:
 
 
 def _sized(buffer: Bytes, at: Int64s, limit: Int64s) -> tuple[Spans, Mask]:
-    """Return the bytes that follow their size at ``at``, and which ones exceed ``limit``."""
+    # Of a row without room for a size, bytes of other rows are read, and ignored.
     places = np.minimum(at, len(buffer) - 4)[:, None] + np.arange(4)
     size = np.ascontiguousarray(buffer[places]).view(">i4")[:, 0].astype(np.int64)
     bad: Mask = (limit - at < 4) | (size < -1) | (size > limit - at - 4)

@@ -14,7 +14,6 @@
 | ``time`` | 8: milliseconds | int64 |
 | ``local_time`` | 8: nanoseconds of the day | int64 |
 
-Times are rounded down to microseconds.
 Source: ``org.apache.pulsar.client.impl.schema``.
 """
 
@@ -59,7 +58,7 @@ def _days(days: Int64s) -> tuple[Numbers, Mask]:
 
 
 def _timestamps(coarse: Int64s, factor: int, fine: Int64s | int) -> tuple[Numbers, Mask]:
-    """Return ``coarse``, in units of ``factor`` microseconds, plus ``fine`` microseconds."""
+    # ``coarse`` is in units of ``factor`` microseconds; any producer may write one that overflows.
     limit = (1 << 63) // factor - 1
     wrong: Mask = (coarse > limit - 1) | (coarse < 1 - limit)
     return np.where(wrong, 0, coarse) * factor + fine, wrong
@@ -67,7 +66,7 @@ def _timestamps(coarse: Int64s, factor: int, fine: Int64s | int) -> tuple[Number
 
 def _instant(found: Numbers) -> tuple[Numbers, Mask]:
     nanos = found["b"].astype(np.int64)
-    micros, wrong = _timestamps(found["a"], 10**6, nanos // 1000)
+    micros, wrong = _timestamps(found["a"], 10**6, nanos // 1000)  # rounded down to microseconds
     return micros, wrong | (nanos < 0) | (nanos >= _NANOS_A_SECOND)
 
 
@@ -83,10 +82,8 @@ def _long(found: Numbers) -> Int64s:
 
 @dataclass(frozen=True)
 class _Layout:
-    """``dtype``: numpy's types of a value's parts, in order."""
-
     type: pa.DataType
-    dtype: tuple[str, ...]
+    dtype: tuple[str, ...]  # numpy's types of a value's parts, in order
     convert: _Conversion = _unchanged
 
 
@@ -160,6 +157,7 @@ def _numbers(values: pa.Array, layout: _Layout) -> tuple[pa.Array, RowFailures]:
         ]
     )
     good = valid & whole & ~wrong
+    # Arrow takes numbers only in the machine's own byte order.
     native = np.ascontiguousarray(numbers, numbers.dtype.newbyteorder("="))
     return _column(native, layout.type, None if good.all() else ~good), failures
 

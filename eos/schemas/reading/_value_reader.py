@@ -253,9 +253,8 @@ def are_same_values(one: SchemaInfo, other: SchemaInfo) -> bool:
 
 
 def _without_long_values(values: pa.Array) -> tuple[pa.Array, RowFailures]:
-    """Return ``values`` with null instead of those that are too long, and these rows."""
     if values.nbytes <= MAX_VALUE_BYTES:
-        return values, RowFailures.none()
+        return values, RowFailures.none()  # no value can be longer than all of them
     is_long = pc.fill_null(pc.greater(pc.binary_length(values), MAX_VALUE_BYTES), FALSE)
     shorter = pc.if_else(is_long, pa.scalar(None, pa.binary()), values)
     return shorter, RowFailures.of(is_long.to_numpy(zero_copy_only=False), _TOO_LONG)

@@ -56,7 +56,7 @@ _PRIMITIVES: Final = {
 # On all levels; a short definition whose types use each other can have billions.
 MAX_FIELDS: Final = 10_000
 _HINT: Final = "Give your own schema, without the fields that you don't need."
-_MAX_DIGITS: Final = 38
+_MAX_DIGITS: Final = 38  # of decimal128
 
 
 def arrow_type(kind: AvroType) -> pa.DataType:
@@ -183,8 +183,7 @@ def branch_for(union: Union, column: pa.DataType) -> int:
 
 
 def _is_converted(kind: AvroType, column: pa.DataType) -> bool:
-    """Whether the column is converted to another type: text to a symbol, for example."""
-    if isinstance(kind, Enum):
+    if isinstance(kind, Enum):  # of text
         return True
     is_whole = pa.types.is_signed_integer(column)
     return kind == Primitive("double") and (is_whole or pa.types.is_float32(column))

@@ -1,7 +1,7 @@
 """Encodes columns as Avro data: fields are encoded as columns, which are then joined row by row.
 
 Source: the Avro 1.12 specification, "Binary encoding". The bytes are exactly those of ``fastavro``
-for the same rows (tested): arrays and maps are one block, decimals are as short as possible.
+for the same rows (tested).
 """
 
 from __future__ import annotations
@@ -166,8 +166,8 @@ class _Data:
         data = BinaryColumn.of(inner.array())
         ends = np.zeros(len(lengths) + 1, np.int64)
         np.cumsum(lengths, out=ends[1:])
-        # One block, and "a block with count zero indicates the end of the array": an empty list is
-        # this one alone.
+        # One block, as fastavro writes it, and "a block with count zero indicates the end of the
+        # array": an empty list is this one alone.
         self._long(lengths, lengths > 0)
         self._append(BinaryColumn(data.offsets[ends], data.data))
         self._constant(b"\0", where)
@@ -193,7 +193,7 @@ class _Data:
         if kind.size is None:
             first = np.argmax(magnitude != 0, axis=1)
             needed = 16 - first + (magnitude[np.arange(len(first)), first] >= 128)
-            needed[~magnitude.any(axis=1)] = 1
+            needed[~magnitude.any(axis=1)] = 1  # zero takes a byte, too
             if needed.max(initial=0) > 16:
                 raise AssertionError("A decimal of 38 digits takes at most 16 bytes.")
             if where is not None:

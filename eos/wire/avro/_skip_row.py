@@ -156,6 +156,7 @@ def _many(step: _Skipper, *, takes_bytes: bool) -> _Skipper:
             count, at = next_block(data, at, limit)
             if not count:
                 return at
+            # Of items without bytes a list can claim any number.
             for _ in range(count if takes_bytes else 0):
                 at = step(data, at, limit, depth + 1)
 
@@ -205,15 +206,14 @@ class RowScan:
     def starts(self, kind: AvroType, at: int, left: int) -> tuple[Int64s, int]:
         """Return the position of each item of ``kind`` from ``at`` on, and the end of the list.
 
-        ``left``: the remaining items of the block that ``at`` is in. Items that take no bytes have
-        no position.
+        ``left``: the remaining items of the block that ``at`` is in.
 
         Raises:
             Malformed: the row is malformed.
         """
         find, parts = self._finder(kind), []
         while True:
-            if left and find is not None:
+            if left and find is not None:  # items that take no bytes have no position
                 if left > self._limit - at:
                     raise Malformed(TRUNCATED)
                 if not self._items.take(left):
@@ -240,7 +240,7 @@ class RowScan:
         return np.arange(at, end, width), end
 
     def _numbers(self, at: int, count: int) -> tuple[Int64s, int]:
-        """Find all numbers at once: each ends with its first byte below 128."""
+        # All numbers at once: each ends with its first byte below 128.
         some = self._buffer[at : min(self._limit, at + count * _MAX_VARINT_BYTES)]
         last = np.flatnonzero(some < 0x80)[:count]
         sizes = np.diff(last, prepend=-1)

@@ -33,14 +33,10 @@ _NULL_VALUE_BOUND = 2
 
 
 class Message(NamedTuple):
-    """One message as Python objects.
+    """One message as Python objects."""
 
-    ``value``: None is a tombstone, with which a compacted topic drops the key. ``key``: text, or
-    bytes, which are written in base64 like the Java client's keyBytes.
-    """
-
-    value: bytes | None
-    key: str | bytes | None = None
+    value: bytes | None  # None is a tombstone, with which a compacted topic drops the key
+    key: str | bytes | None = None  # bytes are written in base64, like the Java client's keyBytes
     event_time_ms: int | None = None
     properties: Mapping[str, str] | None = None
     ordering_key: bytes | None = None

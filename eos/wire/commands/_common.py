@@ -90,7 +90,7 @@ class EncryptionKeys(WireMessage):
 
 
 class MessageMetadata(WireMessage):
-    """The metadata of an entry. Both halves of the transaction's id are here *and* in SEND."""
+    """The metadata of an entry."""
 
     producer_name: str = field(1, "string")
     sequence_id: int = field(2, "uint64")
@@ -107,6 +107,7 @@ class MessageMetadata(WireMessage):
     partition_key_b64_encoded: bool | None = field(17, "bool", default=None)
     ordering_key: bytes | None = field(18, "bytes", default=None)
     marker_type: int | None = field(20, "int32", default=None)
+    # Both halves of the transaction's id are here *and* in SEND.
     txnid_least: int | None = field(22, "uint64", default=None)
     txnid_most: int | None = field(23, "uint64", default=None)
     highest_sequence_id: int | None = field(24, "uint64", default=None)

@@ -41,8 +41,7 @@ class KeySharedMode(IntEnum):
 
 
 class KeySharedMeta(WireMessage):
-    """Required by the broker for a subscription of type KEY_SHARED."""
-
+    # The broker requires it for a subscription of type KEY_SHARED.
     mode: int = field(1, "int32")
 
 
@@ -111,25 +110,21 @@ class AckResponse(WireMessage):
 
 
 class Flow(WireMessage):
-    """Permits the broker to deliver more messages, in addition to earlier permits. Permits count
-    messages, not entries."""
-
     consumer_id: int = field(1, "uint64")
+    # Added to earlier permits. Permits count messages, not entries.
     permits: int = field(2, "uint32")
 
 
 class RedeliverUnacknowledged(WireMessage):
-    """Requests redelivery of these messages, or of all unacknowledged ones. For an exclusive
-    subscription the broker always redelivers all, with the epoch in each delivery."""
-
     consumer_id: int = field(1, "uint64")
+    # None: all unacknowledged messages. For an exclusive subscription it is always all of them,
+    # with the epoch in each delivery.
     message_ids: tuple[MessageIdData, ...] = field(2, MessageIdData, default=())
     consumer_epoch: int | None = field(3, "uint64", default=None)
 
 
 class CloseConsumer(WireMessage):
-    """Sent by both sides: the broker sends it when a topic is unloaded or deleted."""
-
+    # Sent by both sides: the broker sends it when a topic is unloaded or deleted.
     consumer_id: int = field(1, "uint64")
     request_id: int = field(2, "uint64")
 
@@ -146,20 +141,15 @@ class GetLastMessageId(WireMessage):
 
 
 class GetLastMessageIdResponse(WireMessage):
-    """The last entry that will be delivered: not a marker, and before all open transactions.
-
-    ``consumer_mark_delete_position`` is before the next entry that this consumer may get.
-    """
-
+    # The last entry that will be delivered: not a marker, and before all open transactions.
     last_message_id: MessageIdData = field(1, MessageIdData)
     request_id: int = field(2, "uint64")
+    # Before the next entry that this consumer may get.
     consumer_mark_delete_position: MessageIdData | None = field(3, MessageIdData, default=None)
 
 
 class Seek(WireMessage):
-    """Moves a subscription to an entry or to a publish time. The broker answers SUCCESS and closes
-    the consumer; the subscription's next consumer starts there."""
-
+    # The broker answers SUCCESS and closes the consumer; the subscription's next one starts there.
     consumer_id: int = field(1, "uint64")
     request_id: int = field(2, "uint64")
     message_id: MessageIdData | None = field(3, MessageIdData, default=None)

@@ -50,9 +50,8 @@ class SendError(WireMessage):
 
 
 class CloseProducer(WireMessage):
-    """Sent by both sides: the broker sends it when a topic is unloaded or deleted. "The TCP
-    connection is not affected." """
-
+    # Sent by both sides: the broker sends it when a topic is unloaded or deleted. "The TCP
+    # connection is not affected."
     producer_id: int = field(1, "uint64")
     request_id: int = field(2, "uint64")
 
@@ -99,9 +98,7 @@ class AddPartitionToTxnResponse(_TxnAnswer):
 
 
 class Subscription(WireMessage):
-    """A subscription of an exact topic whose messages are acknowledged in a transaction."""
-
-    topic: str = field(1, "string")
+    topic: str = field(1, "string")  # exact: not a partitioned topic
     subscription: str = field(2, "string")
 
 

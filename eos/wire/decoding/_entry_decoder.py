@@ -130,13 +130,13 @@ def _uncompressed_bytes(entry: DeliveredEntry) -> int:
 def _decode_group(
     read: _BulkDecoder, buffer: Bytes, run: Sequence[DeliveredEntry], columns: Sequence[str]
 ) -> Iterator[DecodedEntries]:
-    """Decode a group at once; if that fails, each half, down to the entry that is irregular."""
     try:
         yield DecodedEntries(run[-1].id, read(buffer, run, columns))
     except (Irregular, ProtocolError):
         if len(run) == 1:
             yield from _decode_in_pieces(buffer, run[0], columns)
             return
+        # Halved, until the entry that is irregular or malformed is alone.
         half = len(run) // 2
         yield from _decode_group(read, buffer, run[:half], columns)
         yield from _decode_group(read, buffer, run[half:], columns)
@@ -194,7 +194,7 @@ def _uncompressed(buffer: Bytes, entry: DeliveredEntry) -> bytes:
 def _decode_batches(
     payloads: Payloads, run: Sequence[DeliveredEntry], columns: Sequence[str], before: int = 0
 ) -> pa.RecordBatch:
-    """``before``: the number of the first entry's messages that come before its payload."""
+    # ``before``: the number of the first entry's messages that come before its payload.
     headers = find_messages(payloads)
     kept: Int64s | slice = slice(None)
     if COMPACTED_OUT in headers.numbers:

@@ -131,7 +131,8 @@ def _array(items: list[Any], kind: pa.DataType) -> pa.Array:
 
 
 def signed(number: int | None) -> int | None:
-    """Convert an unsigned number on the wire to Arrow's int64."""
+    """Return a number of the wire as an int64, with the same bits."""
+    # Numbers are unsigned on the wire; Arrow would reject those above 2^63.
     return None if number is None else (number + 2**63) % 2**64 - 2**63
 
 
@@ -223,6 +224,7 @@ def gather_properties(buffer: Bytes, spans: Spans) -> pa.MapArray:
     Raises:
         Irregular: a property is malformed, not UTF-8, or has its value before its key.
     """
+    # The first property of all messages, then the second one of those that have one, and so on.
     words = words_of(buffer)
     at, end = spans.at.copy(), spans.at + np.maximum(spans.size, 0)
     rows = np.flatnonzero(at < end)
