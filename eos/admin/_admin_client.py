@@ -148,6 +148,7 @@ class AdminClient:
             *self._read(path, responses.names),
             *self._read(f"{path}/partitioned", responses.names),
         ]
+        # Without system topics. A partitioned topic is listed by its name, and by its partitions.
         bases = {TopicName.parse(name).base for name in found if responses.is_topic(name)}
         return sorted(name for name in bases if not name.local.startswith("__"))
 

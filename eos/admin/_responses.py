@@ -1,7 +1,6 @@
 """Validates the admin API's answers (of Pulsar 4.2.4) and converts them to results.
 
-Every function here raises ValueError if an answer is not valid; the message names the field, never
-its value. Unknown fields are ignored.
+Every function here raises ValueError if an answer is not valid. Unknown fields are ignored.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ JsonText = Annotated[str, AfterValidator(printable)]
 Count = Annotated[int, Field(ge=0, lt=2**31)]
 Long = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 Size = Annotated[int, Field(ge=0, lt=2**63)]
+# A time or duration, limited to the year 2109: the sum of two is a valid date.
 Millis = Annotated[int, Field(ge=0, lt=2**42)]
-"""A time or duration in milliseconds, limited to the year 2109: the sum of two is a valid date."""
 
 
 def is_topic(name: str) -> bool:
@@ -52,8 +51,9 @@ PositionText = Annotated[str, Field(pattern=r"^-?[0-9]{1,19}:-?[0-9]{1,19}$")]
 
 
 class JsonShape(BaseModel):
-    """A part of an answer. Strict: text is not accepted as a number."""
+    """A part of an answer."""
 
+    # Strict: text is not accepted as a number.
     model_config = ConfigDict(strict=True, frozen=True, hide_input_in_errors=True)
 
 
@@ -91,10 +91,10 @@ class BufferShape(JsonShape):
 
 
 class LedgerShape(JsonShape):
-    """One ledger of a topic. The last one, which is open, reports 0 entries."""
+    """One ledger of a topic."""
 
     ledgerId: Long  # noqa: N815
-    entries: Count = 0
+    entries: Count = 0  # 0 for the last one, which is open
     size: Size = 0
     offloaded: bool = False
 
@@ -154,8 +154,9 @@ class QuotaShape(JsonShape):
 
 
 class RateShape(JsonShape):
-    """Limits on the rate of a topic's messages; -1 and 0: unlimited."""
+    """Limits on the rate of a topic's messages."""
 
+    # -1 and 0: unlimited.
     publishThrottlingRateInMsg: Long = -1  # noqa: N815
     publishThrottlingRateInByte: Long = -1  # noqa: N815
     dispatchThrottlingRateInMsg: Long = -1  # noqa: N815
@@ -180,12 +181,11 @@ TxnNumber = Annotated[str, Field(pattern=r"^[0-9]{1,18}$")]
 
 
 def _parser(adapter: TypeAdapter[T]) -> Callable[[Any], T]:
-    """Return a function that validates an answer."""
-
     def parse(answer: Any) -> T:
         try:
             return adapter.validate_python(answer)
         except ValidationError as error:
+            # It names the field, never its value.
             first = error.errors(include_url=False, include_context=False, include_input=False)[0]
             where = ".".join(str(part)[:40] for part in first["loc"])
             raise ValueError(f"{where or 'the whole answer'}: {first['msg']}") from None
@@ -261,14 +261,14 @@ def topic_stats(answer: Any) -> TopicStats:
 
 
 def retention(answer: Any) -> Retention:
-    """Parse a topic's retention; an empty answer means no retention."""
-    found = RetentionShape() if answer is None else _retention(answer)
+    """Parse a topic's retention."""
+    found = RetentionShape() if answer is None else _retention(answer)  # an empty answer
     return Retention(found.retentionTimeInMinutes, found.retentionSizeInMB)
 
 
 def seconds(answer: Any) -> int:
-    """Parse a number of seconds; an empty answer means 0."""
-    return 0 if answer is None else _seconds(answer)
+    """Parse a number of seconds."""
+    return 0 if answer is None else _seconds(answer)  # an empty answer
 
 
 def subscriptions(answer: Any) -> list[Subscription]:

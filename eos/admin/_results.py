@@ -10,14 +10,13 @@ from eos.ids import MessageId, TxnId
 
 @dataclass(frozen=True)
 class OpenTransaction:
-    """A transaction in its coordinator's view. ``topics``: exact names that were registered for it
-    and written to."""
+    """A transaction in its coordinator's view."""
 
     txn: TxnId
     status: str
     opened_at: datetime
     ttl_s: float
-    topics: tuple[str, ...]
+    topics: tuple[str, ...]  # exact names, that were registered for it and written to
 
     @property
     def expires_at(self) -> datetime:
@@ -27,25 +26,22 @@ class OpenTransaction:
 
 @dataclass(frozen=True)
 class CoordinatorState:
-    """One transaction coordinator; a ``low_water_mark`` of -1 is not set yet."""
+    """One transaction coordinator."""
 
     tc_id: int
     state: str
-    low_water_mark: int
+    low_water_mark: int  # -1: not set yet
     open_transactions: int
 
 
 @dataclass(frozen=True)
 class ReadPosition:
-    """How far readers of one topic may read, and its last entry.
-
-    ``open_transactions``: those that the topic's transaction buffer counts as open, including ended
-    ones that still block its readers.
-    """
+    """How far readers of one topic may read, and its last entry."""
 
     max_read: MessageId
     last_entry: MessageId
     first_ledger: int
+    # Of the topic's transaction buffer, including ended ones that still block its readers.
     open_transactions: int
     is_ready: bool
 
@@ -57,49 +53,40 @@ class ReadPosition:
 
 @dataclass(frozen=True)
 class Ledger:
-    """A segment of a topic's storage. Its entries are numbered from 0, including transaction
-    markers."""
+    """A segment of a topic's storage."""
 
     id: int
-    entries: int
+    entries: int  # numbered from 0, including transaction markers
     bytes: int
     is_offloaded: bool
 
 
 @dataclass(frozen=True)
 class TopicStats:
-    """The size and clients of a topic, over all its partitions.
-
-    ``messages_in``: since the partitions were loaded. ``readers``: those without a durable
-    subscription. ``created_at``: None if the broker does not say.
-    """
+    """The size and clients of a topic, over all its partitions."""
 
     storage_bytes: int
-    messages_in: int
+    messages_in: int  # since the partitions were loaded
     producers: int
-    readers: int
+    readers: int  # without a durable subscription
     subscriptions: tuple[Subscription, ...]
-    created_at: datetime | None = None
+    created_at: datetime | None = None  # older brokers do not say
 
 
 @dataclass(frozen=True)
 class Retention:
-    """How long messages are kept once all subscriptions have acknowledged them; -1: forever, 0: not
-    at all."""
+    """How long messages are kept once all subscriptions have acknowledged them."""
 
+    # -1: forever, 0: not at all.
     minutes: int
     megabytes: int
 
 
 @dataclass(frozen=True)
 class Subscription:
-    """A durable subscription of a topic.
-
-    ``backlog``: unacknowledged messages, approximately. ``acknowledged_at``: None if nothing was
-    acknowledged since the topic was loaded.
-    """
+    """A durable subscription of a topic."""
 
     name: str
-    backlog: int
+    backlog: int  # unacknowledged messages, approximately
     consumers: int
-    acknowledged_at: datetime | None
+    acknowledged_at: datetime | None  # None: not since the topic was loaded

@@ -87,9 +87,9 @@ class Transport:
     **Where a token or password is sent.** To the hosts of ``admin_url``, each at its port; and,
     because brokers redirect to the owner of a topic, to the brokers that the admin API lists
     (``/admin/v2/brokers``, which requires a superuser), each at its port. On hosts that it lists,
-    or that ``service`` names, also to the ports of ``admin_url``, and with TLS to 8443 (the list
-    has one port of each broker, which may be the one without TLS). A redirect to any other host or
-    port is refused; so is one between TLS and plain HTTP. Proxies of the environment are not used.
+    or that ``service`` names, also to the ports of ``admin_url``, and with TLS to 8443. A redirect
+    to any other host or port is refused; so is one between TLS and plain HTTP. Proxies of the
+    environment are not used.
 
     Args:
         service: the addresses of the cluster's service URL, if known.
@@ -123,6 +123,7 @@ class Transport:
         self._named = {(origin.host, origin.port) for origin in self._origins}
         self._ports = {origin.port for origin in self._origins}
         if self._origins[0].tls:
+            # The list has one port of each broker, which may be the one without TLS.
             self._ports.add(_TLS_PORT)
         self._brokers = {address.host.lower() for address in service}
 
@@ -145,7 +146,7 @@ class Transport:
         deadline = time.monotonic() + self._timeout_s
         path_there = self._path + path
         origin, answer = self._first_answer(deadline, method, path_there, data)
-        redirects = 0
+        redirects = 0  # brokers redirect to the owner of a topic
         while answer.status in _REDIRECTS and answer.location is not None:
             redirects += 1
             if redirects > MAX_REDIRECTS:
@@ -181,6 +182,7 @@ class Transport:
         origins = self._origins
         for number, origin in enumerate(origins):
             now = time.monotonic()
+            # A host that does not answer leaves the others their share of the time.
             until = now + (deadline - now) / (len(origins) - number)
             try:
                 self._check_is_admin_api(origin, until)
@@ -197,8 +199,8 @@ class Transport:
         raise no_usable_host("admin_url", problems)
 
     def _check_is_admin_api(self, origin: Origin, deadline: float) -> None:
-        """With several hosts, check one before its first request."""
-        # Any HTTP server would answer, and its "not found" would say nothing about the topic.
+        # With several hosts: any HTTP server would answer, and its "not found" would say nothing
+        # about the topic.
         if len(self._origins) > 1 and origin not in self._checked:
             answer = self._perform(origin, deadline, "GET", self._path + _VERSION)
             is_one = answer.status == http.HTTPStatus.OK and _NUMBER.search(answer.body)
@@ -257,18 +259,17 @@ class Transport:
         return target, there
 
     def _is_trusted(self, target: Origin) -> bool:
-        """Whether the user or the cluster named ``target``; its scheme is that of ``admin_url``."""
+        # Its scheme is that of ``admin_url``.
         is_named = (target.host, target.port) in self._named
         return is_named or (target.host in self._brokers and target.port in self._ports)
 
     def _trust_brokers(self, deadline: float) -> None:
-        """Trust the brokers that a host of ``admin_url`` lists; the request may be refused."""
         try:
             _, answer = self._first_answer(deadline, "GET", self._path + _BROKERS)
             brokers = json.loads(answer.body) if answer.status == 200 else []
             named = [Origin.parse(f"http://{broker}") for broker in brokers]
         except (EosError, ValueError, TypeError, RecursionError):
-            return
+            return  # the list requires a superuser
         self._named |= {(origin.host, origin.port) for origin in named}
         self._brokers |= {origin.host for origin in named}
 

@@ -31,14 +31,11 @@ class Credentials(Protocol):
 class Login(ABC):
     """One authentication method. A repr never shows secrets."""
 
-    method_name: ClassVar[str | None]
-    """Pulsar's name of the method."""
-
+    method_name: ClassVar[str | None]  # Pulsar's
+    # The secret that ``credentials`` contain, in one word for messages; None: no secret.
     exposes: ClassVar[str | None] = None
-    """The secret that ``credentials`` contain, in one word for messages; None: no secret."""
-
+    # Whether the text of a peer's refusal may be shown, after ``redact``.
     shows_refusals: ClassVar[bool] = True
-    """Whether the text of a peer's refusal may be shown, after ``redact``."""
 
     @abstractmethod
     def credentials(self, timeout_s: float) -> bytes:

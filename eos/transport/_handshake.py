@@ -69,7 +69,6 @@ class Authenticator:
             raise self._refusal(error) from None
 
     def _refusal(self, error: EosError) -> EosError:
-        """The error to raise for ``error``, the peer's answer to CONNECT."""
         hint = error.hint
         if isinstance(error, Unauthorized):
             self._login.forget(self._sent)

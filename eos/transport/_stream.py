@@ -22,11 +22,9 @@ _RECV_BYTES: Final = 256 * 1024
 _TLS_SEND_BYTES: Final = 256 * 1024
 # The specification: "Both clients and brokers are sending Ping commands periodically and they will
 # close the socket if a Pong response is not received within a timeout (default used by broker is
-# 60s)."
+# 60s)." After so much silence a PING is sent; after as much again the connection counts as lost.
 KEEP_ALIVE_S: Final = 30.0
-"""After so much silence a PING is sent; after as much again the connection counts as lost."""
-SEND_STALL_S: Final = 30.0
-"""The connection is lost if the broker accepts no bytes for so long."""
+SEND_STALL_S: Final = 30.0  # the connection is lost if the broker accepts no bytes for so long
 WITHOUT_LIMIT: Final = -1.0
 
 Chunk = bytes | memoryview

@@ -131,8 +131,8 @@ class Auth:
         return context
 
 
+# They are also options of ``format("pulsar")``.
 AUTH_OPTIONS: Final = tuple(one.name for one in fields(Auth))
-"""The names of the fields of ``Auth``, which are also options of ``format("pulsar")``."""
 
 
 def with_auth_options(names: Iterable[str]) -> list[str]:

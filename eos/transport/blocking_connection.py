@@ -169,12 +169,11 @@ class BlockingConnection:
                 pass
 
     def _receive_some(self, wait_s: float) -> bool:
-        """False: nothing arrived within ``wait_s``."""
         space = self._receive_buffer.free_space()
         try:
             count = self._stream.recv_into(space, wait_s)
         except TimeoutError:
-            return False
+            return False  # nothing arrived within ``wait_s``
         except OSError as error:
             raise ConnectionLost(f"Reading from {self.address} failed: {error}.") from None
         if not self._has_received:

@@ -256,11 +256,11 @@ class Connection:
             raise copy.copy(self._lost)  # raised in several threads, one object's traceback grows
 
     def _lose(self, error: EosError) -> None:
-        """Fail all requests and listeners, once, without the lock while their code runs."""
         with self._lock:
             if self._lost is not None:
                 return
             self._lost = lost = copy.copy(error)
+        # Without the lock, as the code of listeners runs.
         self._stream.shutdown()
         self._pending.fail(lost)
         self.listeners.fail(lost)

@@ -1,8 +1,4 @@
-"""Performs one HTTP request, to the admin API or a token server, bounded in time and size.
-
-``urllib`` is not used: it follows redirects to any host, uses the proxy in ``http_proxy``, and
-restarts its timeout with each byte.
-"""
+"""Performs one HTTP request, to the admin API or a token server, bounded in time and size."""
 
 from __future__ import annotations
 
@@ -24,8 +20,8 @@ from eos.transport._connect import Peer, connect
 
 _LENGTH: Final = re.compile(r"\s*[0-9]{1,18}\s*", re.ASCII)
 
+# Enough for thousands of open transactions, the longest answer.
 MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024
-"""Enough for thousands of open transactions, the longest answer."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +96,8 @@ def perform(
     """
     target = Peer(origin.host, origin.port, str(origin), service.option)
     sock = connect(target, context if origin.tls else None, deadline)
+    # Not ``urllib``: it follows redirects to any host, uses the proxy in ``http_proxy``, and
+    # restarts its timeout with each byte.
     connection = http.client.HTTPConnection(origin.host, origin.port)
     connection.set_debuglevel(0)  # a debug level set on the class would print the headers
     connection.sock = sock
@@ -133,8 +131,8 @@ def perform(
 
 
 def _check_length(values: list[str]) -> None:
-    """Check the Content-Length headers. With an invalid one ``http.client`` reads until the
-    connection closes, and a truncated answer would not be noticed."""
+    # With an invalid header ``http.client`` reads until the connection closes, and a truncated
+    # answer would not be noticed.
     if len({one.strip() for one in values}) > 1 or not all(map(_LENGTH.fullmatch, values)):
         raise http.client.HTTPException("Content-Length")
 
@@ -147,10 +145,7 @@ def _lost(
 
 
 class _DeadlineTimer:
-    """Shuts a socket down at a deadline, while another thread waits on it.
-
-    The socket's own timeout would restart with each byte.
-    """
+    """Shuts a socket down at a deadline, while another thread waits on it."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -170,7 +165,7 @@ class _DeadlineTimer:
 @contextmanager
 def _shut_down_at(deadline: float, sock: socket.socket) -> Iterator[_DeadlineTimer]:
     late = _DeadlineTimer(sock)
-    sock.settimeout(None)
+    sock.settimeout(None)  # it would restart with each byte
     timer = threading.Timer(max(0.0, deadline - time.monotonic()), late.end)
     timer.daemon = True
     timer.start()

@@ -14,8 +14,8 @@ from eos.wire.commands import CloseConsumer
 from eos.wire.frames import Delivery
 from eos.wire.messages import WireMessage
 
+# The id of CONNECT, which carries no request id, like its answer. Real ids are greater.
 CONNECT: Final = 0
-"""The id of CONNECT, which carries no request id, like its answer. Real ids are greater."""
 
 AnswerT = TypeVar("AnswerT", bound=WireMessage)
 
@@ -96,10 +96,10 @@ class ConsumerListener(Protocol):
     def on_closed(self, reason: EosError) -> None: ...
 
 
+# A command about one producer or consumer that answers no request.
 Notice = (
     commands.SendReceipt | commands.SendError | commands.CloseProducer | CloseConsumer | Delivery
 )
-"""A command about one producer or consumer that answers no request."""
 
 
 class Listeners:

@@ -15,8 +15,7 @@ from eos.errors import ConfigurationError
 
 _PART: Final = 8  # characters: a part of a secret of this length does not occur by chance
 _DEPTH: Final = 2  # levels of nested encodings that are decoded
-MAX_TEXT: Final = 4096
-"""Characters of a peer's message that are searched and shown; the rest is dropped."""
+MAX_TEXT: Final = 4096  # of a peer's message: only so many characters are searched, and shown
 
 _ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2}))")
 _HEX: Final = re.compile(r"(?:[0-9a-fA-F]{2}[\s:]?){4,}")
