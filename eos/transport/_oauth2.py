@@ -162,7 +162,6 @@ def _fetch(login: ByOAuth2, deadline: float) -> tuple[bytes, float]:
 
 
 def _read_client(file: str) -> tuple[str, str]:
-    """Return client id and secret."""
     # Errors name only the exception's type: its text may contain them.
     hint = (
         "It must be a JSON object with client_id and client_secret, on the driver and each "
@@ -238,7 +237,6 @@ def _refusal(answer: Response, origin: Origin) -> EosError:
 
 
 def _object(body: bytes) -> dict[str, Any] | None:
-    """Return the JSON object in ``body``; None if it is something else."""
     try:
         parsed = json.loads(body)
     except (ValueError, RecursionError):

@@ -155,7 +155,6 @@ class _DeadlineTimer:
         return self.is_over
 
     def end(self) -> None:
-        """Shut the socket down; called by the timer."""
         self.is_over = True
         with contextlib.suppress(OSError, ValueError):
             # SSLSocket.shutdown would drop the TLS state while the reading thread uses it.

@@ -29,6 +29,8 @@ from eos.wire.avro import (
     RecordOf,
     Union,
     describe_type,
+    field_text,
+    unreadable,
 )
 from eos.wire.row_failures import RowFailures
 
@@ -87,7 +89,6 @@ def _parsed(text: str) -> Any:
 
 
 def _value(kind: AvroType, found: Any, path: str) -> Any:
-    """Convert ``found``, parsed JSON, to a Python value for Arrow."""
     if found is None:
         return None
     kind = non_null_type(kind, path)
@@ -104,8 +105,7 @@ def _value(kind: AvroType, found: Any, path: str) -> Any:
     try:
         return _scalar(kind, found)
     except (ValueError, TypeError, OverflowError, decimal.InvalidOperation):
-        named = f"The field {path.lstrip('.')!r}" if path else "The value"
-        raise _InvalidValue(f"{named} is not of its type.") from None
+        raise _InvalidValue(f"{field_text(path)} is not of its type.") from None
 
 
 def _scalar(kind: AvroType, found: Any) -> Any:
@@ -222,11 +222,7 @@ def check_same_text(writer: AvroType, reader: AvroType, path: str = "") -> None:
         case MapOf(values), MapOf(wanted):
             check_same_text(values, wanted, f"{path}{{}}")
         case _ if _kind(reader) not in _READABLE.get(_kind(writer), set()):
-            named = f"The field {path.lstrip('.')!r}" if path else "The value"
-            raise IncompatibleSchema(
-                f"{named} was written as {describe_type(writer)}, which can't be read as "
-                f"{describe_type(reader)}."
-            )
+            raise unreadable(writer, reader, path)
 
 
 def non_null_type(kind: AvroType, path: str) -> AvroType:

@@ -93,8 +93,6 @@ class _ValueTooLarge(Exception):
 
 
 class _FieldBudget:
-    """Limits the field values of one message."""
-
     left = 0  # a nested message may take only two bytes
 
     def spend(self, count: int) -> None:
@@ -118,8 +116,8 @@ class _Types:
         self._count = 0
 
     def struct(self, message: Any, path: str, outer: tuple[str, ...]) -> pa.DataType:
-        """Return the type of a message; ``outer``: the messages that contain it."""
-        # All levels are counted: nested message types can multiply.
+        # ``outer``: the messages that contain this one. All levels are counted, because nested
+        # message types can multiply.
         self._count += len(message.fields)
         problem = ""
         if message.full_name in outer:
@@ -158,7 +156,6 @@ def _is_map(field: Any) -> bool:
 
 
 def _message_converter(message: Any, budget: _FieldBudget) -> _Converter:
-    """Return a function that converts a message to Python values for Arrow."""
     fields = [(one.name, one.has_presence, _field_converter(one, budget)) for one in message.fields]
     size = len(fields) + 1
 

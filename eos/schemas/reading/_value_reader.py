@@ -198,7 +198,6 @@ class ValueReader:
         return writer
 
     def _all_malformed(self, values: pa.Array, reason: str) -> tuple[pa.RecordBatch, RowFailures]:
-        """Return null columns, and all of ``values`` as malformed."""
         failures = RowFailures.of(values.is_valid().to_numpy(zero_copy_only=False), reason)
         return self._batch(pa.nulls(len(values), self._column.type)), failures
 

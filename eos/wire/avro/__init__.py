@@ -17,7 +17,9 @@ from eos.wire.avro._types import (
     RecordOf,
     Union,
     describe_type,
+    field_text,
     parse_definition,
+    unreadable,
 )
 
 __all__ = [
@@ -39,5 +41,7 @@ __all__ = [
     "check_fits",
     "describe_type",
     "encode_avro",
+    "field_text",
     "parse_definition",
+    "unreadable",
 ]

@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from eos.wire.avro._types import field_text
 from eos.wire.binary_columns import BinaryColumn, Int64s, Mask
 from eos.wire.byte_rows import Bytes
 from eos.wire.decoding import WORD_BYTES, Spans, decode_long_varints, words_of
@@ -84,8 +85,7 @@ class Cursor:
         """Mark the rows ``bad`` as malformed because of the field at ``path``."""
         if not bad.any():
             return
-        named = f"The field {path.lstrip('.')!r}" if path else "The value"
-        number = self.reasons.setdefault(f"{named} {problem}.", len(self.reasons) + 1)
+        number = self.reasons.setdefault(f"{field_text(path)} {problem}.", len(self.reasons) + 1)
         self.reason[bad & (self.reason == 0)] = number
         self.at = np.where(bad, self.limit, self.at)
 

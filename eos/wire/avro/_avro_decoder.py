@@ -50,7 +50,7 @@ from eos.wire.avro._types import (
     Primitive,
     RecordOf,
     Union,
-    describe_type,
+    unreadable,
 )
 from eos.wire.binary_columns import BinaryColumn, valid_rows
 from eos.wire.row_failures import RowFailures
@@ -218,7 +218,7 @@ class _Resolver:
             found for one, found in zip(writer.branches, branches, strict=True) if one != NULL
         ]
         if all(found is None for found in values or branches):
-            raise _refusal(writer, reader, path)
+            raise unreadable(writer, reader, path)
         many = isinstance(reader, Union) and len(members(reader)) > 1
         return UnionNode(path, arrow_type(reader), many, tuple(branches))
 
@@ -236,7 +236,7 @@ class _Resolver:
                 reason = error
         if len(members(reader)) == 1 and reason is not None:
             raise reason
-        raise _refusal(writer, reader, path)
+        raise unreadable(writer, reader, path)
 
     def _best_matches_first(
         self, writer: AvroType, reader: Union
@@ -258,7 +258,6 @@ class _Resolver:
 
 
 def _sized(items: AvroType, path: str) -> AvroType:
-    """Return ``items`` if they take bytes."""
     # Of items without bytes a list can claim any number.
     if width_of(items) == 0:
         raise IncompatibleSchema(
@@ -289,17 +288,17 @@ def _scalar(writer: AvroType, reader: AvroType, path: str) -> Node:
             return BytesNode(path, kind, size)
         case Primitive(), Primitive():
             return _primitive(writer, reader, path)
-    raise _refusal(writer, reader, path)
+    raise unreadable(writer, reader, path)
 
 
 def _primitive(writer: Primitive, reader: Primitive, path: str) -> Node:
     if reader.name not in _PROMOTIONS[writer.name]:
-        raise _refusal(writer, reader, path)
+        raise unreadable(writer, reader, path)
     # A plain number is not read as a date or timestamp; a date or timestamp may be read as a
     # number.
     wanted, meaning, kind = time_type_of(reader), time_type_of(writer), arrow_type(reader)
     if wanted is not None and _family(wanted) != _family(meaning):
-        raise _refusal(writer, reader, path)
+        raise unreadable(writer, reader, path)
     is_millis = meaning is not None and meaning.endswith("timestamp-millis")
     factor = 1000 if wanted is not None and is_millis else 1
     match writer.name:
@@ -319,11 +318,3 @@ def _family(time_type: str | None) -> str | None:
     if time_type is not None and "timestamp-" in time_type:
         return time_type.rpartition("-")[0]
     return time_type
-
-
-def _refusal(writer: AvroType, reader: AvroType, path: str) -> IncompatibleSchema:
-    named = f"The field {path.lstrip('.')!r}" if path else "The value"
-    return IncompatibleSchema(
-        f"{named} was written as {describe_type(writer)}, which can't be read as "
-        f"{describe_type(reader)}."
-    )

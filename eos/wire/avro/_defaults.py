@@ -66,8 +66,6 @@ def _check(kind: AvroType, path: str, seen: set[int]) -> None:
 
 
 class _Encoder:
-    """Encodes one default."""
-
     def __init__(self, path: str) -> None:
         self._path = path
         self._left = MAX_BYTES

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from eos.errors import ConfigurationError
+from eos.errors import ConfigurationError, IncompatibleSchema
 
 PRIMITIVES: Final = frozenset(
     {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
@@ -127,6 +127,19 @@ def describe_type(kind: AvroType) -> str:
             return "array"
         case MapOf():
             return "map"
+
+
+def field_text(path: str) -> str:
+    """Return how an error names the field at ``path``; "" is the value itself."""
+    return f"The field {path.lstrip('.')!r}" if path else "The value"
+
+
+def unreadable(writer: AvroType, reader: AvroType, path: str) -> IncompatibleSchema:
+    """Return the error for data of ``writer``, at ``path``, that can't be read as ``reader``."""
+    return IncompatibleSchema(
+        f"{field_text(path)} was written as {describe_type(writer)}, which can't be read as "
+        f"{describe_type(reader)}."
+    )
 
 
 def parse_definition(definition: str) -> AvroType:

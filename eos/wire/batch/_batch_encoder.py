@@ -117,8 +117,6 @@ def _cut(ends: Int64s, max_bytes: int, max_messages: int, edges: Int64s) -> list
 
 
 class _Payloads:
-    """The payloads of a chunk's batches."""
-
     def __init__(self, encoded: EncodedRows, cuts: Sequence[int]) -> None:
         self.encoded = encoded
         # Large batches are joined one by one: each is its own buffer, which is freed when the batch

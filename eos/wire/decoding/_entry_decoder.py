@@ -111,7 +111,6 @@ def decode_entries(
 
 
 def _split_by_size(alike: Sequence[DeliveredEntry]) -> Iterator[Sequence[DeliveredEntry]]:
-    """Yield groups of up to ``_GROUP_BYTES``, uncompressed."""
     first = size = 0
     for number, entry in enumerate(alike):
         size += _uncompressed_bytes(entry)
@@ -143,7 +142,6 @@ def _decode_group(
 
 
 def _bulk_decoder(entry: DeliveredEntry) -> _BulkDecoder:
-    """Return the function that decodes ``entry``, and others of its kind, in bulk."""
     metadata = entry.metadata
     if metadata.encryption_keys or metadata.num_chunks_from_msg > 1:
         return _not_in_bulk

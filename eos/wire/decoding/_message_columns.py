@@ -169,7 +169,6 @@ def gather(buffer: Bytes, spans: Spans, valid: Mask | None = None) -> pa.BinaryA
 
 
 def _gather_equal(buffer: Bytes, at: Int64s, size: int) -> pa.BinaryArray:
-    """Return the ``size`` bytes at each of ``at``."""
     at_each_byte = np.ndarray((len(buffer) - size + 1,), f"V{size}", buffer, strides=(1,))
     offsets = np.arange(0, (len(at) + 1) * size, size, dtype=np.int32)
     data = at_each_byte[at].view(np.uint8)
