@@ -1,7 +1,6 @@
 """Whole rows as Avro messages, written by the harness's workload and decoded by its readers.
 
-Rows go to four topics, keyed rows by their key. One keyed row in seven is a tombstone; from one
-epoch on, rows have one more column. The Avro schemas are written by hand, independent of eos.
+Rows go to four topics, keyed rows by their key; from one epoch on, they have one more column.
 """
 
 from __future__ import annotations
@@ -16,45 +15,30 @@ from eos.chaos._records import id_in
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-GROWS_AT: Final = 5
-"""The first epoch with one more column."""
+GROWS_AT: Final = 5  # the first epoch with one more column
 OLD: Final = "old"
 GROWN: Final = "grown"
 TOMBSTONE: Final = "tombstone"
 _TOPICS: Final = 4
-_TOMBSTONES: Final = 7
+_TOMBSTONES: Final = 7  # one keyed row in so many
 _RECORD: Final = "record"
 _CRC: Final = "crc"
 
-_OLD: Final[dict[str, Any]] = {
-    "type": "record",
-    "name": "Row",
-    "fields": [
-        {"name": "text", "type": ["null", "string"], "default": None},
-        {"name": "crc", "type": ["null", "long"], "default": None},
-        {
-            "name": "inner",
-            "type": [
-                "null",
-                {
-                    "type": "record",
-                    "name": "Row_inner",
-                    "fields": [
-                        {"name": "key", "type": ["null", "string"], "default": None},
-                        {
-                            "name": "twice",
-                            "type": ["null", {"type": "array", "items": ["null", "string"]}],
-                            "default": None,
-                        },
-                    ],
-                },
-            ],
-            "default": None,
-        },
-    ],
-}
-_NEW: Final[dict[str, Any]] = {"name": "size", "type": ["null", "int"], "default": None}
-_GROWN: Final = {**_OLD, "fields": [*_OLD["fields"], _NEW]}
+
+def _optional(name: str, kind: object) -> dict[str, Any]:
+    return {"name": name, "type": ["null", kind], "default": None}
+
+
+# Written by hand: derived by eos, they would be wrong whenever eos is.
+_TWICE: Final = {"type": "array", "items": ["null", "string"]}
+_INNER: Final = [_optional("key", "string"), _optional("twice", _TWICE)]
+_FIELDS: Final = [
+    _optional("text", "string"),
+    _optional("crc", "long"),
+    _optional("inner", {"type": "record", "name": "Row_inner", "fields": _INNER}),
+]
+_OLD: Final[dict[str, Any]] = {"type": "record", "name": "Row", "fields": _FIELDS}
+_GROWN: Final = {**_OLD, "fields": [*_FIELDS, _optional("size", "int")]}
 
 
 def topics_of(topic: str) -> list[str]:
@@ -90,6 +74,7 @@ def read(message: Any) -> tuple[str | None, str]:
 
     The id is missing (None) if the message is damaged, or if its parts do not match.
     """
+    # A tombstone has no value, so the record's text is in the properties, too.
     properties = message.properties()
     text = properties.get(_RECORD, "")
     crc = zlib.crc32(text.encode())
@@ -99,6 +84,7 @@ def read(message: Any) -> tuple[str | None, str]:
         return id_in(text.encode()), TOMBSTONE
     inner = {"key": message.partition_key() or None, "twice": [text, None]}
     wanted = {"text": text, "crc": crc, "inner": inner if crc % 2 else None}
+    # Both are tried: the checker decides which one was due, by the epoch.
     for shape, row in ((OLD, wanted), (GROWN, {**wanted, "size": len(text)})):
         if message.schema_version() and _decoded(message.data(), shape) == row:
             return id_in(text.encode()), shape
@@ -106,7 +92,6 @@ def read(message: Any) -> tuple[str | None, str]:
 
 
 def _decoded(data: bytes, shape: str) -> Any:
-    """Decode ``data`` with one schema; None if it does not match exactly."""
     import fastavro
 
     stream = io.BytesIO(data)
@@ -114,12 +99,12 @@ def _decoded(data: bytes, shape: str) -> Any:
         row = fastavro.schemaless_reader(stream, _parsed(shape))
     except (EOFError, ValueError, IndexError, UnicodeDecodeError):
         return None
+    # A row with one more column also decodes with the older schema, and leaves bytes over.
     return None if stream.read(1) else row
 
 
 @cache
 def _parsed(shape: str) -> Any:
-    """Parse a schema once."""
-    import fastavro
+    import fastavro  # not at the top: the driver imports this module, and never reads
 
     return fastavro.parse_schema(_OLD if shape == OLD else _GROWN)

@@ -6,7 +6,6 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import permutations
 from pathlib import Path
@@ -26,22 +25,20 @@ SOAK_CONFIG: Final = {
     "managedLedgerMinLedgerRolloverTimeMinutes": "1",
     "managedLedgerMaxLedgerRolloverTimeMinutes": "4",
 }
-_TRIES: Final = 2
-"""Runs of a smaller schedule: timing varies, so it may pass once and still fail."""
+_TRIES: Final = 2  # runs of a smaller schedule: timing varies, so it may pass once and still fail
 
 Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class CampaignEntry:
-    """A schedule of a campaign. ``words`` are the options of ``eos chaos run`` for only this one.
-    ``is_alone``: it is for a single fault, which must happen."""
+    """A schedule of a campaign."""
 
     name: str
     schedule: Schedule
-    words: tuple[str, ...]
+    words: tuple[str, ...]  # the options of ``eos chaos run`` for only this one
     minutes: float | None = None
-    is_alone: bool = False
+    is_alone: bool = False  # for a single fault, which must happen
 
 
 def of_soak(
@@ -91,6 +88,7 @@ def of_pairs(faults: Sequence[str], brokers: int = 1) -> Iterator[CampaignEntry]
         yield CampaignEntry(f"{first}-then-{then}", only(first, then, brokers=brokers), words)
 
 
+# Only options that differ from the defaults: people read the command.
 def _on(brokers: int) -> tuple[str, ...]:
     return () if brokers == 1 else ("--brokers", str(brokers))
 
@@ -102,22 +100,13 @@ def _choice(faults: Sequence[str], brokers: int) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Campaign:
-    """The settings of a campaign.
-
-    Attributes:
-        workload: ``module:function``.
-        entries: the schedules; may be endless.
-        report: folder for ``schedules/<name>.json`` and the drivers' logs of failures.
-        keep: run only these faults of each schedule, by number from 1; None for all.
-        shrink: find the fewest faults that still fail.
-        pulsar_version: as for ``PulsarStandalone``.
-    """
+    """The settings of a campaign."""
 
     workload: str
-    entries: Iterable[CampaignEntry]
-    report: Path
-    keep: Sequence[int] | None = None
-    shrink: bool = True
+    entries: Iterable[CampaignEntry]  # may be endless
+    report: Path  # folder for schedules/<name>.json and the drivers' logs of failures
+    keep: Sequence[int] | None = None  # only these faults of each schedule, by number from 1
+    shrink: bool = True  # find the fewest faults that still fail
     pulsar_version: str | None = None
 
     def path(self, name: str) -> Path:
@@ -125,18 +114,14 @@ class Campaign:
         return self.report / "schedules" / f"{name}.json"
 
     def schedule(self, entry: CampaignEntry) -> Schedule:
-        """The schedule to run for an entry.
-
-        Raises:
-            IndexError: it does not have all the faults to keep.
-        """
+        """The schedule to run for an entry."""
         return entry.schedule if self.keep is None else entry.schedule.keep(self.keep)
 
     def maybe_done(self, entry: CampaignEntry) -> ScheduleOutcome | None:
-        """The stored outcome, or None. Outcomes of other schedules, and of failed runs, are not
-        used."""
+        """The stored outcome, or None. Outcomes of other schedules and failed runs don't count."""
         path = self.path(entry.name)
         outcome = ScheduleOutcome.read(path) if path.exists() else None
+        # A failed run proves nothing, so it is repeated; one with anomalies is a result.
         if outcome is None or outcome.failure or outcome.workload != self.workload:
             return None
         return outcome if schedule_of(outcome) == self.schedule(entry) else None
@@ -156,125 +141,94 @@ def run_all(
     plan: Campaign,
     *,
     tell: Tell,
-    on_outcome: Callable[[ScheduleOutcome], None],
-    until: float | None = None,
+    on_outcome: Callable[[ScheduleOutcome], None],  # gets each one, including stored ones
+    until: float | None = None,  # no schedule begins after this time.monotonic()
 ) -> None:
-    """Run the schedules without a stored outcome.
-
-    Args:
-        on_outcome: gets each outcome, including stored ones.
-        until: begin no further schedule after this ``time.monotonic()``.
-    """
+    """Run the schedules without a stored outcome."""
     plan.path("").parent.mkdir(parents=True, exist_ok=True)
-    with _scratch() as scratch, _Brokers(plan.pulsar_version) as brokers:
+    with _Runner(plan, tell) as runner:
         for entry in plan.entries:
             outcome = plan.maybe_done(entry)
             if outcome is None:
                 if until is not None and time.monotonic() > until:
                     return
-                outcome = _run_entry(plan, entry, brokers, scratch, tell)
+                outcome = runner.run(entry)
             on_outcome(outcome)
 
 
-def _run_entry(
-    plan: Campaign, entry: CampaignEntry, brokers: _Brokers, scratch: Path, tell: Tell
-) -> ScheduleOutcome:
-    schedule = plan.schedule(entry)
-    log = plan.path(entry.name).with_suffix(".driver.log")
-    outcome = _run_one(
-        plan.workload, schedule, brokers, scratch, tell, log=log, minutes=entry.minutes
-    )
-    for found in outcome.anomalies:
-        tell(f"{entry.name}: {found.count} x {found.name}: {found.examples[0]}")
-    if entry.is_alone and outcome.is_good and outcome.missed:
-        missed = f"{'; '.join(outcome.missed)}, which proves nothing"
-        outcome = outcome.model_copy(update={"failure": missed})
-    can_shrink = plan.shrink and entry.minutes is None and len(schedule.faults) > 1
-    if can_shrink and not outcome.is_good:
-        outcome = _shrunk(plan.workload, schedule, outcome, brokers, scratch, tell)
-    outcome = outcome.model_copy(update={"name": entry.name})
-    outcome = outcome.model_copy(update={"again": plan.command(entry, outcome)})
-    outcome.write(plan.path(entry.name))
-    return outcome
+class _Runner:
+    # One broker or cluster for all schedules, replaced after a failure.
 
-
-class _Brokers:
-    """One broker or cluster for all schedules, replaced after a failure; a context manager."""
-
-    def __init__(self, version: str | None) -> None:
-        self._version = version
+    def __init__(self, plan: Campaign, tell: Tell) -> None:
+        self._plan = plan
+        self._tell = tell
+        self._scratch = Path(tempfile.mkdtemp(prefix="eos-chaos-"))
         self._broker: Pulsar | None = None
 
-    def get(self, schedule: Schedule) -> Pulsar:
-        """The brokers of a schedule."""
-        if self._broker is None:
-            config = SOAK_CONFIG if schedule.input_rows else None
-            self._broker = start_pulsar(schedule.brokers, self._version, config)
-        return self._broker
+    def __enter__(self) -> _Runner:
+        return self
 
-    def discard(self) -> None:
+    def __exit__(self, *_: object) -> None:
+        try:
+            self._discard_broker()
+        finally:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _discard_broker(self) -> None:
         broker, self._broker = self._broker, None
         if broker is not None:
             broker.stop()
 
-    def __enter__(self) -> _Brokers:
-        return self
+    def run(self, entry: CampaignEntry) -> ScheduleOutcome:
+        plan, schedule = self._plan, self._plan.schedule(entry)
+        log = plan.path(entry.name).with_suffix(".driver.log")
+        outcome = self._run_once(schedule, log=log, minutes=entry.minutes)
+        for found in outcome.anomalies:
+            self._tell(f"{entry.name}: {found.count} x {found.name}: {found.examples[0]}")
+        # In a random schedule a fault may come too late; alone, its hit is the point.
+        if entry.is_alone and outcome.is_good and outcome.missed:
+            missed = f"{'; '.join(outcome.missed)}, which proves nothing"
+            outcome = outcome.model_copy(update={"failure": missed})
+        can_shrink = plan.shrink and entry.minutes is None and len(schedule.faults) > 1
+        if can_shrink and not outcome.is_good:
+            outcome = self._shrunk(schedule, outcome)
+        outcome = outcome.model_copy(update={"name": entry.name})
+        outcome = outcome.model_copy(update={"again": plan.command(entry, outcome)})
+        outcome.write(plan.path(entry.name))
+        return outcome
 
-    def __exit__(self, *_: object) -> None:
-        self.discard()
-
-
-@contextmanager
-def _scratch() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="eos-chaos-"))
-    try:
-        yield folder
-    finally:
+    def _run_once(
+        self, schedule: Schedule, *, log: Path | None = None, minutes: float | None = None
+    ) -> ScheduleOutcome:
+        plan = self._plan
+        if self._broker is None:
+            config = SOAK_CONFIG if schedule.input_rows else None
+            self._broker = start_pulsar(schedule.brokers, plan.pulsar_version, config)
+        folder = Path(tempfile.mkdtemp(prefix=f"{schedule.seed}-", dir=self._scratch))
+        run = ScheduleRun(
+            schedule, plan.workload, self._broker, folder, tell=self._tell, minutes=minutes
+        )
+        outcome = outcome_of(run.go(), plan.workload)
+        if not outcome.is_good:
+            self._discard_broker()  # the failure may be the broker's, and would hit the next ones
+            if log is not None:
+                log.write_bytes(b"".join(path.read_bytes() for path in logs_in(folder)))
         shutil.rmtree(folder, ignore_errors=True)
+        return outcome
 
-
-def _run_one(
-    workload: str,
-    schedule: Schedule,
-    brokers: _Brokers,
-    scratch: Path,
-    tell: Tell,
-    *,
-    log: Path | None = None,
-    minutes: float | None = None,
-) -> ScheduleOutcome:
-    folder = Path(tempfile.mkdtemp(prefix=f"{schedule.seed}-", dir=scratch))
-    run = ScheduleRun(schedule, workload, brokers.get(schedule), folder, tell=tell, minutes=minutes)
-    result = run.go()
-    outcome = outcome_of(result, workload)
-    if not outcome.is_good:
-        brokers.discard()
-        if log is not None:
-            log.write_bytes(b"".join(path.read_bytes() for path in logs_in(folder)))
-    shutil.rmtree(folder, ignore_errors=True)
-    return outcome
-
-
-def _shrunk(
-    workload: str,
-    schedule: Schedule,
-    outcome: ScheduleOutcome,
-    brokers: _Brokers,
-    scratch: Path,
-    tell: Tell,
-) -> ScheduleOutcome:
-    """Leave out faults one by one, as long as the schedule still fails in the same way."""
-    wanted = _failures(outcome)
-    numbers = list(range(1, len(schedule.faults) + 1))
-    for number in list(numbers):
-        fewer = [other for other in numbers if other != number]
-        tell(f"shrinking: without fault {number} of {len(schedule.faults)}")
-        for _ in range(_TRIES):
-            again = _run_one(workload, schedule.keep(fewer), brokers, scratch, tell)
-            if _failures(again) & wanted:
-                numbers = fewer
-                break
-    return outcome.model_copy(update={"shrunk_to": numbers})
+    def _shrunk(self, schedule: Schedule, outcome: ScheduleOutcome) -> ScheduleOutcome:
+        """Leave out faults one by one, as long as the schedule still fails in the same way."""
+        wanted = _failures(outcome)
+        numbers = list(range(1, len(schedule.faults) + 1))
+        for number in list(numbers):
+            fewer = [other for other in numbers if other != number]
+            self._tell(f"shrinking: without fault {number} of {len(schedule.faults)}")
+            for _ in range(_TRIES):
+                again = self._run_once(schedule.keep(fewer))
+                if _failures(again) & wanted:  # another failure would be another schedule's
+                    numbers = fewer
+                    break
+        return outcome.model_copy(update={"shrunk_to": numbers})
 
 
 def _failures(outcome: ScheduleOutcome) -> set[str]:

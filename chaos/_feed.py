@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from eos.chaos._avro_rows import shape_in
 from eos.chaos._query_shapes import SHAPES, emits, is_quiet
-from eos.chaos._records import padding, release, text_of
+from eos.chaos._records import release, text_of
 from eos.chaos._spark_checkpoint import Checkpoint
 from eos.chaos.checker.history import Record
 from eos.chaos.cluster.supervisor import DriverSupervisor
@@ -19,12 +19,11 @@ from eos.chaos.schedule import Schedule
 
 EPOCH_TIMEOUT_S: Final = 300.0
 _POLL_S: Final = 0.1
-_AHEAD: Final = 1
-"""Number of inputs released before the one being written is done."""
+_AHEAD: Final = 1  # number of inputs released before the one being written is done
+# Interval between inputs while a fault is active; a second driver takes a while to start.
 _TRICKLE_S: Final = 4.0
-"""Interval between inputs while a fault is active; a second driver takes a while to start."""
+# Without progress for this long, the feed no longer waits for the next fault to begin.
 _STARVED_S: Final = 30.0
-"""Without progress for this long, the feed no longer waits for the next fault to begin."""
 
 
 class Inputs(Protocol):
@@ -64,13 +63,7 @@ class FileInputs:
 
 
 class Feed:
-    """The feed of one run.
-
-    Args:
-        records: of each input.
-        inputs: releases them.
-        minutes: release no input after this time; None for no limit.
-    """
+    """The feed of one run."""
 
     def __init__(
         self,
@@ -78,12 +71,11 @@ class Feed:
         schedule: Schedule,
         records: list[list[Record]],
         inputs: Inputs,
-        minutes: float | None = None,
+        minutes: float | None = None,  # no input is released after them; None for no limit
     ) -> None:
-        self.given = 0
-        """The number of released inputs."""
+        self.given = 0  # the number of released inputs
         self._job = job
-        self._filler = padding(schedule.padding)
+        self._filler = "x" * schedule.padding
         self._records = records
         self._inputs = inputs
         self._minutes = minutes
@@ -106,6 +98,7 @@ class Feed:
         while done < end or nemesis.is_busy or not self._is_quiet():
             supervisor.check()
             if time.monotonic() > ends_at:
+                # The released inputs must still be written, without further faults.
                 end, ends_at = self.given, math.inf
                 nemesis.stop()
             is_paced = nemesis.is_busy and time.monotonic() - given_at < _TRICKLE_S
@@ -116,7 +109,7 @@ class Feed:
                 self.given, given_at = self.given + 1, time.monotonic()
                 is_paced = nemesis.is_busy
             now = self._inputs.done()
-            if now < done:
+            if now < done:  # an epoch was taken back from the checkpoint: no progress, no failure
                 done = now
             elif now > done:
                 done, noted_at = now, time.monotonic()
@@ -141,7 +134,7 @@ class Feed:
     def noted(self) -> frozenset[str] | None:
         """The epochs that are done in Spark's checkpoint; None for batch calls."""
         if self._job.shape == "notebook":
-            return None
+            return None  # only the log has the epochs of batch calls
         return frozenset(map(str, self._checkpoint.noted()))
 
     def _schema_of(self, record: Record) -> str:
@@ -153,11 +146,12 @@ class Feed:
         return not self._traits.has_windows or is_quiet(self._checkpoint, self._records[-1][0])
 
     def _rows(self, number: int) -> list[Record]:
-        """The records of an input; a stateful query gets each one twice and must drop one."""
+        # A stateful query gets each record in two inputs, and must drop one.
         is_again = self._traits.comes_twice and number
         again = self._records[number - 1] if is_again else []
         return [*again, *self._records[number]]
 
     def _may_give(self, done: int, end: int, nemesis: Nemesis, is_starved: bool) -> bool:
+        # One input ahead: a driver that waits for input has nothing that a fault could hit.
         has_room = self.given < min(end, done + 1 + _AHEAD)
         return has_room and (is_starved or nemesis.may_begin(self.given))

@@ -20,11 +20,10 @@ if TYPE_CHECKING:
 
 BASE_S: Final = 1_700_000_000
 WINDOW_S: Final = 2
-DELAY_S: Final = 5
-"""Delay of the watermark, because partitions are not read at the same time."""
-_LAST: Final = 2**31 - 1
+DELAY_S: Final = 5  # delay of the watermark, because partitions are not read at the same time
+_LAST: Final = 2**31 - 1  # its place, which Spark must be able to read as an int
+# The flush record is this many inputs ahead, closes all windows, and stays in its own.
 FLUSH: Final = 100
-"""The flush record is this many inputs ahead, closes all windows, and stays in its own."""
 
 _AT: Final = (
     f"timestamp_seconds({BASE_S} + CAST(split_part(split_part(value, '|', 2), '/', 1) AS INT))"
@@ -33,19 +32,12 @@ _AT: Final = (
 
 @dataclass(frozen=True)
 class ShapeTraits:
-    """Properties of a query shape.
+    """Properties of a query shape."""
 
-    Attributes:
-        comes_twice: each record is in two inputs.
-        readings: number of times that the query reads its input.
-        has_windows: records are written when their window is closed.
-        keeps_order: the records of a key stay in order.
-    """
-
-    comes_twice: bool = False
-    readings: int = 1
-    has_windows: bool = False
-    keeps_order: bool = True
+    comes_twice: bool = False  # each record is in two inputs
+    readings: int = 1  # number of times that the query reads its input
+    has_windows: bool = False  # records are written when their window is closed
+    keeps_order: bool = True  # the records of a key stay in order
 
 
 SHAPES: Final[dict[QueryShape, ShapeTraits]] = {
@@ -59,6 +51,7 @@ SHAPES: Final[dict[QueryShape, ShapeTraits]] = {
     "counted": ShapeTraits(keeps_order=False),
 }
 
+# Spark's settings for ``counted``.
 SOAK_CONF: Final = {
     # The harness's settings suit short runs with small steps. A soak has those of users.
     "spark.sql.streaming.minBatchesToRetain": "100",
@@ -66,7 +59,6 @@ SOAK_CONF: Final = {
     "spark.sql.codegen.factoryMode": "FALLBACK",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
 }
-"""Spark's settings for ``counted``."""
 
 
 def rows_of(spark: SparkSession, job: Job) -> DataFrame:
@@ -89,7 +81,7 @@ def rows_of(spark: SparkSession, job: Job) -> DataFrame:
 
 
 def _scattered(rows: DataFrame, tasks: int) -> DataFrame:
-    """Rows that differ when a task runs again, in their number and content."""
+    # Another run of a task has other rows: only one of them may count, as a whole.
     from pyspark.sql import functions as f
 
     drawn = "map('uuid', uuid(), 'rand', string(rand()), 'at', string(current_timestamp()))"
@@ -97,7 +89,6 @@ def _scattered(rows: DataFrame, tasks: int) -> DataFrame:
 
 
 def _grouped(rows: DataFrame) -> DataFrame:
-    """The first record of each value, by a user function with state."""
     return rows.groupBy("value").applyInPandasWithState(
         _first_of_group, "value string, key string", "seen boolean", "append", "NoTimeout"
     )
@@ -111,7 +102,7 @@ def _first_of_group(_: object, frames: Iterable[Any], state: Any) -> Iterator[An
 
 
 def _windowed(rows: DataFrame) -> DataFrame:
-    """Counts by key and window, each with its records."""
+    # Counts with their records, so that each record can be looked for in the output.
     from pyspark.sql import functions as f
 
     counted = (
@@ -127,7 +118,7 @@ def _windowed(rows: DataFrame) -> DataFrame:
 
 
 def _joined(rows: DataFrame, others: DataFrame) -> DataFrame:
-    """Each record, joined with itself from the other reading."""
+    # With itself, from a second reading of the input: each record comes out exactly once.
     from pyspark.sql import functions as f
 
     def side(frame: DataFrame, *names: str) -> DataFrame:
@@ -140,7 +131,7 @@ def _joined(rows: DataFrame, others: DataFrame) -> DataFrame:
 
 
 def _counted(spark: SparkSession, job: Job) -> DataFrame:
-    """The rows of a soak, counted by second and key; see ``SoakPlan.expected``."""
+    # ``SoakPlan.expected`` has the same counts, from the plan alone.
     from pyspark.sql import functions as f
 
     print(f"{READS_TOPIC} {job.input_topic}", flush=True)
@@ -171,11 +162,7 @@ def _counted(spark: SparkSession, job: Job) -> DataFrame:
 def emits(
     shape: QueryShape, checkpoint: Checkpoint, read_in: Callable[[Record], str | None]
 ) -> Callable[[Record], str | None]:
-    """Return a function that finds the epoch that writes a record, or None.
-
-    Args:
-        read_in: finds the epoch that reads a record.
-    """
+    """Return a function that finds the epoch that writes a record; ``read_in``: that reads it."""
     if not SHAPES[shape].has_windows:
         return read_in
     watermarks = [(epoch, checkpoint.watermark_s(epoch)) for epoch in checkpoint.planned()]
@@ -190,6 +177,7 @@ def emits(
 def _closed_in(record: Record, read: int, watermarks: Sequence[tuple[int, float]]) -> str | None:
     at_s = BASE_S + number_of(record)
     end_s = at_s - at_s % WINDOW_S + WINDOW_S
+    # Spark writes a window in the first epoch whose watermark has passed its end.
     closing = (n for n, watermark_s in watermarks if n >= read and watermark_s >= end_s)
     epoch = next(closing, None)
     return None if epoch is None else str(epoch)
@@ -211,4 +199,5 @@ def is_quiet(checkpoint: Checkpoint, last: Record) -> bool:
     noted = checkpoint.noted()
     if not noted or noted[-1] != checkpoint.planned()[-1]:
         return False
+    # An epoch without input may follow: it writes the windows that the last one has closed.
     return checkpoint.watermark_s(noted[-1]) >= BASE_S + number_of(last) - DELAY_S

@@ -1,4 +1,8 @@
-"""The inputs of a run, made from the schedule's seed, and the text of a record."""
+"""The inputs of a run, made from the schedule's seed, and the text of a record.
+
+``eos1|<id>|<padding>|<crc32c of the preceding text, hex>``. A pipeline may put it into JSON or add
+other text, but must keep these characters together.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +25,9 @@ from eos.wire.checksum import crc32c
 _PATTERN: Final = re.compile(rb"(eos1\|([^|]*)\|[^|]*)\|([0-9a-f]{8})")
 
 
-def padding(size: int) -> str:
-    """Padding of this many characters."""
-    return "x" * size
-
-
 def text_of(record_id: str, filler: str = "") -> str:
     """The text of a record; no part may contain ``|``."""
+    # The checksum makes a damaged record visible in any other text.
     text = f"eos1|{record_id}|{filler}"
     return f"{text}|{crc32c(text.encode()):08x}"
 
@@ -42,17 +42,15 @@ def id_in(value: bytes) -> str | None:
 
 _KEYS = 20
 _FIRST_MTIME_S = 1_700_000_000
-_EMPTY_EVERY = 5
+_EMPTY_EVERY = 5  # an epoch without records ends EMPTY, another path through the protocol
 
 
 def records_of(schedule: Schedule, *topics: str) -> list[list[Record]]:
     """Make the records of each input; ``epoch`` is at first the number of the input.
 
-    Args:
-        topics: partitioned topics; partition n is ``<topic>-partition-<n>``. Each key belongs to
-            one topic and partition.
+    Each key belongs to one of the partitioned ``topics``, and to one partition of it.
     """
-    rng = random.Random(schedule.seed)
+    rng = random.Random(schedule.seed)  # a seed is a schedule on any machine
     place = 0
     inputs = []
     for number in range(schedule.epochs):
@@ -74,7 +72,8 @@ def topic_of(key: str, topics: list[str]) -> str:
 
 
 def java_hash(text: str) -> int:
-    """``String.hashCode() & Integer.MAX_VALUE`` of ASCII text, independent of eos."""
+    """``String.hashCode() & Integer.MAX_VALUE`` of ASCII text."""
+    # Not eos's own: the checker's expectation must not share its mistakes.
     value = 0
     for char in text:
         value = (31 * value + ord(char)) & 0xFFFFFFFF
@@ -83,7 +82,7 @@ def java_hash(text: str) -> int:
 
 def release(job: Job, schedule: Schedule, number: int, records: list[Record]) -> None:
     """Release one input to the driver, atomically."""
-    values: list[str | None] = [text_of(r.id, padding(schedule.padding)) for r in records]
+    values: list[str | None] = [text_of(r.id, "x" * schedule.padding) for r in records]
     keys = [record.key or None for record in records]
     # The records of a key stay in one task; others are distributed.
     slots = [slot_of(record) for record in records]
@@ -92,6 +91,7 @@ def release(job: Job, schedule: Schedule, number: int, records: list[Record]) ->
 
 def release_row(job: Job, value: str | None) -> None:
     """Release one row that is not a record, before all inputs that the driver has not read."""
+    # Older than any input, and Spark reads the oldest first.
     _release(job, f"row-{uuid.uuid4().hex}", _table([value], [None], [0]), _FIRST_MTIME_S - 1)
 
 
@@ -110,7 +110,7 @@ def _release(job: Job, name: str, table: pa.Table, mtime_s: int) -> None:
     draft = target.with_name(f".{target.name}.draft")  # Spark skips names that begin with a dot
     pyarrow.parquet.write_table(table, draft)
     os.utime(draft, (mtime_s, mtime_s))  # Spark reads the oldest first
-    draft.rename(target)
+    draft.rename(target)  # a whole file at once: Spark may list the folder at any time
 
 
 def slot_of(record: Record) -> int:

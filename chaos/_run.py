@@ -39,34 +39,28 @@ from eos.errors import CommitLogError, EosError
 from eos.protocol import LogRecord
 
 _log = logging.getLogger(__name__)
+# Expected errors of a run; other ones are logged with a traceback.
 _EXPECTED: Final = (RuntimeError, TimeoutError, OSError, EosError)
-"""Expected errors of a run; other ones are logged with a traceback."""
-_REFUSALS: Final = 2
-"""Starts of a job that must end: it must fail again after a restart."""
+_REFUSALS: Final = 2  # starts of a job that must end: it must fail again after a restart
 
 
 @dataclass
 class Result:
-    """The result of a run.
-
-    ``failure`` is "" unless the run was aborted, which proves nothing. ``ended_by`` is the required
-    error that ended the job, or "". ``left`` are anomalies caused by the faults themselves, which
-    no sink can prevent. ``met`` has the proof for each condition, or "".
-    """
+    """The result of a run."""
 
     schedule: Schedule
     history: RunHistory | None = None
     anomalies: list[Anomaly] = field(default_factory=list)
-    left: list[Anomaly] = field(default_factory=list)
+    left: list[Anomaly] = field(default_factory=list)  # by the faults; no sink can prevent them
     happened: list[Happened] = field(default_factory=list)
-    met: dict[str, str] = field(default_factory=dict)
+    met: dict[str, str] = field(default_factory=dict)  # the proof for each condition, or ""
     records: list[LogRecord] = field(default_factory=list)
     timing: Timing = field(default_factory=Timing)
     samples: list[Sample] = field(default_factory=list)
     began_at: float = 0.0
     ended_at: float = 0.0
-    failure: str = ""
-    ended_by: str = ""
+    failure: str = ""  # why the run was aborted, which proves nothing
+    ended_by: str = ""  # the required error that ended the job
 
     @property
     def is_good(self) -> bool:
@@ -75,26 +69,18 @@ class Result:
 
 
 class ScheduleRun:
-    """One run of a schedule against a running broker, or cluster.
-
-    Args:
-        workload: ``module:function``.
-        folder: for the job's files and the drivers' logs.
-        project: working directory of the driver; that of this process if None.
-        minutes: release no input after this time; None for no limit.
-        tell: gets a line of text for each event.
-    """
+    """One run of a schedule against a running broker, or cluster."""
 
     def __init__(
         self,
         schedule: Schedule,
-        workload: str,
+        workload: str,  # ``module:function``
         broker: Pulsar,
-        folder: Path,
+        folder: Path,  # for the job's files and the drivers' logs
         *,
-        tell: Callable[[str], None],
-        project: Path | None = None,
-        minutes: float | None = None,
+        tell: Callable[[str], None],  # gets a line of text for each event
+        project: Path | None = None,  # the driver's working directory; None: that of this process
+        minutes: float | None = None,  # no input is released after them; None for no limit
     ) -> None:
         self._schedule = schedule
         self._minutes = minutes
@@ -107,6 +93,7 @@ class ScheduleRun:
         self._conditions = [CONDITIONS[one] for one in schedule.conditions]
         self._namespace = f"public/{name}" if self._policies else "public/default"
         topic = f"persistent://{self._namespace}/{name}"
+        # Not in the run's namespace: policies of a condition must not hit the comparison.
         self._control_topic = f"persistent://public/default/{name}-control"
         self._whole_rows = any(one.has_whole_rows for one in self._conditions)
         bases = topics_of(topic) if self._whole_rows else [topic]
@@ -116,7 +103,7 @@ class ScheduleRun:
         self._records = records_of(schedule, *bases)
         shape = "counted" if self._soak else shape_of(schedule.conditions)
         self._traits = SHAPES[shape]
-        if self._traits.has_windows:
+        if self._traits.has_windows:  # Spark writes the last windows only after later input
             self._records.append([flush(len(self._records))])
         planned = [FAULTS[one.fault] for one in schedule.faults]
         self._refusals = [fault for fault in planned if fault.ends_with]
@@ -163,6 +150,7 @@ class ScheduleRun:
     def _go(self, result: Result) -> None:
         prepare(self._job)
         with ExitStack() as stack:
+            # Only the job uses the proxy: readers must see the broker's own state.
             proxy = stack.enter_context(FaultProxy(self._broker.service_url))
             job = replace(self._job, service_url=proxy.service_url)
             supervisor = DriverSupervisor(
@@ -176,12 +164,7 @@ class ScheduleRun:
             self._create_namespace(target)
             target.create_topics()
             observers = stack.enter_context(
-                Observers(
-                    self._broker.service_url,
-                    self._topics,
-                    self._control_topic,
-                    self._read,
-                )
+                Observers(self._broker.service_url, self._topics, self._control_topic, self._read)
             )
             log = target.driver_log()
             feed = self._feed_of(target)  # before the job: a history must exist when it starts
@@ -204,11 +187,12 @@ class ScheduleRun:
         known = {kind for fault in self._refusals for kind in fault.leaves}
         for found in check(history):
             (result.left if found.kind in known else result.anomalies).append(found)
+        # An empty run has no anomaly either.
         if not self._checkpoint.noted() and not result.ended_by:
             raise RuntimeError("no epoch was written, which proves nothing")
 
     def _without_own_losses(self, history: RunHistory) -> RunHistory:
-        """Ignore the control workload's losses if a fault wiped the cluster."""
+        # If a fault wiped the cluster, the broker has not lost the control workload's messages.
         wiped = any(fault.wipes_all for fault in self._refusals)
         return replace(history, control=Control()) if wiped else history
 
@@ -219,12 +203,6 @@ class ScheduleRun:
         nemesis: Nemesis,
         target: FaultTarget,
     ) -> str:
-        """Feed to the last input, or until the job ends with the error required by a fault; return
-        that error, or "".
-
-        Raises:
-            RuntimeError: the job ended with another error, or did not end.
-        """
         try:
             feed.run(supervisor, nemesis, lambda: self._read_log(target))
         except JobFailed as failed:
@@ -232,6 +210,7 @@ class ScheduleRun:
                 raise
             self._tell(f"ended, as required: {failed.error}")
             return failed.error
+        # It came to the end of its input, and one that must refuse did not.
         for fault in self._refusals:
             raise RuntimeError(f"{fault.name}: the job did not end with {fault.ends_with}")
         return ""
@@ -239,7 +218,7 @@ class ScheduleRun:
     def _settled(
         self, result: Result, target: FaultTarget, observers: Observers, feed: Feed | SoakFeed
     ) -> RunHistory:
-        """After healing: read everything, run recovery once more, and read again."""
+        # Twice: the second recovery must change nothing (anomaly 15).
         fresh = observers.drain("fresh reader")
         records: list[LogRecord] | None = None
         stuck: list[str] = []
@@ -287,7 +266,7 @@ class ScheduleRun:
         return {name: what for one in self._conditions for name, what in one.policies.items()}
 
     def _create_namespace(self, target: FaultTarget) -> None:
-        """Create a separate namespace if a condition needs policies."""
+        # A separate one: other schedules share the broker, and its default namespace.
         path = f"/v2/namespaces/{self._namespace}"
         if self._policies:
             target.broker.admin("PUT", path)

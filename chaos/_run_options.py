@@ -133,7 +133,6 @@ def parse_faults(text: str, *, singles: bool, brokers: int = 1) -> list[str]:
 
 
 def _part(name: str, singles: bool, brokers: int) -> list[str]:
-    """The faults of a part that can be used here."""
     found = [one for one in FAULTS.values() if one.part == name and (singles or one.is_drawn)]
     return [one.name for one in found if one.runs_on(brokers)]
 

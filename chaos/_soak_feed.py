@@ -33,11 +33,7 @@ _STUCK_S: Final = 300.0
 
 
 class SoakFeed:
-    """Sends a plan's rows at its pace; creates the input topic.
-
-    Args:
-        target: of the run; rows are sent directly to its broker, not through the proxy.
-    """
+    """Sends a plan's rows at its pace, bypassing the proxy; creates the input topic."""
 
     def __init__(self, plan: SoakPlan, target: FaultTarget, tell: Callable[[str], None]) -> None:
         self._plan = plan
@@ -88,6 +84,7 @@ class SoakFeed:
 
     def storage(self) -> dict[str, int]:
         """The storage figures of a ``Sample``; {} if a broker does not answer."""
+        # A dead broker is a fault's work, not a failure; a long silence shows as a gap of samples.
         job = self._target.job
         log_bytes, log_files = folder_size(Path(job.commit_log))
         with contextlib.suppress(EosError, LookupError, OSError):
@@ -127,7 +124,7 @@ class SoakFeed:
                 noted_at = now
                 supervisor.progress()
                 on_progress()
-            elif now - noted_at > _STUCK_S:
+            elif now - noted_at > _STUCK_S:  # longer than any fault may keep a broker silent
                 raise TimeoutError(f"no epoch is done for {_STUCK_S:.0f} s")
             nemesis.epoch_begins(int((now - began) / 60))
             if now - told_at > _TELL_EVERY_S:
@@ -159,11 +156,12 @@ class SoakFeed:
                     sender.send(self._plan.rows_of(block))
                     self._sent = block.stop
                     due_s = block.stop / self._plan.rows_per_s
+                    # By the plan's clock: time lost in a fault is made up for.
                     if self._over.wait(max(0.0, began + due_s - time.monotonic())):
                         return
                 sender.send(self._plan.last_row())
         except EosError as error:
-            self._failure = error
+            self._failure = error  # raised by the thread that waits for the query
 
 
 class BlockSender:
@@ -198,22 +196,19 @@ class BlockSender:
                 raise Retriable("A transaction was not committed.") from None
 
     def _send(self, rows: Rows, txn: Transaction) -> Future[MessageId]:
-        """Send an equal share to each partition; return the receipt of the first entry."""
         share = -(-len(rows) // len(self._topics))
         receipts = []
         for number, producer in enumerate(self._producers):
             part = rows.slice(min(number * share, len(rows)), min((number + 1) * share, len(rows)))
             for batch in encode_batches(part) if len(part) else ():
                 receipts.append(producer.send_batch(batch, txn=txn))
-        return receipts[0]
+        return receipts[0]  # one entry proves all: a transaction is readable whole, or not
 
     def _is_readable(self, entry: MessageId) -> bool:
-        """Whether an entry of the first partition is readable once its transaction has ended."""
-        time.sleep(_TTL_S + _MARGIN_S)
+        time.sleep(_TTL_S + _MARGIN_S)  # by then its transaction has ended
         return entry.place in attempts(_DEADLINE_S, retry_on=(EosError,))(self._places, entry)
 
     def _places(self, first: MessageId) -> set[EntryPlace]:
-        """The readable entries of the first partition, starting at ``first``."""
         columns = ("ledger", "entry")
         with self._client.reader(self._topics[0], start=first, columns=columns) as reader:
             batches = list(reader.read_to(reader.last_id))

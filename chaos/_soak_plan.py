@@ -21,12 +21,11 @@ from eos.wire.binary_columns import Int64s
 
 PARTITIONS: Final = 4
 KEYS: Final = 20
-BLOCK: Final = 25_000
-"""Rows in one transaction of the producer."""
+BLOCK: Final = 25_000  # rows in one transaction of the producer
 BASE_MS: Final = 1_700_000_000_000
 WINDOW_MS: Final = 1_000
+# Delay of the watermark: a slow broker delays one partition.
 DELAY_S: Final = 60
-"""Delay of the watermark: a slow broker delays one partition."""
 VALUE_BYTES: Final = 100
 _DIGITS: Final = 12
 _FILLER: Final = b"." * (VALUE_BYTES - _DIGITS)
@@ -81,9 +80,7 @@ class SoakPlan:
     def expected(self, watermarks: Sequence[tuple[int, float]] = ()) -> Iterator[Record]:
         """The records that the query must write, each once: ``window/key/count/sum``.
 
-        Args:
-            watermarks: each epoch with its watermark in seconds, in order. An epoch writes the
-                windows that its watermark closes.
+        ``watermarks``: each epoch with its watermark in seconds, in order.
         """
         windows = int(self._times_ms(np.array([self.rows - 1]))[0] - BASE_MS) // WINDOW_MS + 1
         counts, sums = np.zeros(windows * KEYS, np.int64), np.zeros(windows * KEYS, np.int64)
@@ -96,8 +93,11 @@ class SoakPlan:
         for place, cell in enumerate(np.flatnonzero(counts).tolist()):
             window, key = divmod(cell, KEYS)
             window_ms = BASE_MS + window * WINDOW_MS
+            # An epoch writes the windows that its watermark closes.
             index = bisect_left(closed_s, (window_ms + WINDOW_MS) / 1000)
             epoch = str(watermarks[index][0]) if index < len(watermarks) else ""
+            # The id has count and sum: a row lost, doubled or exchanged gives another id, which was
+            # never written.
             yield Record(f"{window_ms}/{key}/{counts[cell]}/{sums[cell]}", epoch, place, str(key))
 
     def _times_ms(self, n: Int64s) -> Int64s:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from eos.chaos._query_shapes import SHAPES
-from eos.chaos._records import id_in, padding, slot_of, text_of
+from eos.chaos._records import id_in, slot_of, text_of
 from eos.chaos._spark_checkpoint import Checkpoint
 from eos.chaos.checker.history import Record
 from eos.chaos.cluster.target import Pulsar
@@ -22,8 +22,8 @@ from eos.errors import EosError, RequestTimeout
 from eos.ids import EntryPlace, TopicName
 from eos.wire.commands import MessageIdData
 
+# Keyed records use only these: a key must stay in its partition when more are added.
 KEYED_PARTITIONS: Final = 2
-"""Keyed records use only these: a key must stay in its partition when more are added."""
 _TTL_S: Final = 15.0
 _TRIES: Final = 20
 _PAUSE_S: Final = 1.0
@@ -36,7 +36,7 @@ class TopicInputs:
 
     def __init__(self, job: Job, schedule: Schedule, broker: Pulsar) -> None:
         self._topic = TopicName.parse(job.input_topic)
-        self._filler = padding(schedule.padding)
+        self._filler = "x" * schedule.padding
         self._broker = broker
         self._readings = SHAPES[job.shape].readings
         self._checkpoint = Checkpoint(job.checkpoint)
@@ -51,9 +51,11 @@ class TopicInputs:
         Raises:
             EosError: the topic can't be written after all retries.
         """
+        # It bypasses the proxy, but not a broker that dies: each input must be there exactly once.
         for attempt in range(_TRIES):
             try:
                 with PulsarClient(self._broker.service_url, timeout_s=10) as client:
+                    # In doubt after an error: searched before it is sent again.
                     places = self._known(client, records) if attempt else {}
                     if not places and records:
                         places = self._send(client, number, records)
@@ -74,6 +76,7 @@ class TopicInputs:
         count = client.partition_count(str(self._topic))
         producers = client.entry_producers([str(one) for one in self._topic.partitions(count)])
         if number % _ABORTED_EVERY == 0:
+            # Readers must step over it.
             aborted = client.transaction(timeout_s=_TTL_S)
             for producer in producers:
                 producer.send(b"of an aborted transaction", txn=aborted)
@@ -95,15 +98,13 @@ class TopicInputs:
     def _known(
         self, client: PulsarClient, records: Iterable[Record]
     ) -> dict[str, tuple[str, EntryPlace]]:
-        """Find the positions of the records in the topic: of all, or of none.
-
-        Only after the earlier inputs, which may contain some of them too.
-        """
-        time.sleep(_TTL_S)  # until then the transaction has ended
+        """Find the positions of the records in the topic: of all, or of none."""
+        time.sleep(_TTL_S)  # by then the transaction has ended, one way or the other
         wanted = {record.id for record in records}
         found: dict[str, tuple[str, EntryPlace]] = {}
         count = client.partition_count(str(self._topic))
         for topic in map(str, self._topic.partitions(count)):
+            # Only after the earlier inputs, which may contain some of them too.
             before = max((ends[topic] for ends in self._ends if topic in ends), default=(-1, -1))
             with client.reader(topic, columns=("value", "ledger", "entry")) as reader:
                 for batch in reader.read_to(reader.last_id):
@@ -145,20 +146,12 @@ class TopicInputs:
         return find
 
     def _reads(self, source: dict[str, Any], record: Record) -> bool:
-        """Whether the epoch of a source offset includes the record."""
         topic, place = self._places[record.id]
         span = source["partitions"].get(topic)
         return span is not None and _place(span["from"]) <= place < _place(span["to"])
 
     def _sources(self, epoch: int) -> list[dict[str, Any]]:
-        """The source offset of each reading that has begun."""
-        sources = self._checkpoint.sources_of(epoch)
-        found = [one for one in sources if isinstance(one, dict) and "partitions" in one]
-        if not found:
-            raise RuntimeError(
-                f"Epoch {epoch} of the query has no input. The workload must read Job.input."
-            )
-        return found
+        return self._checkpoint.sources_of(epoch, "partitions")
 
 
 def _has_read(source: dict[str, Any], end: tuple[str, EntryPlace]) -> bool:
@@ -174,16 +167,12 @@ def _place(text: str) -> EntryPlace:
     return int(ledger), int(entry)
 
 
+# Number of inputs in the table, a file each; those without records have none.
 PAST_INPUTS: Final = 6
-"""Number of inputs in the table, a file each; those without records have none."""
 
 
 class HistoryInputs(TopicInputs):
-    """Fills table and topic immediately; must be created before the job starts.
-
-    Args:
-        records: of all inputs.
-    """
+    """Fills table and topic immediately; must be created before the job starts."""
 
     def __init__(
         self, job: Job, schedule: Schedule, broker: Pulsar, records: list[list[Record]]
@@ -192,12 +181,13 @@ class HistoryInputs(TopicInputs):
         past = records[:PAST_INPUTS]
         self._files = list(accumulate(bool(rows) for rows in past))
         for number, rows in enumerate(past):
+            # Also into the topic: a query that switches before the table's end reads them twice.
             super().release(number, rows)
             if rows:
                 write_deltalake(job.history, self._table_of(rows), mode="append")
 
     def _table_of(self, rows: list[Record]) -> pa.Table:
-        """The rows with the source's metadata columns."""
+        # With the columns that the source needs to know where the topic continues.
         places = [self._places[row.id] for row in rows]
         topics = [TopicName.parse(topic) for topic, _ in places]
         ids = [
@@ -225,6 +215,7 @@ class HistoryInputs(TopicInputs):
         noted = self._checkpoint.noted()
         if not noted:
             return 0
+        # An offset counts files of the table; the positions in the topic follow after the last one.
         to = min(source["history"]["to"] for source in self._sources(noted[-1]))
         if to == self._files[-1]:
             return super().done()

@@ -22,13 +22,11 @@ if TYPE_CHECKING:
     Write = Callable[[DataFrame, int], None]
     UserCode = Callable[[SparkSession, Write], Write]
 
+# Variants for one driver, in addition to those of the job; separated by commas.
 USER_CODE_ENV: Final = "EOS_CHAOS_USER_CODE"
-"""Variants for one driver, in addition to those of the job; separated by commas."""
-SLOW_S: Final = 4.0
-"""Time of the slow listener for each epoch."""
+SLOW_S: Final = 4.0  # time of the slow listener for each epoch
 _SECOND_CALL: Final = 2
-_FAILS: Final = 0.02
-"""Share of batches (100 rows) after which a task fails."""
+_FAILS: Final = 0.02  # share of batches (100 rows) after which a task fails
 
 
 def log_prefix(name: str) -> str:
@@ -50,7 +48,7 @@ def with_user_code(names: Iterable[str], spark: SparkSession, write: Write) -> W
 
 
 def _swallows(_: SparkSession, write: Write) -> Write:
-    """Catch the first error, so that Spark considers the epoch done."""
+    # Spark then considers the epoch done, and its rows would be lost if the sink went on.
     is_over = False
 
     def call(df: DataFrame, epoch: int) -> None:
@@ -67,7 +65,7 @@ def _swallows(_: SparkSession, write: Write) -> Write:
 
 
 def _calls_twice(spark: SparkSession, write: Write) -> Write:
-    """Call the sink twice in the second epoch, the second time under another job group."""
+    # The second time under another job group, like another part of the user's function.
     calls = 0
 
     def call(df: DataFrame, epoch: int) -> None:
@@ -110,8 +108,7 @@ def _caches(_: SparkSession, write: Write) -> Write:
 
 
 def _shuffles(_: SparkSession, write: Write) -> Write:
-    """Repartition before the sink, adaptively: without rows there are no partitions."""
-
+    # Adaptive execution leaves no partitions of an epoch without rows.
     def call(df: DataFrame, epoch: int) -> None:
         write(df.repartition("key"), epoch)
         log_line("shuffles", f"epoch {epoch}")
@@ -141,8 +138,7 @@ def _listens_slowly(spark: SparkSession, write: Write) -> Write:
 
 
 def _fails_in_tasks(_: SparkSession, write: Write) -> Write:
-    """A function over the rows fails after some of them: at least once for each driver, then at
-    random. Spark writes executors' errors to the driver's log."""
+    # At least once for each driver, then at random. The marker is a file: workers are processes.
     marker = Path(tempfile.mkdtemp(), "failed")
     text = log_prefix("fails-in-tasks")
 
@@ -150,6 +146,7 @@ def _fails_in_tasks(_: SparkSession, write: Write) -> Write:
         for frame in frames:
             yield frame
             if len(frame) and (_is_new(marker) or random.random() < _FAILS):
+                # Spark writes executors' errors to the driver's log: that is the proof.
                 raise RuntimeError(f"{text} after {len(frame)} rows")
 
     def call(df: DataFrame, epoch: int) -> None:
@@ -167,8 +164,7 @@ def _is_new(marker: Path) -> bool:
 
 
 def _has_failing_neighbours(spark: SparkSession, write: Write) -> Write:
-    """Another query of the session fails and is restarted, like a cell of a notebook."""
-
+    # Like a cell of a notebook that fails and is run again, next to the one that writes.
     def fail(_: DataFrame, epoch: int) -> None:
         raise ValueError(f"the neighbour's epoch {epoch}")
 

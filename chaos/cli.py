@@ -38,8 +38,7 @@ from eos.errors import ConfigurationError, EosError
 
 _FAILED: Final = 1
 _WRONG: Final = 2
-_ARCHIVE_FROM: Final = 10
-"""Number of schedules for which an archive of Spark's classes saves time."""
+_ARCHIVE_FROM: Final = 10  # number of schedules for which an archive of Spark's classes saves time
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -114,7 +113,7 @@ def run(
         entries = of_seeds(range(seed, end), names, epochs, holding, brokers)
     numbers = options.parse_keep(keep)
     mine = _checked(islice(entries, part - 1, None, parts), numbers)
-    # With --hours, seeds are endless.
+    # With --hours, seeds are endless. Otherwise all are checked before the first one runs.
     todo = mine if hours is not None else list(mine)
     if not isinstance(todo, list) or len(todo) >= _ARCHIVE_FROM:
         spark_rehearsal.create()
@@ -185,7 +184,6 @@ def _run_campaign(
 
 
 def _progress(outcomes: list[ScheduleOutcome], campaign: Campaign) -> str:
-    """The number of finished schedules, and the estimated remaining time if it is known."""
     done = len(outcomes)
     if not isinstance(campaign.entries, list):
         return f"{done:4}"

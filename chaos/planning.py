@@ -14,17 +14,15 @@ from eos.chaos.schedule import Planned, Schedule
 
 FEWEST_FAULTS: Final = 3
 MOST_FAULTS: Final = 5
-QUIET_EPOCHS: Final = 2
-"""Epochs at the start without faults."""
+QUIET_EPOCHS: Final = 2  # epochs at the start without faults
+# Epochs between two faults, and after the last one: something to hit, and time to recover.
 GAP_EPOCHS: Final = 4
-"""Epochs between two faults, and after the last one: something to hit, and time to recover."""
 _SOAK_GAP_EPOCHS: Final = 40
 _SOAK_EPOCHS_PER_S: Final = 4
 _FAULT_EVERY_MIN: Final = 4
 _KILLS: Final = ("executor-kill", "worker-kill")
 _MANY_PARTITIONS: Final = 16
-CONDITION_SHARE: Final = 0.35
-"""Share of schedules with a condition of a given group."""
+CONDITION_SHARE: Final = 0.35  # share of schedules with a condition of a given group
 _WITH_CONDITION: Final = "driver-kill"
 FEWEST_EPOCHS: Final = QUIET_EPOCHS + FEWEST_FAULTS * GAP_EPOCHS
 
@@ -52,6 +50,7 @@ def draw(
     """
     rng = random.Random(seed)
     conditions = _conditions(seed, names, always)
+    # First: a fault that can hit nothing would only be reported as missed.
     names = [name for name in names if name in FAULTS and fits(FAULTS[name], conditions, brokers)]
     room = (epochs - QUIET_EPOCHS) // GAP_EPOCHS
     count = min(len(names), room, rng.randint(FEWEST_FAULTS, MOST_FAULTS))
@@ -81,7 +80,7 @@ def draw(
 
 
 def _conditions(seed: int, names: Sequence[str], always: Sequence[str]) -> tuple[str, ...]:
-    """Draw at most one condition of each group, independently of the faults."""
+    # Its own generator: another condition must not change a seed's faults.
     rng = random.Random(f"conditions of {seed}")
     groups: dict[str, list[str]] = {}
     for name in names:
@@ -123,12 +122,12 @@ def shape_of(conditions: Sequence[str]) -> QueryShape:
 
 
 def _choice(rng: random.Random, names: Sequence[str], count: int) -> list[str]:
-    """Choose different faults, of different parts if possible."""
     left = list(names)
     chosen: list[str] = []
     while len(chosen) < count:
         met = {FAULTS[name].part for name in chosen}
         parts = {FAULTS[name].part for name in left}
+        # Of different parts if possible. Sorted: the order of a set differs between processes.
         part = rng.choice(sorted(parts - met or parts))
         chosen.append(rng.choice([name for name in left if FAULTS[name].part == part]))
         left.remove(chosen[-1])
@@ -145,7 +144,7 @@ def only(*names: str, keyed: bool = True, brokers: int = 1) -> Schedule:
     """
     conditions = tuple(name for name in names if name in CONDITIONS)
     names = tuple(name for name in names if name in FAULTS)
-    if conditions and not names:
+    if conditions and not names:  # a condition alone would only show that the job runs
         names = (_WITH_CONDITION,)
     for name in names:  # a fault may need a query shape
         if not fits(FAULTS[name], conditions, brokers):
@@ -171,6 +170,7 @@ def only(*names: str, keyed: bool = True, brokers: int = 1) -> Schedule:
 def soak(seed: int, *, minutes: float, brokers: int = 1) -> Schedule:
     """A long run of one driver, with small epochs and a fault every few seconds."""
     rng = random.Random(seed)
+    # The driver must live: each one starts at nothing, so growth shows only within one.
     names = [one.name for one in FAULTS.values() if one.is_survived and fits(one, (), brokers)]
     epochs = max(FEWEST_EPOCHS, int(minutes * 60 * _SOAK_EPOCHS_PER_S))
     faults = [
@@ -201,7 +201,7 @@ def steady_soak(seed: int, *, rows: int, minutes: int, brokers: int) -> Schedule
         for one in FAULTS.values()
         if one.is_survived and one.part in ("broker", "cluster") and fits(one, (), brokers)
     ] + list(_KILLS)
-    rng.shuffle(names)
+    rng.shuffle(names)  # then one after the other, so that each kind comes
     minutes_of = range(_FAULT_EVERY_MIN, minutes, _FAULT_EVERY_MIN)
     return Schedule(
         seed=seed,

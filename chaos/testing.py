@@ -78,12 +78,8 @@ class ChaosCluster:
             self._broker = start_pulsar(self._count)
         folder = Path(tempfile.mkdtemp(prefix=f"{schedule.seed}-", dir=self._folder))
         return ScheduleRun(
-            schedule, workload, self._broker, folder, tell=_say_nothing, project=project
+            schedule, workload, self._broker, folder, tell=lambda _: None, project=project
         ).go()
-
-
-def _say_nothing(_: str) -> None:
-    """Print nothing; pytest shows failures."""
 
 
 def check_exactly_once(result: Result) -> None:

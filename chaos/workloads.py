@@ -40,9 +40,9 @@ _POLL_S: Final = 0.1
 
 
 class Notebook:
-    """Has the interface of a query: it can be awaited and stopped.
+    """A batch job in a notebook: one call of the sink for each input, in one process.
 
-    Ctrl-C ends the running cell; the next one begins with the same key and the same sink.
+    Has the interface of a query: it can be awaited and stopped.
     """
 
     def __init__(self, spark: SparkSession, job: Job, sink: Writes) -> None:
@@ -64,6 +64,7 @@ class Notebook:
                 # A Ctrl-C while PySpark opens a socket becomes an UnboundLocalError.
                 if KeyboardInterrupt not in (type(error), type(error.__context__)):
                     raise
+                # The next cell has the same key and the same sink. A second Ctrl-C may come.
                 with contextlib.suppress(KeyboardInterrupt):
                     log_line("notebook", "interrupted")
 
@@ -82,6 +83,7 @@ class Notebook:
                 self._stopped.wait(_POLL_S)
 
     def _run_cell(self, number: int, path: Path) -> None:
+        # Like a query's Spark checkpoint, so that the harness can follow it.
         self._note("offsets", number, f'v1\n{{}}\n{{"logOffset":{number}}}\n')
         rows = self._spark.read.schema(INPUT_SCHEMA).parquet(str(path))
         df = rows.repartition(self._job.tasks, "slot").drop("slot")
@@ -94,11 +96,11 @@ class Notebook:
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(f".{number}.draft")
         draft.write_text(text)
-        os.replace(draft, path)
+        os.replace(draft, path)  # whole at once: the harness may read it at any moment
 
 
+# The workload that supports all query shapes and variants of user code.
 OWN: Final = "eos.chaos.workloads:stream"
-"""The workload that supports all query shapes and variants of user code."""
 
 
 def stream(spark: SparkSession, job: Job) -> StreamingQuery | Notebook:
@@ -193,7 +195,8 @@ def _to_pulsar(job: Job) -> dict[str, Any]:
 
 
 def _java_router(message: Any, partitions: int) -> int:
-    """Route keys like the Java client; ``pulsar-client`` uses another hash by default."""
+    # Like the Java client: pulsar-client uses another hash by default, and the checker expects
+    # each key in its partition.
     return java_hash(message.partition_key()) % partitions
 
 
@@ -210,7 +213,7 @@ def naive(spark: SparkSession, job: Job) -> StreamingQuery:
         )
         for row in rows:
             producer.send_async(row.value.encode(), lambda *_: None, partition_key=row.key)
-        producer.flush()
+        producer.flush()  # all that this sink does for its rows: nothing undoes a failed task's
         client.close()
 
     def write(df: DataFrame, _: int) -> None:

@@ -102,10 +102,11 @@ def out_of_order(view: View) -> Iterator[str]:
     """8: the first messages of a key's records are not in the input's order."""
     if not view.history.keeps_order:
         return
+    # Across epochs, and within one input: within an epoch, Spark mixes the records of several.
     first = {epoch: min(r.place for r in records) for epoch, records in view.epochs.items()}
     newest_epoch: dict[tuple[str, str], int] = {}
     newest: dict[tuple[str, str, int], int] = {}
-    known: set[str] = set()
+    known: set[str] = set()  # the first message of a record counts; a second one is anomaly 1
     found = view.known_sights(view.history.fresh)
     for sight, record in sorted(found, key=lambda pair: position_of(pair[0])):
         if not record.key or record.id in known:
@@ -149,7 +150,7 @@ def _steps_back(name: str, lines: dict[str, list[Position]]) -> Iterator[str]:
 def _passed_over(
     name: str, topic: str, seen: list[Position], line: list[Position]
 ) -> Iterator[str]:
-    """Compare with all messages, including those before the reader's first one."""
+    # With all messages: one before the reader's first, or after its last, is missed as well.
     reached = 0
     for position in seen:
         missed = bisect_left(line, position) - reached
@@ -212,10 +213,10 @@ def decision_flips(view: View) -> Iterator[str]:
 
 
 def _flips_of(decisions: tuple[Decision, ...]) -> Iterator[str]:
-    """Each step must be allowed by the protocol; only a new attempt has a new transaction."""
     last: Decision | None = None
     for decision in decisions:
         source = last.state if last is not None else None
+        # Only a new attempt has a new transaction.
         is_same = last is not None and decision.state is not State.OPEN
         if not is_allowed(source, decision.state):
             before = f"after {_short(last)}" if last is not None else "as the first record"
@@ -226,7 +227,6 @@ def _flips_of(decisions: tuple[Decision, ...]) -> Iterator[str]:
 
 
 def _forgotten(view: View) -> Iterator[str]:
-    """Epochs that were committed must still be committed in the log, as long as it keeps them."""
     if view.history.decisions is None:
         return
     now = {(d.query, d.epoch): d for d in view.history.decisions}
@@ -234,6 +234,7 @@ def _forgotten(view: View) -> Iterator[str]:
     for decision in view.history.earlier:
         newest = now.get((decision.query, decision.epoch))
         newer = len(done) - bisect_right(done, decision.seq)
+        # Compaction may drop it when that many newer epochs are done, and not before.
         is_thinned = newest is None and newer >= view.history.kept_epochs
         has_changed = newest is None or newest.state is not decision.state
         if decision.state in FINAL and has_changed and not is_thinned:
@@ -246,6 +247,7 @@ def gaps(view: View) -> Iterator[str]:
     begun = {epoch for query, epoch in view.by_epoch if query != BATCH}
     undone = (begun - view.streamed) | (view.epochs.keys() - view.done)
     for epoch in sorted(undone, key=lambda text: (len(text), text)):
+        # The key of a batch job may be a word, and has no order.
         if epoch.isdecimal() and int(epoch) < last:
             yield f"epoch {epoch} is not done, epoch {last} is"
         elif view.history.is_whole and epoch in view.epochs:
@@ -292,9 +294,9 @@ def _short(decision: Decision) -> str:
     )
 
 
-EXAMPLES: Final = 5
-"""Number of cases of each kind that are kept as text; all are counted."""
+EXAMPLES: Final = 5  # number of cases of each kind that are kept as text; all are counted
 
+# Without anomaly 16, which follows from the others.
 CHECKS: Final[dict[AnomalyKind, Callable[[View], Iterator[str]]]] = {
     AnomalyKind.DUPLICATE: duplicates,
     AnomalyKind.LOST_WRITE: lost_writes,
@@ -313,7 +315,6 @@ CHECKS: Final[dict[AnomalyKind, Callable[[View], Iterator[str]]]] = {
     AnomalyKind.NOT_IDEMPOTENT: not_idempotent,
     AnomalyKind.TORN_OUTPUTS: torn_outputs,
 }
-"""Without anomaly 16, which follows from the others."""
 
 
 def check(history: RunHistory) -> list[Anomaly]:

@@ -12,25 +12,20 @@ from eos.commit_log import KEEP_EPOCHS
 from eos.protocol import BATCH, FINAL, LogRecord, State
 from eos.pulsar.part import pulsar_part
 
+# ``unknown``: the end was not observed. It may have happened, and must not count as failed.
 OperationResult = Literal["ok", "fail", "unknown"]
-"""``unknown``: the end was not observed. It may have happened, and must not count as failed."""
 
 
 class Record(NamedTuple):
-    """One input record.
-
-    ``id`` is unique; ``place`` is its index in the order of all records. ``topic`` is its expected
-    topic, with the partition if known, or None for any. ``key`` is "" for none. ``input`` is the
-    input it came with; within an epoch, Spark mixes the records of different inputs.
-    """
+    """One input record, with a unique ``id``."""
 
     id: str
     epoch: str
-    place: int
-    key: str = ""
-    topic: str | None = None
+    place: int  # in the order of all records
+    key: str = ""  # "" for none
+    topic: str | None = None  # the expected one, with the partition if known; None for any
     schema_version: str = ""
-    input: int = 0
+    input: int = 0  # that it came with: within an epoch, Spark mixes the records of several
 
 
 class Position(NamedTuple):
@@ -42,16 +37,12 @@ class Position(NamedTuple):
 
 
 class Sighting(NamedTuple):
-    """A message as a reader saw it.
-
-    ``record`` is the id of the record in it; None if there is none, or its checksum differs.
-    ``topic`` is the full name of the partition.
-    """
+    """A message as a reader saw it."""
 
     at: float
-    topic: str
+    topic: str  # the full name of the partition
     position: Position
-    record: str | None
+    record: str | None  # its id; None if it is missing or damaged
     key: str = ""
     producer: str = ""
     schema_version: str = ""
@@ -66,10 +57,7 @@ class ReaderSightings:
 
 
 class Decision(NamedTuple):
-    """A record of the commit log, reduced to the checker's needs.
-
-    ``producers`` are pairs of topic partition and producer name, for all sends of the attempt.
-    """
+    """A record of the commit log, reduced to the checker's needs."""
 
     seq: int
     query: str
@@ -78,6 +66,7 @@ class Decision(NamedTuple):
     txn: str
     state: State
     at: float
+    # Of all sends of the attempt, by partition: a message does not name its transaction.
     producers: frozenset[tuple[str, str]] = frozenset()
 
 
@@ -94,13 +83,10 @@ class Operation:
 
 @dataclass(frozen=True)
 class Control:
-    """Ids of plain messages sent to a separate topic: their losses are the broker's.
-
-    ``acknowledged`` and ``unknown`` are the sender's results; ``seen`` was readable.
-    """
+    """Ids of plain messages sent to a separate topic: their losses are the broker's."""
 
     acknowledged: frozenset[str] = frozenset()
-    unknown: frozenset[str] = frozenset()
+    unknown: frozenset[str] = frozenset()  # sent, without an answer
     seen: frozenset[str] = frozenset()
 
     @property
@@ -111,38 +97,22 @@ class Control:
 
 @dataclass(frozen=True)
 class RunHistory:
-    """All that the checker knows about a run.
+    """All that the checker knows about a run."""
 
-    Attributes:
-        records: the input (I).
-        decisions: the commit log at the end, in order; None for a sink without a log.
-        readers: those that watched while faults happened (O), from the first message.
-        fresh: the reader that read everything at the end (F).
-        noted: the epochs that are done in Spark's checkpoint; None if there is none.
-        earlier: records that the log had before; with ``decisions``, all that it ever had.
-        stuck: blocked readers and transactions at the end, as lines of text.
-        fresh_again, decisions_again: after a second recovery; None without one.
-        says_clean: the final result of the recovery tool; None if it was not run.
-        table: the record id in each row of the job's table at the end; None without a table.
-        kept_epochs: minimum number of finished epochs that the log keeps.
-        keeps_order: whether the workload keeps the order of a key's records.
-        is_whole: whether the job reached the end of its input; false if it had to end.
-    """
-
-    records: tuple[Record, ...]
-    fresh: ReaderSightings
-    decisions: tuple[Decision, ...] | None = None
-    readers: tuple[ReaderSightings, ...] = ()
-    noted: frozenset[str] | None = None
-    earlier: tuple[Decision, ...] = ()
-    stuck: tuple[str, ...] = ()
-    fresh_again: ReaderSightings | None = None
+    records: tuple[Record, ...]  # the input (I)
+    fresh: ReaderSightings  # the reader that read everything at the end (F)
+    decisions: tuple[Decision, ...] | None = None  # the log at the end; None for a sink without one
+    readers: tuple[ReaderSightings, ...] = ()  # watched during faults (O), from the first message
+    noted: frozenset[str] | None = None  # the epochs done in Spark's checkpoint; None without one
+    earlier: tuple[Decision, ...] = ()  # the log's before; with ``decisions``, all it ever had
+    stuck: tuple[str, ...] = ()  # blocked readers and transactions at the end
+    fresh_again: ReaderSightings | None = None  # after a second recovery; None without one
     decisions_again: tuple[Decision, ...] | None = None
-    says_clean: bool | None = None
-    table: tuple[str | None, ...] | None = None
-    kept_epochs: int = KEEP_EPOCHS
-    keeps_order: bool = True
-    is_whole: bool = True
+    says_clean: bool | None = None  # the recovery tool's last result; None if it was not run
+    table: tuple[str | None, ...] | None = None  # the id in each row of the job's table at the end
+    kept_epochs: int = KEEP_EPOCHS  # that many finished epochs the log keeps at least
+    keeps_order: bool = True  # whether the workload keeps the order of a key's records
+    is_whole: bool = True  # whether the job reached the end of its input; false if it had to end
     control: Control = field(default_factory=Control)
     operations: tuple[Operation, ...] = ()
 
@@ -217,6 +187,7 @@ class View:
     @cached_property
     def decisions(self) -> tuple[Decision, ...]:
         """All records that the log ever had, in order, including dropped ones."""
+        # Compaction drops records; one that changed is there twice, which is anomaly 12.
         known = {(d.seq, d) for d in (*self.history.earlier, *(self.history.decisions or ()))}
         return tuple(decision for _, decision in sorted(known, key=lambda pair: pair[0]))
 

@@ -34,7 +34,7 @@ def main(job: Job) -> None:
 
 
 def _await_end(stop: Callable[[], object]) -> None:
-    """Stop when standard input is closed: the harness asks for it, or has ended."""
+    # Closed when the harness asks, and also when it has ended, however: no driver is left.
     # Not sys.stdin: its lock would be held at interpreter shutdown.
     while os.read(0, 1):
         pass

@@ -1,9 +1,4 @@
-"""The JVM's archive of Spark's classes, with which a driver and its executors start twice as fast.
-
-Created once for each Spark and Java, by ``spark_rehearsal``. The JVM checks that the archive fits,
-and ignores it if not. Measured: until its first job is done, a ``local-cluster`` takes 10.7 s of
-CPU time with the archive, and 18.2 s without.
-"""
+"""The JVM's archive of Spark's classes, with which a driver starts twice as fast."""
 
 from __future__ import annotations
 
@@ -15,6 +10,8 @@ from typing import Final
 
 from eos.testing.maven import cache_dir
 
+# Measured: until its first job is done, a local-cluster takes 10.7 s of CPU time with the archive,
+# and 18.2 s without.
 ARCHIVE: Final = "classes.jsa"
 
 
@@ -23,7 +20,7 @@ def options() -> str:
     folder = folder_of_archive()
     if folder is None or not (folder / ARCHIVE).exists():
         return ""
-    # No log line if the archive does not fit.
+    # The JVM checks that the archive fits, and ignores it if not: then without a log line.
     return f"-XX:SharedArchiveFile={folder / ARCHIVE} -Xlog:cds=off -Xlog:cds+dynamic=off"
 
 
@@ -37,6 +34,7 @@ def folder_of_archive() -> Path | None:
     if java is None or not jars.is_dir():
         return None
     binary = Path(java).resolve()
+    # One archive for each Spark and Java: another jar or binary has another time.
     known = (binary, binary.stat().st_mtime_ns, jars, jars.stat().st_mtime_ns)
     tag = hashlib.sha256(repr(known).encode()).hexdigest()[:12]
     return cache_dir() / f"spark-{pyspark.__version__}-{tag}"

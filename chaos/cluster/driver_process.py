@@ -37,6 +37,7 @@ class DriverLog:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        # Lines of earlier drivers, or of before the fault, prove nothing.
         self._starts = {path: path.stat().st_size for path in logs_in(folder)}
 
     def line_with(self, text: str) -> str:
@@ -67,17 +68,7 @@ _ERROR_SHOWN = 800
 
 
 class DriverProcess:
-    """Starts a driver of ``job`` immediately.
-
-    Args:
-        project: working directory; its modules take precedence over installed ones.
-        env: more environment variables.
-
-    Attributes:
-        number: of the driver, from 1. Each has its own scratch folder.
-        began_at: ``time.time()`` of its start.
-        was_killed: by the harness, not by a failpoint.
-    """
+    """Starts a driver of ``job`` immediately; its ``number`` counts from 1."""
 
     def __init__(
         self,
@@ -85,13 +76,13 @@ class DriverProcess:
         number: int,
         log_file: Path,
         *,
-        project: Path,
+        project: Path,  # working directory; its modules take precedence over installed ones
         env: Mapping[str, str] | None = None,
     ) -> None:
         self.number = number
         self.began_at = time.time()
         self.log_file = log_file
-        self.was_killed = False
+        self.was_killed = False  # by the harness, not by a failpoint
         scratch = Path(job.scratch_dir) / f"driver-{number}"
         mine = replace(job, scratch_dir=str(scratch))
         prepare(mine)
@@ -100,10 +91,10 @@ class DriverProcess:
                 [sys.executable, "-m", "eos.chaos.cluster._driver", mine.to_json()],
                 cwd=project,
                 env={**os.environ, **spark_env(scratch, path=(project,)), **(env or {})},
-                stdin=subprocess.PIPE,
+                stdin=subprocess.PIPE,  # closed to ask it to end, and if the harness dies
                 stdout=log,
                 stderr=log,
-                start_new_session=True,
+                start_new_session=True,  # by which its JVM is found when Python is dead
             )
 
     @property
@@ -128,6 +119,7 @@ class DriverProcess:
 
     def driver_processes(self) -> list[psutil.Process]:
         """Python and JVM of the driver, without executors and their child processes."""
+        # Executors are children of the driver's JVM, so they are among its descendants.
         others = executors(self.pid)
         theirs = {p.pid for one in others for p in (one, *descendants(one.pid))}
         family = [psutil.Process(self.pid), *descendants(self.pid)]

@@ -80,14 +80,13 @@ def stopped(processes: list[psutil.Process]) -> Iterator[None]:
 def kill_session(leader_pid: int, *, timeout_s: float = 30.0) -> None:
     """SIGKILL a driver that was started with ``start_new_session=True``, with all its processes.
 
-    After SIGKILL of a driver's Python, its JVM lives for a moment (tasks wrote 0.2 s longer,
-    measured), but is no longer its child. So all processes of the session are killed, repeatedly
-    until none is left: the JVM may start an executor just before it is killed.
-
     Raises:
         TimeoutError: a process is left after ``timeout_s``.
     """
     deadline = time.monotonic() + timeout_s
+    # After SIGKILL of a driver's Python, its JVM lives for a moment (tasks wrote 0.2 s longer,
+    # measured), but is no longer its child: so the session. And until none is left: the JVM may
+    # start an executor just before it is killed.
     while family := _alive(descendants(leader_pid) + session_members(leader_pid)):
         if time.monotonic() > deadline:
             raise TimeoutError(f"alive after SIGKILL: {[process.pid for process in family]}")
@@ -105,7 +104,6 @@ def session_members(leader_pid: int) -> list[psutil.Process]:
 
 
 def _alive(processes: list[psutil.Process]) -> list[psutil.Process]:
-    """The distinct running processes, without zombies."""
     found = {}
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):

@@ -1,8 +1,7 @@
 """A proxy between any Pulsar client and real brokers that loses, cuts, delays and forges frames.
 
-It acts as a Pulsar proxy: lookup responses tell clients to connect through it, so all connections
-of a client pass here. The first command of a connection names its broker. A fault selects commands
-by class, fires a limited number of times, and counts its actions, as proof that it happened.
+It acts as a Pulsar proxy, so all connections of a client pass here. A fault selects commands by
+class, fires a limited number of times, and counts its actions, as proof that it happened.
 """
 
 from __future__ import annotations
@@ -55,8 +54,8 @@ class Hold:
 _DIAL_S: Final = 10.0
 Towards = Literal["broker", "client"]
 Judgement = FrameAction | Replace | Hold | WireMessage
+# Returns an action for a command, or a command that answers its sender instead of the receiver.
 Rule = Callable[[Any], Judgement]
-"""Returns an action for a command, or a command that answers its sender instead of the receiver."""
 
 
 @dataclass
@@ -72,7 +71,7 @@ class FrameFault:
 
 
 class _Socket:
-    """One end of a connection. Writes whole frames: both directions may write to it."""
+    # Writes whole frames: a forged answer comes from the other direction's thread.
 
     def __init__(self, sock: socket.socket) -> None:
         sock.settimeout(None)
@@ -87,16 +86,14 @@ class _Socket:
                 self._sock.sendall(frame)
 
     def mute(self) -> None:
-        """Drop everything that is sent to it from now on."""
         with self._lock:
             self._is_mute = True
 
     def frames(self) -> Iterator[bytes]:
-        """Yield whole frames; an incomplete last one is dropped."""
         while len(size := self._read(4)) == 4:
             body = self._read(int.from_bytes(size, "big"))
             if len(body) != int.from_bytes(size, "big"):
-                return
+                return  # cut within a frame: its receiver could do nothing with a part
             yield size + body
 
     def _read(self, size: int) -> bytes:
@@ -183,7 +180,7 @@ class FaultProxy:
             sockets = [sock for sock, address in self._sockets.items() if concerns(address)]
         for sock in sockets:
             sock.shutdown()
-        return len(sockets) // 2
+        return len(sockets) // 2  # each connection has two ends
 
     def close(self) -> None:
         """Stop listening and cut all connections; return when its threads have ended."""
@@ -228,7 +225,7 @@ class FaultProxy:
             self._start(self._connect, client)
 
     def _connect(self, client: _Socket) -> None:
-        """Read the first frame, which names the broker, then run both directions."""
+        # The first frame names the broker: only then can the other end be connected.
         with self._lock:
             self._waiting.add(client)
         first = None
@@ -248,7 +245,7 @@ class FaultProxy:
         self._pump(client, broker, "broker", first)
 
     def _dial(self, first: bytes) -> tuple[Address, _Socket] | None:
-        """Connect to the broker named in the first command, or to any that accepts connections."""
+        # Without a name, as for a lookup, any broker will do; one may be dead.
         wanted: Sequence[Address] = random.sample(self._brokers, len(self._brokers))
         with contextlib.suppress(ProtocolError):
             (command,) = FrameDecoder(max_frame_bytes=1 << 32).feed(first)
@@ -264,7 +261,6 @@ class FaultProxy:
     def _pump(
         self, source: _Socket, target: _Socket, towards: Towards, first: bytes | None = None
     ) -> None:
-        """Move frames in one direction. Each direction closes the end that it reads from."""
         try:
             for frame in chain([] if first is None else [first], source.frames()):
                 if not self._handle(frame, source, target, towards):
@@ -272,6 +268,7 @@ class FaultProxy:
         except OSError:
             pass
         finally:
+            # The shutdown ends the other direction, which then closes the end that it reads from.
             source.shutdown()
             target.shutdown()
             with self._lock:
@@ -297,13 +294,14 @@ class FaultProxy:
             target.send(encode_frame(verdict.command))
             return True
         if isinstance(command, commands.LookupResponse):
+            # Clients then connect to the broker through this proxy, as through Pulsar's own.
             frame = encode_frame(replace(command, proxy_through_service_url=True))
         if verdict is FrameAction.CUT_WITHIN:
             target.send(frame[: len(frame) // 2])
         if verdict is FrameAction.DAMAGE:
             frame = frame[:-1] + bytes([frame[-1] ^ 0xFF])
         if verdict is FrameAction.CUT_AFTER:
-            source.mute()  # the answer may arrive before the cut
+            source.mute()  # the answer could be faster than the cut, and then nothing was lost
         if verdict in (FrameAction.PASS, FrameAction.CUT_AFTER, FrameAction.DAMAGE):
             target.send(frame)
         return verdict in (FrameAction.PASS, FrameAction.DROP, FrameAction.DAMAGE)
@@ -319,11 +317,11 @@ class FaultProxy:
                 and fault.count < fault.times
             ]
         for fault in faults:
-            verdict = fault.rule(command)  # may delay the frame
+            verdict = fault.rule(command)  # without the lock: it may delay the frame
             if verdict is FrameAction.PASS:
                 continue
             with self._lock:
-                if fault.count >= fault.times:
+                if fault.count >= fault.times:  # another connection was faster
                     continue
                 fault.count += 1
             fault.fired.set()

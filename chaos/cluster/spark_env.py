@@ -34,13 +34,10 @@ def spark_env(scratch: Path, *, path: tuple[Path, ...] = ()) -> dict[str, str]:
 
 
 def _spark_home(scratch: Path) -> Path:
-    """Make a writable view of the installed Spark.
-
-    The workers of a ``local-cluster`` write to SPARK_HOME/work, which would otherwise be in
-    site-packages and never be deleted.
-    """
     import pyspark
 
+    # A writable view: the workers of a local-cluster write to SPARK_HOME/work, which would
+    # otherwise be in site-packages and never be deleted.
     home = scratch / "spark-home"
     home.mkdir(exist_ok=True)
     for entry in Path(os.environ.get("SPARK_HOME") or pyspark.__path__[0]).iterdir():
@@ -50,8 +47,8 @@ def _spark_home(scratch: Path) -> Path:
 
 
 def jvm_options() -> str:
-    """Options for a Spark JVM that runs for minutes on two cores: no second compiler, and the
-    archive of Spark's classes."""
+    """Options for a Spark JVM that runs for minutes on two cores."""
+    # No second compiler, which pays only in longer runs, and the archive of Spark's classes.
     return f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {spark_archive.options()}".strip()
 
 

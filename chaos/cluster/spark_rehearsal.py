@@ -49,18 +49,16 @@ def create() -> None:
 
 
 def _forget_others(folder: Path) -> None:
-    """Delete archives of virtual environments that no longer exist."""
+    # Of virtual environments that no longer exist: 160 MB each.
     for other in folder.parent.glob("spark-*"):
         if other.is_dir() and not (other / "spark-home" / "jars").exists():
             shutil.rmtree(other, ignore_errors=True)
 
 
 def _rehearse_apart(folder: Path, archive: Path) -> None:
-    """Run it in a separate process, whose JVM writes the archive at its end.
-
-    The archive contains the paths of the jars as the rehearsal saw them, and they must stay, so it
-    runs in ``folder`` instead of a scratch folder.
-    """
+    # In a separate process, because the JVM writes the archive at its end. In ``folder`` instead of
+    # a scratch folder: the archive contains the paths of the jars as the rehearsal saw them, and
+    # they must stay.
     # On a slow machine, or after any failure, there is no archive.
     with contextlib.suppress(subprocess.TimeoutExpired):
         subprocess.run(
@@ -78,7 +76,8 @@ def _rehearse_apart(folder: Path, archive: Path) -> None:
 
 
 def _rehearse(archive: Path) -> None:
-    """Do the work of a driver: a stream from files, with a shuffle, through Python."""
+    # The work of a driver, so that the classes it needs are loaded: a stream from files, with a
+    # shuffle, through Python.
     folder = archive.parent
     spark = (
         local_cluster("rehearsal", str(folder), rows_per_step=100)

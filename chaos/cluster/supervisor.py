@@ -16,8 +16,8 @@ from eos.chaos.job import Job
 
 _POLL_S = 0.05
 _RESTART_S = 0.5
+# Failures of a driver, without a finished epoch in between, before it is not restarted.
 MAX_FAILURES = 4
-"""Failures of a driver, without a finished epoch in between, before it is not restarted."""
 
 
 class JobFailed(RuntimeError):
@@ -29,23 +29,16 @@ class JobFailed(RuntimeError):
 
 
 class DriverSupervisor:
-    """A context manager; at its end, no driver is left.
-
-    Args:
-        project: working directory of the driver.
-        tell: gets a line of text for each start and end of a driver.
-        max_starts: number of starts; a job that needs more makes no progress.
-        max_failures: number of failures without a finished epoch in between.
-    """
+    """A context manager; at its end, no driver is left."""
 
     def __init__(
         self,
         job: Job,
         log_folder: Path,
         *,
-        project: Path,
-        tell: Callable[[str], None],
-        max_starts: int = 25,
+        project: Path,  # working directory of the driver
+        tell: Callable[[str], None],  # gets a line of text for each start and end of a driver
+        max_starts: int = 25,  # a job that needs more makes no progress
         max_failures: int = MAX_FAILURES,
     ) -> None:
         self.operations: list[Operation] = []
@@ -82,6 +75,7 @@ class DriverSupervisor:
         """
         while not self._ending.is_set():
             with self._lock:
+                # The youngest: an older one may just be fenced.
                 for driver in reversed(self._drivers):
                     if driver.is_alive:
                         return driver
@@ -151,10 +145,7 @@ class DriverSupervisor:
 
     @contextlib.contextmanager
     def rival(self) -> Iterator[tuple[DriverProcess, DriverProcess]]:
-        """Run a second driver of the same job at the same time; yield the older and the younger.
-
-        At the end of the block, the older one is killed.
-        """
+        """Run a second driver of the same job at the same time; yield the older and the younger."""
         older = self.current
         with self._lock:
             self._begin()
@@ -162,7 +153,7 @@ class DriverSupervisor:
         try:
             yield older, younger
         finally:
-            with self._lock:
+            with self._lock:  # the younger one continues; the older one may be gone already
                 if older in self._drivers and older.is_alive:
                     older.kill()
 
@@ -186,7 +177,7 @@ class DriverSupervisor:
                 is_missing = not self._drivers and not self._is_paused
             if is_missing and not self._ending.wait(_RESTART_S):
                 with self._lock:
-                    if not self._is_paused:
+                    if not self._is_paused:  # a fault may have begun in the meantime
                         self._begin()
                         self.restarted_at.append(time.time())
 
@@ -211,6 +202,7 @@ class DriverSupervisor:
         self._tell(f"driver {self._count} started")
 
     def _note(self, driver: DriverProcess) -> None:
+        # A killed driver has not failed: it may have done anything before.
         if driver.was_signalled:
             outcome, detail = "unknown", "killed"
         elif driver.exit_code == 0:

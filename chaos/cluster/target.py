@@ -52,18 +52,14 @@ def path_of(topic: str) -> str:
 
 @dataclass
 class FaultTarget:
-    """Everything that faults can break in one run.
-
-    ``topics`` are the partitions of the job's topics. ``broker_back_at`` has the time
-    (``time.time()``) when the broker was ready after each death, ``struck_at`` when a part of a
-    cluster was hit.
-    """
+    """Everything that faults can break in one run."""
 
     broker: Pulsar
     proxy: FaultProxy
     supervisor: DriverSupervisor
     job: Job
-    topics: list[str]
+    topics: list[str]  # the partitions of the job's topics
+    # By time.time(): when the broker was ready after each death, and when a cluster was hit.
     broker_back_at: list[float] = field(default_factory=list)
     struck_at: list[float] = field(default_factory=list)
 
@@ -114,10 +110,8 @@ class FaultTarget:
         return f"{_ASSIGN}-partition-{txn.most if txn else 0}"
 
     def strike(self) -> None:
-        """Record that a part of the cluster is hit now, to measure the recovery time.
-
-        A standalone broker must come back first: see ``broker_back_at``.
-        """
+        """Record that a part of the cluster is hit now, to measure the recovery time."""
+        # A standalone broker must come back first: ``broker_back_at``.
         if isinstance(self.broker, PulsarCluster):
             self.struck_at.append(time.time())
 
@@ -145,17 +139,14 @@ class FaultTarget:
         raise TimeoutError(f"the driver has no {what}")
 
     def await_claim(self, rival: DriverProcess, *, timeout_s: float = 180.0) -> str:
-        """Wait for a new claim; return a text about it, "" without one.
-
-        Without a commit log, wait for the time that a driver needs to start. A ``rival`` that ends
-        before its claim was stopped by Spark's own log.
-        """
+        """Wait for a new claim; return a text about it, "" without one."""
         before = self._claims()
         if before is None:
-            time.sleep(_START_S)
+            time.sleep(_START_S)  # the time that a driver needs to start
             return "without a commit log"
         deadline = time.monotonic() + timeout_s
         while (claims := self._claims() or 0) <= before:
+            # A rival that ends before its claim was stopped by Spark's own log.
             if time.monotonic() > deadline or not rival.is_alive:
                 return ""
             time.sleep(_POLL_S)
@@ -184,6 +175,10 @@ class FaultTarget:
         records = self.log_records() or []
         return next(filter(None, (pulsar_part(record).txn for record in reversed(records))), None)
 
+    def committed(self) -> int:
+        """The number of COMMITTED records in the log."""
+        return sum(record.state is State.COMMITTED for record in self.log_records() or [])
+
     def receipt_topic(self) -> str:
         """The sink's receipt topic; "" before the first claim."""
         records = self.log_records() or []
@@ -195,6 +190,7 @@ class FaultTarget:
 
     def fresh_partition(self) -> str:
         """A partition that never had a message; "" without one."""
+        # By entries ever added: one that was trimmed or aborted had a transaction, too.
         for topic in reversed(self.topics):
             stats = self.broker.admin("GET", f"{path_of(topic)}/internalStats")
             if stats["entriesAddedCounter"] == 0:

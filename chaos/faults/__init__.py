@@ -1,4 +1,4 @@
-"""All faults by name, in modules by the part that they hit; see ``_fault.Fault``."""
+"""All faults by name, in modules by the part that they hit."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
@@ -10,7 +9,7 @@ from typing import Final
 from eos.chaos._records import text_of
 from eos.chaos.cluster.proxy import FrameAction, Hold, Judgement, Towards
 from eos.chaos.cluster.target import FaultTarget, path_of
-from eos.chaos.faults._fault import Act, Armed, Fault, Proof, kill_broker
+from eos.chaos.faults._fault import Act, Armed, Fault, Proof, ask, kill_broker
 from eos.client import PulsarClient
 from eos.errors import EosError
 from eos.ids import TxnId
@@ -18,7 +17,7 @@ from eos.steps import Step
 from eos.wire import commands
 from eos.wire.messages import WireMessage
 
-_ALWAYS: Final = 1 << 30
+_ALWAYS: Final = 1 << 30  # more than any run has frames
 _SLOW: Final = Hold(0.02)
 
 
@@ -52,12 +51,12 @@ _DROP, _CUT_AFTER, _CUT_WITHIN = FrameAction.DROP, FrameAction.CUT_AFTER, FrameA
 
 _EXPIRES_WITHIN_S: Final = 60.0
 _SENT_WITHIN_S: Final = 10.0
-_POLL_S: Final = 0.5
 
 
 @contextmanager
 def _broker_kill(target: FaultTarget) -> Iterator[Proof]:
     killed = kill_broker(target)
+    # Restarted at the end of the block only: a broker must be missed before it is back.
     try:
         yield Proof(killed)
     finally:
@@ -96,25 +95,25 @@ def _expires(step: Step) -> Act:
 
 def is_over(target: FaultTarget, txn: TxnId) -> bool:
     """Wait for the broker to end ``txn``; return whether it did."""
-    deadline = time.monotonic() + _EXPIRES_WITHIN_S
-    while time.monotonic() < deadline:
+
+    def has_ended() -> bool:
         with suppress(EosError):  # no answer proves nothing
             found = target.admin.transaction(txn)
-            if found is None or found.status not in ("OPEN", "COMMITTING"):
-                return True
-        time.sleep(_POLL_S)
-    return False
+            # A broker forgets transactions that have ended.
+            return found is None or found.status not in ("OPEN", "COMMITTING")
+        return False
+
+    return ask(has_ended, _EXPIRES_WITHIN_S)
 
 
 @contextmanager
 def _pinned(target: FaultTarget) -> Iterator[Proof]:
-    """The late first send of a zombie, after the abort, to a partition without messages.
-
-    The driver is stopped after opening the transaction, then its write fails, and it is stopped
-    again after the abort.
-    """
+    """The late first send of a zombie, after the abort, to a partition without messages."""
+    # It is stopped with its transaction open, its write fails, and it is stopped after the abort.
     armed = Armed(target, Step.OPEN, "stop", then="write=error,end=stop")
     asleep = armed.await_asleep()
+    # Only where no transaction has ever written does an abort leave no trace that would refuse
+    # the late send (docs/facts.md).
     txn, fresh = target.newest_txn(), target.fresh_partition()
     if asleep is None or txn is None or not fresh:
         if asleep is not None:
@@ -123,7 +122,7 @@ def _pinned(target: FaultTarget) -> Iterator[Proof]:
         return
     with PulsarClient(target.broker.service_url) as client:
         zombie = client.join(txn)
-        zombie.register([fresh])
+        zombie.register([fresh])  # while the transaction is open: afterwards it is refused
         producer = client.entry_producer(fresh)
         asleep.resume()
         asleep = armed.await_asleep(Step.END)

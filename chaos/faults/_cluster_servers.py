@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Final
 
-from eos.chaos.cluster.proxy import FrameAction
 from eos.chaos.cluster.target import FaultTarget, path_of
-from eos.chaos.faults._fault import Act, Fault, Proof
+from eos.chaos.faults._fault import Act, Fault, Proof, at_first
 from eos.ids import TopicName
 from eos.testing import BrokerNode, ClusterNode
 from eos.wire import commands
@@ -62,6 +60,7 @@ def _down(choose: Choice, how: Callable[[ClusterNode], None]) -> Act:
 
 def _frozen(choose: Choice) -> Act:
     """SIGSTOP servers, for less than the session timeout."""
+    # So nothing moves: clients wait for a server that is slow and still responsible.
 
     @contextmanager
     def act(target: FaultTarget) -> Iterator[Proof]:
@@ -87,6 +86,7 @@ def _moved(find_topic: Callable[[FaultTarget], str], how: Callable[[BrokerNode],
         target.strike()
         how(broker)
         try:
+            # Only then: one that is back before its session times out keeps its topics.
             successor = target.await_new_owner(topic, broker)
             yield Proof(f"{hit}; {successor} took over {topic}")
         finally:
@@ -104,33 +104,28 @@ def _first_topic(target: FaultTarget) -> str:
 def _isolated(target: FaultTarget) -> Iterator[Proof]:
     broker = target.cluster.owner(target.topics[0])
     target.strike()
+    # In the proxy, so for the job only: the cluster sees no fault.
     with target.proxy.isolated(broker.service_url) as count:
         yield Proof(f"{broker.name}, {count} connections" if count else "")
 
 
 @contextmanager
 def _lookup_of_the_dying(target: FaultTarget) -> Iterator[Proof]:
-    """Kill a broker as soon as a lookup names it."""
-    proof = Proof(fired=threading.Event())
     by_url: dict[str | None, BrokerNode] = {one.service_url: one for one in target.cluster.brokers}
-    once = threading.Lock()
 
-    def rule(answer: commands.LookupResponse) -> FrameAction:
-        broker = by_url.get(answer.broker_url)
-        if broker is not None and once.acquire(blocking=False):
-            target.strike()
-            proof.hit = f"{broker.name} (pid {broker.pid})"
-            broker.kill()
-            assert proof.fired is not None
-            proof.fired.set()
-        return FrameAction.PASS
+    def kill(answer: commands.LookupResponse) -> str:
+        broker = by_url[answer.broker_url]
+        hit = f"{broker.name} (pid {broker.pid})"
+        target.strike()
+        broker.kill()
+        return hit
 
-    try:
-        with target.proxy.fault(commands.LookupResponse, rule, times=1 << 30):
-            target.proxy.cut_all()  # clients reconnect with a lookup
-            yield proof
-    finally:
-        target.heal_broker()
+    def names_one(answer: commands.LookupResponse) -> bool:
+        return answer.broker_url in by_url
+
+    with at_first(target, commands.LookupResponse, kill, counts=names_one) as proof:
+        target.proxy.cut_all()  # clients reconnect with a lookup
+        yield proof
 
 
 def _to_bundle(action: str) -> Act:

@@ -1,42 +1,36 @@
-"""What a fault is, and what faults share."""
+"""A fault is a context manager: injected when its block begins, healed when it ends."""
 
 from __future__ import annotations
 
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 import psutil
 
 from eos.chaos.checker.anomalies import AnomalyKind
 from eos.chaos.cluster.driver_process import DriverProcess
 from eos.chaos.cluster.processes import kill_all
+from eos.chaos.cluster.proxy import FrameAction
 from eos.chaos.cluster.target import FaultTarget
 from eos.chaos.job import QueryShape
 from eos.steps import AnyStep
+from eos.wire.messages import WireMessage
 
+# fmt: off
 HitPart = Literal[
-    "driver",
-    "executor",
-    "network",
-    "broker",
-    "cluster",
-    "log",
-    "rival",
-    "topic",
-    "input",
-    "user",
-    "client",
-    "source",
+    "driver", "executor", "network", "broker", "cluster", "log",
+    "rival", "topic", "input", "user", "client", "source",
 ]
+# fmt: on
 
+# Jobs with a Spark checkpoint.
 QUERIES: Final[frozenset[QueryShape]] = frozenset({"stream", "scattered", "stateful", "grouped"})
-"""Jobs with a Spark checkpoint."""
 
 
 @dataclass
@@ -46,6 +40,7 @@ class Proof:
     ``fired`` is set when the fault first acts; None if it acts before its block begins.
     """
 
+    # A fault that hit nothing proves nothing, so the report does not count it.
     hit: str = ""
     fired: threading.Event | None = None
 
@@ -55,34 +50,21 @@ Act = Callable[[FaultTarget], AbstractContextManager[Proof]]
 
 @dataclass(frozen=True)
 class Fault:
-    """One named fault.
-
-    Attributes:
-        part: the part of the system that it hits.
-        is_survived: the driver and the workers survive it.
-        ends_with: the error with which the job must end; "" if it must continue.
-        leaves: anomalies that the fault itself causes and no sink can prevent.
-        wipes_all: it also deletes other clients' messages.
-        needs_keyless: it needs an empty partition, and so records without keys.
-        shapes: query shapes that it can hit; empty for all.
-        needs_input_topic: it hits the topic that the job reads.
-        needs_own: it needs the harness's own workload.
-        servers: whether it needs a cluster of several brokers, or a standalone one.
-    """
+    """One named fault."""
 
     name: str
-    part: HitPart
+    part: HitPart  # of the system, which it hits
     text: str
     act: Act
-    is_survived: bool = False
-    ends_with: str = ""
-    leaves: frozenset[AnomalyKind] = frozenset()
-    wipes_all: bool = False
-    needs_keyless: bool = False
-    shapes: frozenset[QueryShape] = frozenset()
-    needs_own: bool = False
-    needs_input_topic: bool = False
-    servers: Literal["any", "one", "several"] = "any"
+    is_survived: bool = False  # the driver and the workers survive it
+    ends_with: str = ""  # the error with which the job must end; "" if it must continue
+    leaves: frozenset[AnomalyKind] = frozenset()  # caused by the fault; no sink can prevent them
+    wipes_all: bool = False  # it also deletes other clients' messages
+    needs_keyless: bool = False  # it needs an empty partition: keys would soon reach all
+    shapes: frozenset[QueryShape] = frozenset()  # of queries that it can hit; empty for all
+    needs_own: bool = False  # it needs the harness's own workload
+    needs_input_topic: bool = False  # it hits the topic that the job reads
+    servers: Literal["any", "one", "several"] = "any"  # standalone, or a cluster
 
     @property
     def summary(self) -> str:
@@ -130,28 +112,61 @@ def kill_coordinator(target: FaultTarget) -> str:
 
 def _kill_owner(target: FaultTarget, topic: str) -> str:
     broker = target.broker_of(topic)
-    pid = broker.pid
+    pid = broker.pid  # gone after the kill
     target.strike()
     broker.kill()
     return f"pid {pid}"
 
 
+_Answer = TypeVar("_Answer")
 ArmedAction = Literal["kill", "stop", "error"]
 
-_REACHED_WITHIN_S: Final = 240.0
-_ENDS_WITHIN_S: Final = 240.0
-_POLL_S: Final = 0.05
+WITHIN_S: Final = 240.0
+_POLL_S: Final = 0.1
+
+
+def ask(check: Callable[[], _Answer], timeout_s: float = WITHIN_S) -> _Answer:
+    """Repeat ``check`` until its answer is true, or time is up; return the last answer."""
+    deadline = time.monotonic() + timeout_s
+    while not (answer := check()) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+    return answer
+
+
+@contextmanager
+def at_first(
+    target: FaultTarget,
+    kind: type[WireMessage],
+    hit: Callable[[Any], str],
+    *,
+    counts: Callable[[Any], bool] = lambda _: True,
+    action: FrameAction = FrameAction.PASS,
+) -> Iterator[Proof]:
+    """Call ``hit`` while the proxy holds the first command of ``kind`` that counts.
+
+    Then ``action`` is applied to the command. Afterwards a dead broker is restarted.
+    """
+    fired = threading.Event()
+    proof = Proof(fired=fired)
+    # Each direction of a connection has a thread in the proxy, so two may judge at once.
+    once = threading.Lock()
+
+    def rule(command: Any) -> FrameAction:
+        if not counts(command) or not once.acquire(blocking=False):
+            return FrameAction.PASS
+        proof.hit = hit(command)
+        fired.set()
+        return action
+
+    try:
+        with target.proxy.fault(kind, rule):
+            yield proof
+    finally:
+        target.heal_broker()
 
 
 class Armed:
-    """Kills the driver and starts the next one with a failpoint at ``place``.
-
-    Args:
-        count: act when the process reaches it for the n-th time.
-        after_death_at: first let a driver die after this step, and arm the one after it.
-        then: more failpoints for the same driver.
-        env: more environment variables.
-    """
+    """Kills the driver and starts the next one with a failpoint at ``place``."""
 
     def __init__(
         self,
@@ -159,9 +174,9 @@ class Armed:
         place: AnyStep,
         action: ArmedAction,
         *,
-        count: int = 1,
-        after_death_at: AnyStep | None = None,
-        then: str = "",
+        count: int = 1,  # act when the process reaches it for the n-th time
+        after_death_at: AnyStep | None = None,  # a driver dies there first; the next one is armed
+        then: str = "",  # more failpoints for the same driver
         env: Mapping[str, str] | None = None,
     ) -> None:
         folder = Path(tempfile.mkdtemp(prefix="fired-", dir=target.job.scratch_dir))
@@ -169,12 +184,13 @@ class Armed:
         fired = {"EOS_FAILPOINTS_FIRED": str(folder)}
         setting = f"{place.label}={action}@{count}"
         envs = [{"EOS_FAILPOINTS": f"{setting},{then}", **fired, **(env or {})}]
-        if after_death_at is not None:  # the second time, in the middle of the stream
+        if after_death_at is not None:
+            # The second time: in the middle of the stream, when there is something to lose.
             envs.insert(0, {"EOS_FAILPOINTS": f"{after_death_at.label}=kill@2"})
         target.supervisor.arm(*envs)
         before = target.supervisor.kill().number
         if after_death_at is not None:
-            if not target.supervisor.await_driver(before + 1).await_end(_REACHED_WITHIN_S):
+            if not target.supervisor.await_driver(before + 1).await_end(WITHIN_S):
                 raise TimeoutError(f"no driver reached {after_death_at.label} twice")
             before += 1
         self.driver: DriverProcess = target.supervisor.await_driver(before + 1)
@@ -182,17 +198,15 @@ class Armed:
     def await_fired(self, place: AnyStep | None = None) -> int:
         """The id of the process that acted, at the failpoint or at ``place``; 0 if none did."""
         marker = self._folder / (place or self._place).label
-        deadline = time.monotonic() + _REACHED_WITHIN_S
-        while not (pid := _pid_in(marker)) and time.monotonic() < deadline:
-            if not self.driver.is_alive:
-                return _pid_in(marker)
-            time.sleep(_POLL_S)
-        return pid
+        ask(lambda: _pid_in(marker) or not self.driver.is_alive)
+        # Again: it may have written its id just before its end.
+        return _pid_in(marker)
 
     def await_asleep(self, place: AnyStep | None = None) -> psutil.Process | None:
         """The process that stopped, at the failpoint or at ``place``; None if none did."""
         try:
-            process = psutil.Process(self.await_fired(place))
+            process = psutil.Process(self.await_fired(place))  # there is no process 0 either
+            # The id is written before the process stops itself.
             while process.status() != psutil.STATUS_STOPPED:
                 time.sleep(_POLL_S)
         except psutil.NoSuchProcess:
@@ -201,6 +215,7 @@ class Armed:
 
 
 def _pid_in(marker: Path) -> int:
+    # Created first and written then, so it may be empty.
     return int((marker.read_text() if marker.exists() else "") or 0)
 
 
@@ -211,18 +226,18 @@ def refused(
     break_it: Callable[[], object],
     heal_it: Callable[[], object],
 ) -> str:
-    """Kill the driver, break something, wait until the next driver ends, then heal.
+    """Kill the driver, break something, and heal it when the next driver has ended.
 
-    Returns:
-        The error of the next driver; "" if it did not end, or if its error lacks ``wanted``.
+    Returns the error of the next driver; "" if it did not end, or if its error lacks ``wanted``.
     """
-    with target.supervisor.paused():
+    with target.supervisor.paused():  # no driver may start before it is broken
         number = target.supervisor.kill().number
         break_it()
     try:
         return error_of_driver(target, number + 1, wanted)
     finally:
         with target.supervisor.paused():
+            # A driver that did not refuse would use the files that are exchanged now.
             target.supervisor.kill_all()
             heal_it()
 
@@ -230,5 +245,5 @@ def refused(
 def error_of_driver(target: FaultTarget, number: int, wanted: str) -> str:
     """The error that the driver ends with; "" if it does not end, or if it lacks ``wanted``."""
     driver = target.supervisor.await_driver(number)
-    error = driver.last_error() if driver.await_end(_ENDS_WITHIN_S) else ""
+    error = driver.last_error() if driver.await_end(WITHIN_S) else ""
     return error if wanted in error else ""

@@ -1,8 +1,4 @@
-"""Other clients of the receipt topic: foreign messages, a consumer, an operator who deletes it.
-
-A client that may write there can make an epoch run again, by answering or closing the roll call. It
-can do nothing worse.
-"""
+"""Other clients of the receipt topic: foreign messages, a consumer, an operator who deletes it."""
 
 from __future__ import annotations
 
@@ -17,7 +13,7 @@ import pulsar
 
 from eos.chaos.cluster.target import FaultTarget
 from eos.chaos.faults._broker_faults import is_over
-from eos.chaos.faults._fault import Armed, Fault, Proof
+from eos.chaos.faults._fault import WITHIN_S, Armed, Fault, Proof
 from eos.chaos.faults._topic_faults import delete
 from eos.chaos.observers.readers import open_client
 from eos.protocol import LogRecord, State
@@ -25,11 +21,10 @@ from eos.pulsar.part import EMPTY_PART, pulsar_part
 from eos.pulsar.receipts import SUBSCRIPTION
 from eos.steps import Step
 
-_WITHIN_S: Final = 240.0
 _POLL_S: Final = 0.1
+# Number of epochs that are made to run again: one by an answer, one by a closing.
 _HARMED: Final = 2
-"""Number of epochs that are made to run again: one by an answer, one by a closing."""
-_CHUNKED: Final = 6 << 20
+_CHUNKED: Final = 6 << 20  # more than an entry may have, so it arrives in chunks
 
 
 @contextmanager
@@ -43,12 +38,14 @@ def _foreign(target: FaultTarget) -> Iterator[Proof]:
         producer = client.create_producer(topic, chunking_enabled=True, batching_enabled=False)
         producer.send(os.urandom(_CHUNKED), properties={"eos": "receipt", "uuid": "6 MB"})
         harmed: set[tuple[str | None, str | None]] = set()
-        deadline = time.monotonic() + _WITHIN_S
+        deadline = time.monotonic() + WITHIN_S
         while len(harmed) < _HARMED and time.monotonic() < deadline:
             newest = _newest(target)
             for properties in _harmless(newest):
                 producer.send(os.urandom(20), properties=properties)
                 sent += 1
+            # A client that may write there can make an epoch run again, by answering or closing the
+            # roll call. It can do nothing worse. Once per epoch: else none would ever be written.
             if newest is not None and newest.state is State.OPEN and newest.key not in harmed:
                 producer.send(b"", properties=_harmful(newest, is_answer=not harmed))
                 harmed.add((newest.query_id, newest.epoch))
@@ -63,7 +60,7 @@ def _newest(target: FaultTarget) -> LogRecord | None:
 
 
 def _harmless(newest: LogRecord | None) -> Iterator[dict[str, str]]:
-    """Properties of messages that imitate those of a sink, and of arbitrary ones."""
+    # Those of a sink's own messages and near them; with the newest attempt's uuid, too.
     known = str(pulsar_part(newest).mark_uuid if newest is not None else uuid.uuid4())
     for kind in ("receipt", "mark", "sentinel", "prime", "\u0000", ""):
         yield {"eos": kind}
@@ -117,7 +114,7 @@ def _consumed(target: FaultTarget) -> Iterator[Proof]:
 
 
 def _attached(client: pulsar.Client, topic: str) -> Any:
-    deadline = time.monotonic() + _WITHIN_S
+    deadline = time.monotonic() + WITHIN_S
     while True:
         try:
             return client.subscribe(topic, SUBSCRIPTION)
@@ -129,26 +126,22 @@ def _attached(client: pulsar.Client, topic: str) -> Any:
 
 @contextmanager
 def _deleted(target: FaultTarget) -> Iterator[Proof]:
-    """Delete it while a driver runs. The next one may refuse the cluster, and is then told to
-    continue."""
+    # While a driver runs, which may notice nothing. The next one may refuse the cluster, and is
+    # then started with the setting that its error names.
     topic, log = target.receipt_topic(), target.driver_log()
     if not topic:
         yield Proof()
         return
     delete(target, topic)
-    before = _finished(target)
-    deadline = time.monotonic() + _WITHIN_S
+    before = target.committed()
+    deadline = time.monotonic() + WITHIN_S
     refused = ""
-    while _finished(target) == before and time.monotonic() < deadline:
+    while target.committed() == before and time.monotonic() < deadline:
         refused = refused or log.line_with("NewCluster")
         if refused:
             target.supervisor.change_job(on_new_cluster="continue")
         time.sleep(_POLL_S)
     yield Proof(f"{topic} was deleted; {refused[:80] or 'the driver continued'}")
-
-
-def _finished(target: FaultTarget) -> int:
-    return sum(record.state is State.COMMITTED for record in target.log_records() or [])
 
 
 FAULTS: Final = (

@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -16,19 +17,16 @@ import psutil
 from eos.chaos.cluster.driver_process import DriverProcess
 from eos.chaos.cluster.processes import stopped
 from eos.chaos.cluster.target import FaultTarget
-from eos.chaos.faults._fault import Act, Armed, Fault, Proof, refused
+from eos.chaos.faults._fault import Act, Armed, Fault, Proof, ask, refused
 from eos.cli.reports import Exit
 from eos.steps import Step
 
-_NEWER_RECORDS: Final = 6
-"""Minimum number of records missing in the older copy: two epochs."""
+_NEWER_RECORDS: Final = 6  # minimum number of records missing in the older copy: two epochs
 _WRITES_WITHIN_S: Final = 180.0
-_POLL_S: Final = 0.1
 _ROUNDS: Final = 3
 _BESIDE_S: Final = 5.0
 _TIGHT_S: Final = 0.001
-_NOTICED: Final = "CommitLogError"
-"""The error of a driver that can't read or write its log."""
+_NOTICED: Final = "CommitLogError"  # the error of a driver that can't read or write its log
 
 
 def _table(target: FaultTarget) -> Path:
@@ -45,6 +43,7 @@ def _log_away(target: FaultTarget) -> Iterator[Proof]:
     log = target.driver_log()
     table.rename(elsewhere)
     try:
+        # Counts only if it has hindered a driver: without an append it was not missed.
         yield Proof(log.await_line(_NOTICED))
     finally:
         # Fails if another log was created meanwhile.
@@ -53,7 +52,7 @@ def _log_away(target: FaultTarget) -> Iterator[Proof]:
 
 @contextmanager
 def _log_cut(target: FaultTarget) -> Iterator[Proof]:
-    """At a start: a running driver does not read its own records again."""
+    # At a start: a running driver does not read its own records again, and noticed it by chance.
     whole: dict[Path, bytes] = {}
 
     def cut() -> None:
@@ -77,20 +76,18 @@ def _disk_full(target: FaultTarget) -> Iterator[Proof]:
 
 @contextmanager
 def _no_space(driver: DriverProcess) -> Iterator[None]:
-    """The driver's Python can't extend any file, as on a full disk."""
+    # A limit for the process: it can't extend any file, as on a full disk, and others can.
     process = psutil.Process(driver.pid)
     before = process.rlimit(psutil.RLIMIT_FSIZE)
     process.rlimit(psutil.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
     try:
         yield
     finally:
-        if driver.is_alive:
+        if driver.is_alive:  # it may have ended because of it
             process.rlimit(psutil.RLIMIT_FSIZE, before)
 
 
 def _disk_full_after(step: Step) -> Act:
-    """Stop the driver after the step, until there is no space for the next record."""
-
     @contextmanager
     def act(target: FaultTarget) -> Iterator[Proof]:
         armed = Armed(target, step, "stop", count=2)
@@ -99,6 +96,7 @@ def _disk_full_after(step: Step) -> Act:
             yield Proof()
             return
         log = target.driver_log()
+        # It sleeps until there is no space for its next record.
         with _no_space(armed.driver):
             asleep.resume()
             yield Proof(log.await_line(_NOTICED))
@@ -113,12 +111,9 @@ def _rolled_back(target: FaultTarget) -> Iterator[Proof]:
     newest = table.with_name(f".{table.name}.newest")
     shutil.copytree(table, older)
     wanted = len(target.log_records() or []) + _NEWER_RECORDS
-    deadline = time.monotonic() + _WRITES_WITHIN_S
-    while len(target.log_records() or []) < wanted:
-        if time.monotonic() > deadline:
-            yield Proof()
-            return
-        time.sleep(_POLL_S)
+    if not ask(lambda: len(target.log_records() or []) >= wanted, _WRITES_WITHIN_S):
+        yield Proof()
+        return
 
     def swap() -> None:
         table.rename(newest)
@@ -147,7 +142,7 @@ def _record_missing(target: FaultTarget) -> Iterator[Proof]:
 
 @contextmanager
 def _two_compactions(target: FaultTarget) -> Iterator[Proof]:
-    """One compaction is stopped at some point, and another one runs completely."""
+    # Two of Delta's own compactions both succeed, and every record is there twice.
     compact = ("log", "compact", target.job.sink_id, "--apply", "--yes")
     ends = []
     for _ in range(_ROUNDS):
@@ -158,17 +153,20 @@ def _two_compactions(target: FaultTarget) -> Iterator[Proof]:
         with stopped([psutil.Process(stopped_one.pid)]):
             other = target.recovery(*compact)
             # Let the driver append too, if it has anything to write.
-            deadline = time.monotonic() + _BESIDE_S
-            while len(target.log_records() or []) == records and time.monotonic() < deadline:
-                time.sleep(_POLL_S)
+            ask(partial(_has_more, target, records), _BESIDE_S)
         ends.append((other.returncode, stopped_one.wait(timeout=_WRITES_WITHIN_S)))
+        # One may not know its result; anything else is a failure of the tool.
         if not {*ends[-1]} <= {Exit.CLEAN, Exit.UNKNOWN}:
             raise RuntimeError(f"compaction ended with {ends[-1]}: {other.stdout}{other.stderr}")
     yield Proof(f"{len(ends)} times two at once; exit codes {ends}" if ends else "")
 
 
+def _has_more(target: FaultTarget, records: int) -> bool:
+    return len(target.log_records() or []) != records
+
+
 def _is_at_work(process: subprocess.Popen[bytes], table: Path) -> bool:
-    """Wait for a new file, which is most likely its own and not committed yet."""
+    # A new file is most likely its own and not committed yet: the moment to stop it.
     known = set(table.glob("*.parquet"))
     while process.poll() is None:
         if not known.issuperset(table.glob("*.parquet")):

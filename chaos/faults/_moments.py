@@ -1,16 +1,14 @@
-"""Faults at an exact moment: as a command passes the proxy, or after a step."""
+"""Faults at an exact moment: as a command passes the proxy, or after a step of eos."""
 
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
 import psutil
 
-from eos.chaos.cluster.proxy import FrameAction
 from eos.chaos.cluster.target import FaultTarget
 from eos.chaos.faults._fault import (
     Act,
@@ -19,6 +17,7 @@ from eos.chaos.faults._fault import (
     Fault,
     HitPart,
     Proof,
+    at_first,
     kill_broker,
     kill_coordinator,
     kill_executor,
@@ -38,23 +37,13 @@ def _at(
 
     @contextmanager
     def act(target: FaultTarget) -> Iterator[Proof]:
-        proof = Proof(fired=threading.Event())
-        once = threading.Lock()
+        def counts(command: Any) -> bool:
+            # With eos, only commands of an epoch's transaction: not its marks. Other sinks, which
+            # have no log, may write without one.
+            return getattr(command, "txnid_most", 0) is not None or not target.has_log
 
-        def rule(command: Any) -> FrameAction:
-            # With eos, only commands of an epoch's transaction: not its marks.
-            counts = getattr(command, "txnid_most", 0) is not None or not target.has_log
-            if counts and once.acquire(blocking=False):
-                proof.hit = kill(target)
-                assert proof.fired is not None
-                proof.fired.set()
-            return FrameAction.PASS
-
-        try:
-            with target.proxy.fault(kind, rule):
-                yield proof
-        finally:
-            target.heal_broker()
+        with at_first(target, kind, lambda _: kill(target), counts=counts) as proof:
+            yield proof
 
     return Fault(name, part, text, act)
 
@@ -62,21 +51,19 @@ def _at(
 @contextmanager
 def _zombies(target: FaultTarget) -> Iterator[Proof]:
     """Workers are stopped while writing until their transaction is aborted, then they continue."""
-    proof = Proof(fired=threading.Event())
     asleep: list[psutil.Process] = []
-    once = threading.Lock()
 
-    def rule(command: commands.Send) -> FrameAction:
-        if command.txnid_most is not None and once.acquire(blocking=False):
-            asleep.extend(target.supervisor.current.workers())
-            for process in asleep:
-                process.suspend()
-            assert proof.fired is not None
-            proof.fired.set()
-        return FrameAction.PASS
+    def suspend(_: commands.Send) -> str:
+        asleep.extend(target.supervisor.current.workers())
+        for process in asleep:
+            process.suspend()
+        return ""  # nothing is proved before their transaction is aborted
+
+    def counts(command: commands.Send) -> bool:
+        return command.txnid_most is not None
 
     try:
-        with target.proxy.fault(commands.Send, rule):
+        with at_first(target, commands.Send, suspend, counts=counts) as proof:
             yield proof
         if asleep:
             ended = target.recovery("resolve", "--apply", "--yes")
@@ -90,6 +77,7 @@ def _zombies(target: FaultTarget) -> Iterator[Proof]:
                 process.resume()
 
 
+# Each step of recovery, and the step after which a driver dies to make it necessary.
 _DIED_AFTER: Final[dict[AnyStep, Step]] = {
     EndingStep.MARK: Step.PREPARE,
     EndingStep.ABORTING: Step.WRITE,
@@ -98,7 +86,6 @@ _DIED_AFTER: Final[dict[AnyStep, Step]] = {
     EndingStep.PART: Step.PREPARE,
     EndingStep.OUTCOME: Step.PREPARE,
 }
-"""Each step of recovery, and the step after which a driver dies to make it necessary."""
 
 
 def _dies(
@@ -108,6 +95,7 @@ def _dies(
     def act(target: FaultTarget) -> Iterator[Proof]:
         armed = Armed(target, place, action, count=count, after_death_at=after_death_at)
         pid = armed.await_fired()
+        # After an error it may try again and live: both is right, and the proof says which.
         ended = pid and armed.driver.await_end(FENCED_WITHIN_S)
         how = f"exit code {armed.driver.exit_code}" if ended else "which survived"
         yield Proof(f"{action} in pid {pid} of driver {armed.driver.number}, {how}" if pid else "")
@@ -127,6 +115,7 @@ def _overtaken(place: AnyStep, count: int, after_death_at: AnyStep | None = None
         with target.supervisor.rival() as (older, younger):
             claim = target.await_claim(younger)
             yield Proof(claim and f"driver {older.number} was stopped, a successor {claim}")
+            # Within the block, so that it notices its successor, and is not just killed.
             asleep.resume()
             older.await_end(FENCED_WITHIN_S)
 

@@ -1,14 +1,14 @@
-"""Faults of the job's processes: they are killed or stopped, or another driver runs beside them."""
+"""Faults of the job's processes: killed, stopped, or joined by a second driver."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, Literal
 
 from eos.chaos.cluster.processes import kill_all, stopped
 from eos.chaos.cluster.target import FaultTarget
-from eos.chaos.faults._fault import Fault, Proof, pids
+from eos.chaos.faults._fault import Act, Fault, Proof, pids
 
 
 @contextmanager
@@ -24,36 +24,28 @@ def _driver_stop(target: FaultTarget) -> Iterator[Proof]:
         yield Proof(pids(processes))
 
 
-@contextmanager
-def _executor_kill(target: FaultTarget) -> Iterator[Proof]:
-    victims = target.await_processes("executors")[:1]
-    kill_all(victims)
-    yield Proof(pids(victims))
-
-
-@contextmanager
-def _executor_stop(target: FaultTarget) -> Iterator[Proof]:
-    victims = target.await_processes("executors")[:1]
-    with stopped(victims):
+def _killed(what: Literal["executors", "workers"], count: int | None = None) -> Act:
+    @contextmanager
+    def act(target: FaultTarget) -> Iterator[Proof]:
+        victims = target.await_processes(what)[:count]
+        kill_all(victims)
         yield Proof(pids(victims))
 
-
-@contextmanager
-def _worker_kill(target: FaultTarget) -> Iterator[Proof]:
-    victims = target.await_processes("workers")
-    kill_all(victims)
-    yield Proof(pids(victims))
+    return act
 
 
-@contextmanager
-def _worker_stop(target: FaultTarget) -> Iterator[Proof]:
-    victims = target.await_processes("workers")
-    with stopped(victims):
-        yield Proof(pids(victims))
+def _asleep(what: Literal["executors", "workers"], count: int | None = None) -> Act:
+    @contextmanager
+    def act(target: FaultTarget) -> Iterator[Proof]:
+        victims = target.await_processes(what)[:count]
+        with stopped(victims):
+            yield Proof(pids(victims))
+
+    return act
 
 
+# A driver that was overtaken must notice within this time, or is killed.
 FENCED_WITHIN_S: Final = 15.0
-"""A driver that was overtaken must notice within this time, or is killed."""
 
 
 @contextmanager
@@ -75,9 +67,8 @@ def _second_driver(target: FaultTarget) -> Iterator[Proof]:
         claim = target.await_claim(younger)
         if claim:
             yield Proof(f"{both}, {claim}")
-        elif (
-            not younger.is_alive
-        ):  # stopped by the older one through Spark's checkpoint, before the sink
+        elif not younger.is_alive:
+            # Stopped by the older one through Spark's checkpoint, before the sink.
             yield Proof(f"{both}: {younger.last_error() or 'it ended'}")
         else:
             yield Proof()
@@ -92,13 +83,21 @@ def _cli_resolve(target: FaultTarget) -> Iterator[Proof]:
 FAULTS: Final = (
     Fault("driver-kill", "driver", "SIGKILL of driver, JVM and executors", _driver_kill),
     Fault("driver-stop", "driver", "SIGSTOP of the driver, then SIGCONT", _driver_stop, True),
-    Fault("executor-kill", "executor", "SIGKILL of an executor", _executor_kill),
+    Fault("executor-kill", "executor", "SIGKILL of an executor", _killed("executors", 1)),
     Fault(
-        "executor-stop", "executor", "SIGSTOP of an executor, then SIGCONT", _executor_stop, True
+        "executor-stop",
+        "executor",
+        "SIGSTOP of an executor, then SIGCONT",
+        _asleep("executors", 1),
+        True,
     ),
-    Fault("worker-kill", "executor", "SIGKILL of all Python workers", _worker_kill),
+    Fault("worker-kill", "executor", "SIGKILL of all Python workers", _killed("workers")),
     Fault(
-        "worker-stop", "executor", "SIGSTOP of all Python workers, then SIGCONT", _worker_stop, True
+        "worker-stop",
+        "executor",
+        "SIGSTOP of all Python workers, then SIGCONT",
+        _asleep("workers"),
+        True,
     ),
     Fault(
         "hand-over",

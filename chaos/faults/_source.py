@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Final
@@ -13,21 +12,28 @@ from eos.chaos._records import release_row
 from eos.chaos.cluster.processes import stopped
 from eos.chaos.cluster.proxy import FrameAction
 from eos.chaos.cluster.target import FaultTarget, path_of
-from eos.chaos.faults._fault import Act, Fault, Proof, kill_broker, kill_executor, kill_workers
+from eos.chaos.faults._fault import (
+    Act,
+    Fault,
+    Proof,
+    at_first,
+    kill_broker,
+    kill_executor,
+    kill_workers,
+)
 from eos.chaos.job import INPUT_SUBSCRIPTION
 from eos.client import PulsarClient
 from eos.errors import EosError
 from eos.ids import TopicName
 from eos.wire import commands
 
-_TOO_LARGE: Final = 6 << 20
+_TOO_LARGE: Final = 6 << 20  # a broker accepts 5 MiB by default
 _ABORTED_ENTRIES: Final = 3000
 _TTL_S: Final = 30.0
 _UNCOMMITTED: Final = b"of a transaction that is never committed"
 
 
 def _partitions(target: FaultTarget) -> list[str]:
-    """The partitions of the input topic."""
     topic = TopicName.parse(target.job.input_topic)
     found = target.broker.admin("GET", f"{path_of(str(topic))}/partitions")
     return [str(one) for one in topic.partitions(int(found["partitions"]))]
@@ -44,35 +50,20 @@ def _while_reading(
 ) -> Act:
     """Call ``hit`` when an entry passes on its way to a reader, then apply ``action`` to it."""
 
-    @contextmanager
-    def act(target: FaultTarget) -> Iterator[Proof]:
-        proof = Proof(fired=threading.Event())
-        once = threading.Lock()
+    def is_input(entry: commands.Deliver) -> bool:
+        return entry.message_id.partition >= 0  # the receipt topic has no partitions
 
-        def rule(entry: commands.Deliver) -> FrameAction:
-            is_input = entry.message_id.partition >= 0  # receipts come from no partition
-            if not is_input or not once.acquire(blocking=False):
-                return FrameAction.PASS
-            proof.hit = hit(target)
-            assert proof.fired is not None
-            proof.fired.set()
-            return action
-
-        try:
-            with target.proxy.fault(commands.Deliver, rule):
-                yield proof
-        finally:
-            target.heal_broker()
-
-    return act
+    return lambda target: at_first(
+        target, commands.Deliver, lambda _: hit(target), counts=is_input, action=action
+    )
 
 
 @contextmanager
 def _asleep(target: FaultTarget) -> Iterator[Proof]:
-    """SIGSTOP the broker after the first entry that it delivers."""
     awake = ExitStack()
 
     def freeze(target: FaultTarget) -> str:
+        # Asked before the broker sleeps: it answers no lookup then.
         pid = target.broker_of(_partitions(target)[0]).pid
         if pid is None:  # in a container
             return ""
@@ -85,8 +76,9 @@ def _asleep(target: FaultTarget) -> Iterator[Proof]:
 
 @contextmanager
 def _trimmed(target: FaultTarget) -> Iterator[Proof]:
-    """Trim the topic: the query's subscription keeps the messages that it has not read."""
+    # Nothing may be missing afterwards: the query's subscription keeps unread messages.
     for topic in _partitions(target):
+        # Unloading closes the ledger: the one that is being written is never trimmed.
         target.broker.admin("PUT", f"{path_of(topic)}/unload")
         target.broker.admin("POST", f"{path_of(topic)}/trim")
     yield Proof(target.job.input_topic)
@@ -112,7 +104,7 @@ def _unsubscribed(target: FaultTarget) -> Iterator[Proof]:
 
 @contextmanager
 def _open_transaction(target: FaultTarget) -> Iterator[Proof]:
-    """Readers wait until the broker ends it."""
+    # It is never ended here: readers wait until it expires, and the broker aborts it.
     with PulsarClient(target.broker.service_url) as client:
         txn = client.transaction(timeout_s=_TTL_S)
         for producer in client.entry_producers(_partitions(target), txn=txn):

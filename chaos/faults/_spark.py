@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,16 +14,23 @@ import psutil
 from eos.chaos._user_code import USER_CODE_ENV
 from eos.chaos.cluster.processes import stopped
 from eos.chaos.cluster.target import FaultTarget
-from eos.chaos.faults._fault import QUERIES, Armed, Fault, Proof, error_of_driver, pids, refused
-from eos.protocol import State
+from eos.chaos.faults._fault import (
+    QUERIES,
+    Armed,
+    Fault,
+    Proof,
+    ask,
+    error_of_driver,
+    pids,
+    refused,
+)
 from eos.steps import TaskStep
 
-_FAILS_WITHIN_S: Final = 240.0
-_POLL_S: Final = 0.1
 _EPOCHS_BEHIND: Final = 3
 _QUEUE: Final = "spark.scheduler.listenerbus.eventqueue.capacity"
 _FEW_EVENTS: Final = 10
 _DROPPED: Final = "Dropping event from queue"
+# Spark's default is two minutes, longer than a transaction lives here.
 _IMPATIENT: Final = (
     "--conf spark.network.timeout=10s --conf spark.executor.heartbeatInterval=2s "
     "--conf spark.network.timeoutInterval=2s"
@@ -33,7 +39,7 @@ _IMPATIENT: Final = (
 
 @contextmanager
 def _speculation(target: FaultTarget) -> Iterator[Proof]:
-    """The next driver is started with ``spark.speculation``, and must refuse."""
+    # With speculation, two runs of one task write at the same time, so a sink must refuse.
     args = "--conf spark.speculation=true pyspark-shell"
     target.supervisor.arm({"PYSPARK_SUBMIT_ARGS": args})
     number = target.supervisor.kill().number
@@ -42,7 +48,7 @@ def _speculation(target: FaultTarget) -> Iterator[Proof]:
 
 @contextmanager
 def _checkpoint_away(target: FaultTarget) -> Iterator[Proof]:
-    """Without its checkpoint, a driver begins a new query."""
+    # Without it Spark begins a new query, at epoch 0 and at the first input.
     checkpoint = Path(target.job.checkpoint)
     away = checkpoint.with_name("checkpoint.away")
 
@@ -57,16 +63,15 @@ def _checkpoint_away(target: FaultTarget) -> Iterator[Proof]:
 
 @contextmanager
 def _checkpoint_rewound(target: FaultTarget) -> Iterator[Proof]:
-    """With an older copy of its checkpoint, a driver plans committed epochs again."""
+    # With an older copy Spark plans committed epochs again, perhaps with other rows: skipping
+    # them would drop rows in silence.
     checkpoint = Path(target.job.checkpoint)
     old, newest = checkpoint.with_name("checkpoint.old"), checkpoint.with_name("checkpoint.newest")
-    with target.supervisor.paused():
+    with target.supervisor.paused():  # nothing writes it while it is copied
         target.supervisor.kill_all()
         shutil.copytree(checkpoint, old)
-    before = _committed(target)
-    deadline = time.monotonic() + _FAILS_WITHIN_S
-    while _committed(target) < before + _EPOCHS_BEHIND and time.monotonic() < deadline:
-        time.sleep(_POLL_S)
+    wanted = target.committed() + _EPOCHS_BEHIND
+    ask(lambda: target.committed() >= wanted)
 
     def rewind() -> None:
         checkpoint.rename(newest)
@@ -81,13 +86,13 @@ def _checkpoint_rewound(target: FaultTarget) -> Iterator[Proof]:
 
 @contextmanager
 def _shuffle_lost(target: FaultTarget) -> Iterator[Proof]:
-    """Delete shuffle files as soon as they are written, until a stage runs again."""
     yield Proof(_lose_shuffles(target))
 
 
 @contextmanager
 def _unheard(target: FaultTarget) -> Iterator[Proof]:
-    """As before, but Spark's event queue is full, so it drops the events about the stage."""
+    # A listener that takes seconds, and a queue for ten events: Spark drops those about the stage,
+    # which must not matter to a sink.
     args = f"--conf {_QUEUE}={_FEW_EVENTS} pyspark-shell"
     target.supervisor.arm({"PYSPARK_SUBMIT_ARGS": args, USER_CODE_ENV: "listens-slowly"})
     log = target.driver_log()
@@ -99,23 +104,24 @@ def _unheard(target: FaultTarget) -> Iterator[Proof]:
 
 
 def _lose_shuffles(target: FaultTarget) -> str:
-    """The driver's log line about it; "" if there is none."""
     scratch = Path(target.job.scratch_dir)
     log = target.driver_log()
-    deadline = time.monotonic() + _FAILS_WITHIN_S
-    hit = ""
-    while not hit and time.monotonic() < deadline:
+
+    def lose() -> str:
+        # As soon as they are written: a task that reads one then fails, and Spark runs the stage
+        # that wrote it again.
         for file in scratch.glob("driver-*/**/shuffle_*.data"):
             with contextlib.suppress(FileNotFoundError):
                 file.unlink()
-        hit = log.line_with("FetchFailed")
-    return hit
+        return log.line_with("FetchFailed")
+
+    return ask(lose)
 
 
 @contextmanager
 def _oversleeps(target: FaultTarget) -> Iterator[Proof]:
-    """A worker is stopped after answering the roll call, and Spark considers its executor dead; it
-    continues when the epoch is committed without it."""
+    # Spark must consider the executor dead within seconds, while the worker still has its answer
+    # to the roll call, and its rows: later sends must not count.
     env = {"PYSPARK_SUBMIT_ARGS": f"{_IMPATIENT} pyspark-shell"}
     asleep = Armed(target, TaskStep.ANSWER, "stop", count=2, env=env).await_asleep()
     txn = target.newest_txn()
@@ -123,23 +129,16 @@ def _oversleeps(target: FaultTarget) -> Iterator[Proof]:
     if asleep is None or executor is None or txn is None:
         yield Proof()
         return
-    before = _committed(target)
-    deadline = time.monotonic() + _FAILS_WITHIN_S
+    before = target.committed()
     with stopped([executor, asleep]):
-        while _committed(target) == before and time.monotonic() < deadline:
-            time.sleep(_POLL_S)
-        over = _committed(target) > before
+        over = ask(lambda: target.committed() > before)
         yield Proof(f"{pids([executor, asleep])} were stopped since {txn}" if over else "")
 
 
 def _executor_of(worker: psutil.Process) -> psutil.Process | None:
-    """The JVM that started the daemon of a Python worker."""
+    # The JVM starts a daemon, which forks the workers.
     daemon = worker.parent()
     return daemon.parent() if daemon is not None else None
-
-
-def _committed(target: FaultTarget) -> int:
-    return sum(record.state is State.COMMITTED for record in target.log_records() or [])
 
 
 FAULTS: Final = (

@@ -21,15 +21,15 @@ from eos.testing import PulsarStandalone
 _TRIMMED_WITHIN_S: Final = 30.0
 _OTHER_TTL_S: Final = 300.0
 _NEW: Final = b"in a new ledger"
+# The deleted messages, and the open transaction of the job that ends.
+_LOST: Final = frozenset({AnomalyKind.LOST_WRITE, AnomalyKind.VANISHED, AnomalyKind.STUCK})
 
 
 class _Damage(NamedTuple):
-    """Damage to a receipt topic. ``is_gone``: the topic no longer exists."""
-
     name: str
     text: str
     do: Callable[[FaultTarget, str], None]
-    is_gone: bool = False
+    is_gone: bool = False  # the topic no longer exists
 
 
 def delete(target: FaultTarget, topic: str) -> None:
@@ -43,14 +43,14 @@ def _recreate(target: FaultTarget, topic: str) -> None:
 
 
 def _trim(target: FaultTarget, topic: str) -> None:
-    """Acknowledge everything, begin a new ledger, and trim the old one."""
+    # Only a closed ledger is trimmed, and only when all of it is acknowledged.
     path = path_of(topic)
     client = open_client(target.broker.service_url)
     try:
         producer = client.create_producer(topic)
         target.broker.admin("POST", f"{path}/subscription/eos-receipts/skip_all")
         target.broker.admin("PUT", f"{path}/unload")
-        producer.send(_NEW)
+        producer.send(_NEW)  # creates the new ledger
         deadline = time.monotonic() + _TRIMMED_WITHIN_S
         while time.monotonic() < deadline:
             target.broker.admin("POST", f"{path}/trim")
@@ -80,13 +80,15 @@ def _in_doubt(damage: _Damage) -> Act:
                 yield Proof()
                 return
             damage.do(target, target.receipt_topic())
+        # PREPARED and not committed: no log and no data prove its outcome. It is in doubt, and
+        # nothing may be guessed, so the job must end.
         yield Proof(f"the receipts of {target.newest_txn()}, which was PREPARED")
 
     return act
 
 
 def _survived_after(damage: _Damage, step: Step) -> Act:
-    """After ``step``, the log or the data proves the outcome without the receipts."""
+    # Never PREPARED: the log proves that it was not committed. Committed: its data proves it.
 
     @contextmanager
     def act(target: FaultTarget) -> Iterator[Proof]:
@@ -98,6 +100,8 @@ def _survived_after(damage: _Damage, step: Step) -> Act:
             damage.do(target, target.receipt_topic())
         hit = f"the receipts of {target.newest_txn()}, its driver died after step {step.number}"
         if damage.is_gone:
+            # Without the topic, a driver refuses the cluster as another one. That is correct, and
+            # the operator's answer is documented: on_new_cluster="continue", once.
             refused = error_of_driver(target, armed.driver.number + 1, "NewCluster")
             target.supervisor.change_job(on_new_cluster="continue")
             hit = refused and f"{hit}; {refused[:80]}; then told to continue"
@@ -109,6 +113,7 @@ def _survived_after(damage: _Damage, step: Step) -> Act:
 @contextmanager
 def _wiped(target: FaultTarget) -> Iterator[Proof]:
     """An empty cluster at the same address, where another application has the same id."""
+    # Ids of transactions begin again: ending one by its id could abort another application's.
     armed = Armed(target, Step.PREPARE, "kill", count=2)
     with target.supervisor.paused():
         txn = target.newest_txn() if armed.await_fired() else None
@@ -122,7 +127,7 @@ def _wiped(target: FaultTarget) -> Iterator[Proof]:
             shutil.rmtree(broker.data_dir / entry)
         target.heal_broker()
         target.create_topics()
-        with PulsarClient(target.broker.service_url) as client:
+        with PulsarClient(target.broker.service_url) as client:  # until the ids are the same
             other = client.transaction(timeout_s=_OTHER_TTL_S).id
             while other.least < txn.least:
                 other = client.transaction(timeout_s=_OTHER_TTL_S).id
@@ -147,10 +152,7 @@ def _ending(damage: _Damage) -> Fault:
 
 def _survived(damage: _Damage) -> Iterator[Fault]:
     told = "; its driver is told to continue" if damage.is_gone else ""
-    for step, which in (
-        (Step.OPEN, "open"),
-        (Step.END, "committed, but not yet in the log"),
-    ):
+    for step, which in ((Step.OPEN, "open"), (Step.END, "committed, but not yet in the log")):
         yield Fault(
             f"receipts-{damage.name}-at-{step.label}",
             "broker",
@@ -170,7 +172,7 @@ _SUBSCRIPTION: Final = "chaos-backlog"
 
 @contextmanager
 def _quota(target: FaultTarget) -> Iterator[Proof]:
-    """An unused subscription, and no quota for its backlog."""
+    # A subscription that reads nothing: its backlog is the whole topic, and exceeds any quota.
     path = path_of(target.job.topic)
     log = target.driver_log()
     limit = {"limitSize": 1, "limitTime": -1, "policy": "producer_exception"}
@@ -214,7 +216,7 @@ FAULTS: Final = (
         "the cluster is replaced by an empty one, with a transaction in doubt",
         _wiped,
         ends_with="NewCluster",
-        leaves=frozenset({AnomalyKind.LOST_WRITE, AnomalyKind.VANISHED, AnomalyKind.STUCK}),
+        leaves=_LOST,
         wipes_all=True,
         servers="one",
     ),
@@ -226,14 +228,7 @@ FAULTS: Final = (
         "the topic is deleted with all its messages",
         _deleted,
         ends_with="TopicNotFound",
-        leaves=frozenset(
-            {
-                AnomalyKind.LOST_WRITE,
-                AnomalyKind.VANISHED,
-                AnomalyKind.TORN_EPOCH,
-                AnomalyKind.STUCK,
-                AnomalyKind.SKIP,
-            }
-        ),
+        # Also a part of the epoch that was being written; and readers see a hole.
+        leaves=_LOST | {AnomalyKind.TORN_EPOCH, AnomalyKind.SKIP},
     ),
 )

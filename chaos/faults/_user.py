@@ -1,7 +1,4 @@
-"""Faults of the user's code, and of the user at the keyboard.
-
-The next driver runs with this code; the harness's own workload knows how (``_user_code``).
-"""
+"""Faults of the user's code, and of the user at the keyboard."""
 
 from __future__ import annotations
 
@@ -30,7 +27,8 @@ _NOTEBOOKS: Final[frozenset[QueryShape]] = frozenset({"notebook"})
 
 @contextmanager
 def _swallowed(target: FaultTarget) -> Iterator[Proof]:
-    """Spark considers the epoch done; the sink does not, and its error has the remedy."""
+    # Spark considers the epoch done, and the sink does not. The harness's own workload runs with
+    # the user's code that the environment names.
     armed = Armed(target, Step.WRITE, "error", count=2, env={USER_CODE_ENV: "swallows"})
     log = target.driver_log()
     driver = armed.driver
@@ -49,12 +47,11 @@ def _swallowed(target: FaultTarget) -> Iterator[Proof]:
 
 
 def _take_back(checkpoint: Path, epoch: int) -> None:
-    """Follow the error: delete commits/N, offsets/N+1, and all later ones."""
+    # The error's own words: delete commits/N, offsets/N+1, and all later ones. Only that.
     for folder, first in (("commits", epoch), ("offsets", epoch + 1)):
         for path in (checkpoint / folder).iterdir():
-            number = path.name.strip(".").removesuffix(
-                ".crc"
-            )  # Hadoop writes a checksum file for each
+            # Hadoop writes a checksum file for each: .7.crc for 7.
+            number = path.name.strip(".").removesuffix(".crc")
             if number.isdecimal() and int(number) >= first:
                 path.unlink()
 

@@ -1,8 +1,4 @@
-"""Conditions hold during a whole run: a user's code, Spark's settings, a namespace's policies.
-
-A schedule combines some with its faults. Like a fault, a condition needs a proof, such as a line in
-a driver's log.
-"""
+"""Conditions hold during a whole run: a user's code, Spark's settings, a namespace's policies."""
 
 from __future__ import annotations
 
@@ -30,48 +26,33 @@ _CREATE: Final = re.compile(r"Create it: pulsar-admin topics create (\S+)")
 _POLL_S: Final = 0.5
 
 FROM_TOPIC: Final = "from-topic"
+# Faults whose row is not a record: it has no event time, and is not in the input topic.
 _BAD_ROWS: Final = ("null-value", "large-value")
-"""Faults whose row is not a record: it has no event time, and is not in the input topic."""
 
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition; at most one of each ``group`` holds.
-
-    Attributes:
-        proof: text in a driver's log; "" if the namespace's policies are the proof.
-        shape, user_code, spark_conf: of the ``Job``.
-        policies: of the topic's namespace, with the bodies for the admin API.
-        has_admin_url: whether the sink gets the admin URL.
-        has_table: epochs are also written to a Delta table, all or nothing.
-        has_input_topic: the inputs come from a topic, read by eos's source.
-        has_history: the first inputs are in a table, which the source reads first.
-        has_whole_rows: the workload writes whole rows (``eos.chaos._avro_rows``).
-        has_format: the workload writes by ``format("pulsar")``.
-        leaves_out: groups that do not apply with this condition.
-        excludes: faults that do not apply with this condition.
-        operator: a person's actions, based on the drivers' logs, until the event is set.
-        needs_own: it needs the harness's own workload.
-    """
+    """A condition; at most one of each ``group`` holds. ``Job`` explains the rest."""
 
     name: str
     group: Group
     text: str
-    proof: str = ""
+    proof: str = ""  # text in a driver's log; "" if the namespace's policies are the proof
     shape: QueryShape = "stream"
     user_code: tuple[str, ...] = ()
     spark_conf: Mapping[str, str] = field(default_factory=dict)
-    policies: Mapping[str, object] = field(default_factory=dict)
+    policies: Mapping[str, object] = field(default_factory=dict)  # bodies for the admin API
     has_admin_url: bool = True
     has_table: bool = False
     has_input_topic: bool = False
-    has_history: bool = False
+    has_history: bool = False  # the first inputs are in a table, which the source reads first
     has_whole_rows: bool = False
     has_format: bool = False
-    leaves_out: frozenset[Group] = frozenset()
-    excludes: tuple[str, ...] = ()
+    leaves_out: frozenset[Group] = frozenset()  # groups that do not apply with it
+    excludes: tuple[str, ...] = ()  # faults that do not apply with it
+    # A person's actions, based on the drivers' logs, until the event is set.
     operator: Callable[[FaultTarget, DriverLog, threading.Event], None] | None = None
-    needs_own: bool = True
+    needs_own: bool = True  # the harness's own workload
 
     @property
     def part(self) -> str:
@@ -93,7 +74,7 @@ class Condition:
 
 
 def _create_requested_topics(target: FaultTarget, log: DriverLog, over: threading.Event) -> None:
-    """Run the command in the sink's error, each time it appears."""
+    # A person who follows the sink's error each time it appears, and does no more.
     read = 0
     while not over.wait(_POLL_S):
         asked = log.find_all(_CREATE)

@@ -19,26 +19,18 @@ _FIRES_WITHIN_S: Final = 30.0
 
 @dataclass(frozen=True)
 class Happened:
-    """The result of a planned fault; ``hit`` is "" if it hit nothing.
-
-    ``error`` is the reason why it did not begin. If ``is_unhealed``, it is an error during the
-    fault or its healing, and the resulting state is unknown.
-    """
+    """The result of a planned fault."""
 
     planned: Planned
     began_at: float
     healed_at: float
-    hit: str
-    error: str = ""
-    is_unhealed: bool = False
+    hit: str  # "" if it hit nothing
+    error: str = ""  # why it did not begin, or failed
+    is_unhealed: bool = False  # failed once begun: the resulting state is unknown
 
 
 class Nemesis:
-    """Injects the faults in a thread, one after the other.
-
-    Args:
-        tell: gets a line of text when a fault begins or ends.
-    """
+    """Injects the faults in a thread, one after the other."""
 
     def __init__(
         self, schedule: Schedule, target: FaultTarget, tell: Callable[[str], None]
@@ -63,6 +55,7 @@ class Nemesis:
     def stop(self) -> None:
         """Heal the active fault, and begin no further one."""
         self._over.set()
+        # Also wakes the thread while it waits for an epoch that never begins.
         for event in self._begun.values():
             event.set()
 
@@ -123,13 +116,14 @@ class Nemesis:
         error = ""
         try:
             with FAULTS[planned.fault].act(self._target) as proof:
-                if proof.fired is not None:
+                if proof.fired is not None:  # the time to hold it begins when it acts
                     proof.fired.wait(_FIRES_WITHIN_S)
                 self._over.wait(planned.hold_s)
-        except Exception as failure:
+        except Exception as failure:  # of any fault: the run continues, and the report has it
             error = f"{type(failure).__name__}: {failure}"
         healed_at = time.time()
         hit = proof.hit if proof is not None else ""
         self._tell(f"healed: {planned.fault}: {error or hit or 'there was nothing to hit'}")
+        # An error before the proof was yielded: it did not begin, so there is nothing to heal.
         is_unhealed = bool(error) and proof is not None
         return Happened(planned, began_at, healed_at, hit, error, is_unhealed)

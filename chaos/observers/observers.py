@@ -40,7 +40,7 @@ class ControlWriter:
 
     def result(self) -> Control:
         """Stop sending, and return the acknowledged and the readable messages."""
-        self.__exit__()
+        self.__exit__()  # nothing may be sent after the reader's sentinel
         seen = drain(self._service_url, [self._topic], "control reader")
         return Control(
             acknowledged=frozenset(self._acknowledged),
@@ -58,7 +58,7 @@ class ControlWriter:
                     number += 1
                     self._send(producer, f"control/{number}")
                 producer.flush()
-            except pulsar.PulsarException:
+            except pulsar.PulsarException:  # a broker is down: with a new client, later
                 self._stop.wait(0.5)
             finally:
                 client.close()
@@ -68,13 +68,12 @@ class ControlWriter:
             if result == pulsar.Result.Ok:
                 self._acknowledged.add(record_id)
 
-        self._sent.add(record_id)
+        self._sent.add(record_id)  # before it is sent: without an answer it is unknown
         producer.send_async(text_of(record_id).encode(), on_answer)
 
 
 WATCHERS: Final = 2
-GRACE_S: Final = 60.0
-"""Tolerated time after the time to live of a transaction."""
+GRACE_S: Final = 60.0  # tolerated time after the time to live of a transaction
 _CATCH_UP_S: Final = 30.0
 _POLL_S: Final = 0.1
 
@@ -101,11 +100,12 @@ class Observers:
         self._stack = ExitStack()
 
     def __enter__(self) -> Observers:
+        # Before anything is sent, or the broker may trim unread messages.
         client = open_client(self._service_url)
         for topic in (*self._topics, self._control_topic):
             keep(client, topic)
         client.close()
-        with ExitStack() as stack:
+        with ExitStack() as stack:  # if one can't begin, the others end
             for watchers in self._watchers:
                 for watcher in watchers:
                     stack.enter_context(watcher)
@@ -125,10 +125,8 @@ class Observers:
             return ReaderSightings(name, ())
 
     def watched(self, fresh: ReaderSightings) -> tuple[ReaderSightings, ...]:
-        """Wait until the watchers have seen the last message of ``fresh``; return their sightings.
-
-        Messages that are still missing after a while are found by the checker, as skipped.
-        """
+        """Wait until the watchers have reached the end of ``fresh``; return their sightings."""
+        # By position, and for a limited time: the checker finds missing ones as skipped.
         ends = {sight.topic: sight.position for sight in fresh.sightings}
         deadline = time.monotonic() + _CATCH_UP_S
         while time.monotonic() < deadline and not self._have_reached(ends):
@@ -154,11 +152,7 @@ class Observers:
 
 
 def stuck_in(target: FaultTarget) -> list[str]:
-    """Blocked readers and expired transactions after the run, each as a line of text.
-
-    A young open transaction is allowed: a driver that dies between NEW_TXN and OPEN leaves an empty
-    one, which expires.
-    """
+    """Blocked readers and expired transactions after the run, each as a line of text."""
     ended = target.recovery("orphans", "--json")
     try:
         return lines_of(json.loads(ended.stdout))
@@ -168,6 +162,8 @@ def stuck_in(target: FaultTarget) -> list[str]:
 
 def lines_of(report: dict[str, list[dict[str, object]]]) -> list[str]:
     """The lines for a report of ``eos recovery orphans --json``."""
+    # A young open transaction is allowed: a driver that dies between NEW_TXN and OPEN leaves an
+    # empty one, which expires.
     old = [one for one in report["orphans"] if float(str(one["ttl_left_s"])) < -GRACE_S]
     return [
         *(

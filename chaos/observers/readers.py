@@ -19,8 +19,8 @@ from deltalake import DeltaTable, QueryBuilder
 from eos.chaos._records import id_in
 from eos.chaos.checker.history import Position, ReaderSightings, Sighting
 
+# Returns the record id in a message, or None, and the schema it was written with.
 Read = Callable[[Any], tuple[str | None, str]]
-"""Returns the record id in a message, or None, and the schema it was written with."""
 
 _SENTINEL: Final = "chaos-sentinel"
 _KEEPER: Final = "chaos-keeper"
@@ -40,11 +40,9 @@ def open_client(service_url: str) -> pulsar.Client:
 
 
 def keep(client: pulsar.Client, topic: str) -> None:
-    """Have the broker keep the messages of ``topic``, by an unused subscription.
-
-    Otherwise messages are trimmed every two minutes once a restart or an unload has closed their
-    ledger (measured).
-    """
+    """Have the broker keep the messages of ``topic``, by an unused subscription."""
+    # Otherwise messages are trimmed every two minutes once a restart or an unload has closed their
+    # ledger (measured).
     client.subscribe(topic, _KEEPER, initial_position=pulsar.InitialPosition.Earliest).close()
 
 
@@ -77,7 +75,7 @@ class Watcher:
         while not self._stop.is_set():
             try:
                 self._watch()
-            except pulsar.PulsarException:
+            except pulsar.PulsarException:  # any failure: it continues where it was
                 self._stop.wait(0.5)
 
     def _watch(self) -> None:
@@ -119,6 +117,7 @@ def drain(
 
 
 def _drain(client: pulsar.Client, topic: str, read: Read, timeout_s: float) -> list[Sighting]:
+    # "Nothing came for a while" proves nothing: only the message that was sent last proves the end.
     sentinel = str(uuid.uuid4())
     producer = client.create_producer(topic)
     producer.send(b"", properties={_SENTINEL: sentinel})
@@ -143,14 +142,13 @@ def _drain(client: pulsar.Client, topic: str, read: Read, timeout_s: float) -> l
 
 
 def _sight(message: Any, topic: str, read: Read) -> Sighting | None:
-    """The sighting of a message; None for a sentinel. Its time is never too early."""
     if _SENTINEL in message.properties():
         return None
     message_id = message.message_id()
     position = Position(message_id.ledger_id(), message_id.entry_id(), message_id.batch_index())
     record, schema = read(message)
     return Sighting(
-        at=time.time(),
+        at=time.time(),  # after it was read, so never too early: the checker looks for early reads
         topic=topic,
         position=position,
         record=record,

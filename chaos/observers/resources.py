@@ -23,11 +23,7 @@ if TYPE_CHECKING:
 
 
 class Ticker:
-    """Calls ``call`` every ``every_s`` seconds until its block ends; a context manager.
-
-    Args:
-        ignored: errors after which the next call is simply tried.
-    """
+    """Calls ``call`` every ``every_s`` seconds until its block ends, despite ``ignored`` errors."""
 
     def __init__(self, every_s: float, call: Callable[[], None], *ignored: type[Exception]) -> None:
         self._every_s = every_s
@@ -51,63 +47,50 @@ class Ticker:
 
 
 EVERY_S: Final = 5.0
-STORAGE_EVERY: Final = 3
-"""The storage is measured with every third sample."""
-RECENTLY_S: Final = 600.0
-"""The commit log keeps replaced files for this long."""
-LONGEST_GAP_S: Final = 300.0
-"""A fault may keep a broker from answering for this long."""
+STORAGE_EVERY: Final = 3  # the storage is measured with every third sample
+RECENTLY_S: Final = 600.0  # the commit log keeps replaced files for this long
+LONGEST_GAP_S: Final = 300.0  # A fault may keep a broker from answering for this long.
 _MB: Final = 1e6
 
 
 @dataclass(frozen=True)
 class Sample:
-    """The figures at one moment, ``at_s`` after the run began.
-
-    Memory is resident, in MB, of the driver's Python, its JVM, and the largest Python worker.
-    Storage figures are None if they were not measured; ``epochs`` is the number of ended epochs,
-    ``backlog`` the number of entries that the query has not read.
-    """
+    """The figures at one moment, ``at_s`` after the run began."""
 
     at_s: float
-    driver_mb: float
+    driver_mb: float  # resident memory, of the driver's Python
     driver_files: int
     jvm_mb: float
     jvm_files: int
-    worker_mb: float
+    worker_mb: float  # of the largest Python worker
     worker_files: int
+    # Storage is measured less often; None without a measurement. ``epochs`` have ended.
     epochs: int | None = None
     log_bytes: int | None = None
     log_files: int | None = None
     checkpoint_files: int | None = None
     receipts_bytes: int | None = None
     input_bytes: int | None = None
-    backlog: int | None = None
+    backlog: int | None = None  # entries that the query has not read
 
 
 class Bound(NamedTuple):
-    """A limit for the growth of one figure.
+    """A limit for the growth of one figure."""
 
-    Attributes:
-        most: the highest ratio of the last quarter to the second; the first is warm-up.
-        level: of a quarter: the median, or the highest for figures that go up and down.
-        long_s: shorter runs prove nothing.
-        per_epoch: divide by the epochs of the last ``RECENTLY_S``. These figures depend on the
-            pace: faster epochs leave more files until they are deleted.
-    """
-
-    most: float
-    level: Callable[[Sequence[float]], float]
-    long_s: float
+    most: float  # the highest ratio of the last quarter to the second; the first is warm-up
+    level: Callable[[Sequence[float]], float]  # the highest for figures that go up and down
+    long_s: float  # shorter runs prove nothing
+    # Divided by the epochs of the last ``RECENTLY_S``: these figures depend on the pace, as faster
+    # epochs leave more files until they are deleted.
     per_epoch: bool = False
 
 
 _PROCESS: Final = Bound(1.10, statistics.median, 240.0)
 _STORAGE: Final = Bound(1.25, max, 3 * RECENTLY_S)
+# Not the JVM's memory: by design, its heap grows to its limit.
 PROCESSES: Final[Mapping[str, Bound]] = dict.fromkeys(
     ("driver_mb", "driver_files", "jvm_files", "worker_mb", "worker_files"), _PROCESS
 )
-"""Not the JVM's memory: by design, its heap grows to its limit."""
 STORAGE: Final[Mapping[str, Bound]] = {
     "log_bytes": _STORAGE._replace(per_epoch=True),
     "log_files": _STORAGE._replace(per_epoch=True),
@@ -133,11 +116,9 @@ def _epochs_at(samples: Sequence[Sample], at_s: float) -> int:
 
 
 def growth(samples: Sequence[Sample], name: str) -> float | None:
-    """The ratio of a figure's later level to its earlier one.
+    """The ratio of a figure's later level to its earlier one; infinite if that was 0.
 
-    Infinite if there was nothing before; None if the run was too short, or if there was nothing at
-    all. Figures per epoch are compared with the second ten minutes: few older epochs exist then, so
-    files that are never deleted show, at any pace.
+    None if the run was too short, or if the figure was always 0.
     """
     bound, taken = BOUNDS[name], _measured(samples, name)
     if not _is_long(taken, bound):
@@ -148,6 +129,8 @@ def growth(samples: Sequence[Sample], name: str) -> float | None:
     if bound.per_epoch:
         recent = recent_epochs(taken)
         values = [value / max(1, epochs) for value, epochs in zip(values, recent, strict=True)]
+        # Compared with the second ten minutes: few older epochs exist then, so files that are never
+        # deleted show, at any pace.
         early = [n for n, one in enumerate(taken) if 1 <= one.at_s / RECENTLY_S < 2]
         before = [values[n] for n in early] or [0.0]
     level_before, level_after = bound.level(before), bound.level(values[-quarter:])
@@ -188,20 +171,16 @@ def unmeasured(samples: Sequence[Sample], seconds: float) -> list[str]:
 
 
 class Sampler(Ticker):
-    """Takes a sample every few seconds in a thread; a context manager.
-
-    Args:
-        storage: returns the storage figures by name; {} if a server does not answer.
-    """
+    """Takes a sample every few seconds in a thread; a context manager."""
 
     def __init__(
         self, supervisor: DriverSupervisor, storage: Callable[[], dict[str, int]] | None = None
     ) -> None:
-        # A process may die while it is read, and the job may be over.
+        # A process may die while it is read, and the job may be over: the next sample will do.
         super().__init__(EVERY_S, self._take, psutil.Error, RuntimeError)
         self.samples: list[Sample] = []
         self._supervisor = supervisor
-        self._storage = storage
+        self._storage = storage  # its figures by name; {} if a server does not answer
         self._count = 0
         self._began = time.monotonic()
 
@@ -228,19 +207,12 @@ class Sampler(Ticker):
 
 @dataclass
 class Timing:
-    """Times in seconds, until the next committed epoch.
-
-    Attributes:
-        driver_restart_s: since the restart of a driver.
-        broker_restart_s: since a restarted broker was ready.
-        failover_s: since a part of a cluster was hit.
-        reader_stall_s: for each epoch, since its COMMITTED record until a watching reader had it.
-    """
+    """Seconds until the next committed epoch; ``report.machine.DURATIONS`` explains them."""
 
     driver_restart_s: list[float] = field(default_factory=list)
-    broker_restart_s: list[float] = field(default_factory=list)
+    broker_restart_s: list[float] = field(default_factory=list)  # since it was ready
     failover_s: list[float] = field(default_factory=list)
-    reader_stall_s: list[float] = field(default_factory=list)
+    reader_stall_s: list[float] = field(default_factory=list)  # for each epoch
 
 
 def timing_of(history: RunHistory, target: FaultTarget) -> Timing:

@@ -81,7 +81,7 @@ class CampaignVerdict:
         )
 
     def _scope(self) -> str:
-        """What was run, and its limits."""
+        # With its limits: faults that hit nothing and destroyed records belong to the verdict.
         fired = sum(self.faults_fired.values())
         missed = self.faults_due - fired
         parts = [

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
 
 from eos.chaos._run import Result
 from eos.chaos.checker.anomalies import Anomaly, AnomalyKind
@@ -15,12 +16,11 @@ from eos.chaos.observers.resources import Sample, grown, unmeasured
 from eos.chaos.schedule import Schedule
 from eos.errors import ConfigurationError
 
-
-class _Stored(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+_EXACT: Final = ConfigDict(extra="forbid")
 
 
-class FaultOutcome(_Stored):
+@dataclass(frozen=True, config=_EXACT)
+class FaultOutcome:
     """A fault or condition that was due. ``hit`` is its proof, "" if it did not happen, with the
     reason in ``error``. Times are seconds since the schedule began."""
 
@@ -32,7 +32,8 @@ class FaultOutcome(_Stored):
     error: str = ""
 
 
-class AnomalyOutcome(_Stored):
+@dataclass(frozen=True, config=_EXACT)
+class AnomalyOutcome:
     """The cases of one kind of anomaly."""
 
     number: int
@@ -41,7 +42,8 @@ class AnomalyOutcome(_Stored):
     examples: list[str]
 
 
-class OperationOutcome(_Stored):
+@dataclass(frozen=True, config=_EXACT)
+class OperationOutcome:
     """A driver of the driver, or a fault, with how it ended: ok, fail or unknown."""
 
     name: str
@@ -51,7 +53,8 @@ class OperationOutcome(_Stored):
     detail: str
 
 
-class AttemptOutcome(_Stored):
+@dataclass(frozen=True, config=_EXACT)
+class AttemptOutcome:
     """A transaction in the commit log: when it was opened, and how and when it ended."""
 
     epoch: str
@@ -61,7 +64,8 @@ class AttemptOutcome(_Stored):
     state: str
 
 
-class EpochView(_Stored):
+@dataclass(frozen=True, config=_EXACT)
+class EpochView:
     """When a watching reader received the first and the last record of an epoch."""
 
     epoch: str
@@ -69,16 +73,11 @@ class EpochView(_Stored):
     last_s: float
 
 
-class ScheduleOutcome(_Stored):
-    """A schedule and its results.
+class ScheduleOutcome(BaseModel, extra="forbid", frozen=True):
+    """A schedule and its results; fields of the same name are those of ``Result``."""
 
-    ``failure`` is "" unless the run was aborted; ``ended_by`` is the required error that ended the
-    job; ``left`` are anomalies caused by the faults themselves, which no sink can prevent. ``name``
-    is the schedule's name in its campaign, ``again`` the command that repeats it.
-    """
-
-    name: str = ""
-    again: str = ""
+    name: str = ""  # in its campaign
+    again: str = ""  # the command that repeats it
     schedule: dict[str, object]
     workload: str
     seconds: float
@@ -100,8 +99,8 @@ class ScheduleOutcome(_Stored):
     failover_s: list[float] = []
     reader_stall_s: list[float]
     samples: list[Sample] = []
+    # The fewest faults that still fail, by number from 1; None if not shrunk.
     shrunk_to: list[int] | None = None
-    """The fewest faults that still fail, by number from 1; None if not shrunk."""
 
     @property
     def is_good(self) -> bool:
@@ -144,10 +143,8 @@ class ScheduleOutcome(_Stored):
 
     @property
     def grown(self) -> dict[str, float]:
-        """The figures of ``Sample`` that have grown too much, each with its growth.
-
-        Only known for a run with one driver: each driver starts at nothing.
-        """
+        """The figures of ``Sample`` that have grown too much, each with its growth."""
+        # Only known for a run with one driver: each driver starts at nothing.
         return grown(self.samples) if len(self._drivers) == 1 else {}
 
     @property
@@ -172,7 +169,7 @@ class ScheduleOutcome(_Stored):
         return [fault for fault in self.faults if fault.hit]
 
     def write(self, path: Path) -> None:
-        """Write the file atomically."""
+        """Write the file atomically: a campaign may be interrupted, and continues from it."""
         draft = path.with_suffix(".draft")
         draft.write_text(self.model_dump_json(indent=1))
         draft.rename(path)
@@ -207,20 +204,14 @@ def outcome_of(result: Result, workload: str) -> ScheduleOutcome:
         left=_found(result.left),
         faults=[
             *(
-                FaultOutcome(
-                    name=name, epoch=0, began_s=0.0, healed_s=result.ended_at - start, hit=hit
-                )
+                FaultOutcome(name, 0, 0.0, result.ended_at - start, hit)
                 for name, hit in result.met.items()
             ),
             *_happened(result),
         ],
         operations=[
             OperationOutcome(
-                name=one.name,
-                began_s=one.began_at - start,
-                ended_s=one.ended_at - start,
-                outcome=one.outcome,
-                detail=one.detail,
+                one.name, one.began_at - start, one.ended_at - start, one.outcome, one.detail
             )
             for one in operations
         ],
@@ -240,31 +231,20 @@ def outcome_of(result: Result, workload: str) -> ScheduleOutcome:
 
 
 def _epochs_done(history: RunHistory) -> int:
-    """The number of epochs in Spark's checkpoint; for batch jobs, in the log."""
     return len(View(history).done if history.noted is None else history.noted)
 
 
 def _happened(result: Result) -> Iterator[FaultOutcome]:
     for one in result.happened:
-        yield FaultOutcome(
-            name=one.planned.fault,
-            epoch=one.planned.epoch,
-            began_s=one.began_at - result.began_at,
-            healed_s=one.healed_at - result.began_at,
-            hit=one.hit,
-            error=one.error,
-        )
+        began_s, healed_s = one.began_at - result.began_at, one.healed_at - result.began_at
+        planned = one.planned
+        yield FaultOutcome(planned.fault, planned.epoch, began_s, healed_s, one.hit, one.error)
 
 
 def _found(anomalies: Sequence[Anomaly]) -> list[AnomalyOutcome]:
     return [
-        AnomalyOutcome(
-            number=found.kind.number,
-            name=found.kind.name.lower(),
-            count=found.count,
-            examples=list(found.examples),
-        )
-        for found in anomalies
+        AnomalyOutcome(one.kind.number, one.kind.name.lower(), one.count, list(one.examples))
+        for one in anomalies
     ]
 
 
@@ -276,13 +256,7 @@ def _attempts(result: Result) -> list[AttemptOutcome]:
         at = record.written_at.timestamp() - result.began_at
         key = (f"{record.query_id} {record.epoch}", record.attempt or 0)
         began = newest[key].began_s if key in newest else at
-        newest[key] = AttemptOutcome(
-            epoch=record.epoch or "",
-            attempt=record.attempt or 0,
-            began_s=began,
-            ended_s=at,
-            state=record.state.value,
-        )
+        newest[key] = AttemptOutcome(record.epoch or "", key[1], began, at, record.state.value)
     return list(newest.values())
 
 
@@ -299,7 +273,7 @@ def _views(result: Result) -> list[EpochView]:
             at, known = sight.at - result.began_at, found.get(epoch)
             first = min(at, known.first_s) if known else at
             last = max(at, known.last_s) if known else at
-            found[epoch] = EpochView(epoch=epoch, first_s=first, last_s=last)
+            found[epoch] = EpochView(epoch, first, last)
     return list(found.values())
 
 

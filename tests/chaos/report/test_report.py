@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
@@ -72,7 +73,7 @@ def test_invalid_outcome_file_is_refused_by_name(tmp_path):
 
 
 def test_the_verdict_counts_only_faults_that_fired():
-    missed = [fault.model_copy(update={"hit": ""}) for fault in GOOD.faults]
+    missed = [replace(fault, hit="") for fault in GOOD.faults]
     verdict = verdict_of([GOOD.model_copy(update={"faults": missed})])
     assert verdict.faults_fired == {}
     assert verdict.faults_due == len(missed)
@@ -91,9 +92,7 @@ def test_a_fault_that_never_began_counts_as_due_unless_a_soak_ended_before():
 
 
 def test_page_shows_missed_faults_and_damage_by_faults(tmp_path):
-    faults = [
-        fault.model_copy(update={"hit": "", "error": "OSError: <no>"}) for fault in GOOD.faults
-    ]
+    faults = [replace(fault, hit="", error="OSError: <no>") for fault in GOOD.faults]
     left = [
         Anomaly(AnomalyKind.LOST_WRITE, 1200, ("record 1/2 is gone",)),
         Anomaly(AnomalyKind.SKIP, 3, ("x",)),
