@@ -114,7 +114,7 @@ class Campaign:
         return self.report / "schedules" / f"{name}.json"
 
     def schedule(self, entry: CampaignEntry) -> Schedule:
-        """The schedule to run for an entry."""
+        """The schedule to run for an entry; IndexError if it lacks a fault to keep."""
         return entry.schedule if self.keep is None else entry.schedule.keep(self.keep)
 
     def maybe_done(self, entry: CampaignEntry) -> ScheduleOutcome | None:

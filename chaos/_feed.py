@@ -152,6 +152,6 @@ class Feed:
         return [*again, *self._records[number]]
 
     def _may_give(self, done: int, end: int, nemesis: Nemesis, is_starved: bool) -> bool:
-        # One input ahead: a driver that waits for input has nothing that a fault could hit.
+        # No further ahead: inputs are kept for the faults that have not begun.
         has_room = self.given < min(end, done + 1 + _AHEAD)
         return has_room and (is_starved or nemesis.may_begin(self.given))

@@ -93,7 +93,7 @@ class ScheduleRun:
         self._conditions = [CONDITIONS[one] for one in schedule.conditions]
         self._namespace = f"public/{name}" if self._policies else "public/default"
         topic = f"persistent://{self._namespace}/{name}"
-        # Not in the run's namespace: policies of a condition must not hit the comparison.
+        # Not in the run's namespace, whose policies may forbid clients to create it.
         self._control_topic = f"persistent://public/default/{name}-control"
         self._whole_rows = any(one.has_whole_rows for one in self._conditions)
         bases = topics_of(topic) if self._whole_rows else [topic]

@@ -28,16 +28,8 @@ def _of_both(target: FaultTarget) -> list[ClusterNode]:
     return list(dict.fromkeys(_of_topic(target) + _of_coordinator(target)))
 
 
-def _all_brokers(target: FaultTarget) -> list[ClusterNode]:
-    return list(target.cluster.brokers)
-
-
 def _any_bookie(target: FaultTarget) -> list[ClusterNode]:
     return [random.choice(target.cluster.bookies)]
-
-
-def _metadata_store(target: FaultTarget) -> list[ClusterNode]:
-    return [target.cluster.metadata_store]
 
 
 def _down(choose: Choice, how: Callable[[ClusterNode], None]) -> Act:
@@ -172,7 +164,9 @@ FAULTS: Final = (
         _down(_of_both, ClusterNode.kill),
     ),
     _fault(
-        "all-brokers-kill", "SIGKILL of all brokers at once", _down(_all_brokers, ClusterNode.kill)
+        "all-brokers-kill",
+        "SIGKILL of all brokers at once",
+        _down(lambda target: list(target.cluster.brokers), ClusterNode.kill),
     ),
     _fault(
         "broker-stop",
@@ -210,7 +204,7 @@ FAULTS: Final = (
     _fault(
         "metadata-store-kill",
         "SIGKILL of the metadata store, then a restart",
-        _down(_metadata_store, ClusterNode.kill),
+        _down(lambda target: [target.cluster.metadata_store], ClusterNode.kill),
     ),
     _fault(
         "broker-cut-off", "the job can't reach the topic's broker; other clients can", _isolated

@@ -125,11 +125,13 @@ WITHIN_S: Final = 240.0
 _POLL_S: Final = 0.1
 
 
-def ask(check: Callable[[], _Answer], timeout_s: float = WITHIN_S) -> _Answer:
+def ask(
+    check: Callable[[], _Answer], timeout_s: float = WITHIN_S, *, poll_s: float = _POLL_S
+) -> _Answer:
     """Repeat ``check`` until its answer is true, or time is up; return the last answer."""
     deadline = time.monotonic() + timeout_s
     while not (answer := check()) and time.monotonic() < deadline:
-        time.sleep(_POLL_S)
+        time.sleep(poll_s)
     return answer
 
 

@@ -115,7 +115,7 @@ def _lose_shuffles(target: FaultTarget) -> str:
                 file.unlink()
         return log.line_with("FetchFailed")
 
-    return ask(lose)
+    return ask(lose, poll_s=0.0)  # a pause would let tasks read a file before it is deleted
 
 
 @contextmanager

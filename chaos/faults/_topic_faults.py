@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Final, NamedTuple
 
 import pulsar
@@ -45,8 +45,7 @@ def _recreate(target: FaultTarget, topic: str) -> None:
 def _trim(target: FaultTarget, topic: str) -> None:
     # Only a closed ledger is trimmed, and only when all of it is acknowledged.
     path = path_of(topic)
-    client = open_client(target.broker.service_url)
-    try:
+    with closing(open_client(target.broker.service_url)) as client:
         producer = client.create_producer(topic)
         target.broker.admin("POST", f"{path}/subscription/eos-receipts/skip_all")
         target.broker.admin("PUT", f"{path}/unload")
@@ -59,8 +58,6 @@ def _trim(target: FaultTarget, topic: str) -> None:
             reader.close()
             if first == _NEW:
                 return
-    finally:
-        client.close()
     raise TimeoutError("the receipt topic was not trimmed")
 
 

@@ -89,6 +89,10 @@ def _with_code(name: str, text: str) -> Condition:
     return Condition(name, "user", text, log_prefix(name), user_code=(name,))
 
 
+def _shaped(name: str, shape: QueryShape, text: str, excludes: tuple[str, ...] = ()) -> Condition:
+    return Condition(name, "query", text, log_prefix(shape), shape=shape, excludes=excludes)
+
+
 def _stateful(provider: str, version: int) -> Condition:
     conf = {
         f"{_STATE}.providerClass": _ROCKSDB if provider == "rocksdb" else _HDFS,
@@ -120,37 +124,29 @@ CONDITIONS: Final[dict[str, Condition]] = {
         _stateful("hdfs", 1),
         _stateful("rocksdb", 1),
         _stateful("rocksdb", 2),
-        Condition(
+        _shaped(
             "random-columns",
-            "query",
+            "scattered",
             "rows contain uuid(), rand() and the time, and are distributed to tasks at random",
-            log_prefix("scattered"),
-            shape="scattered",
         ),
-        Condition(
+        _shaped(
             "stateful-pandas",
-            "query",
+            "grouped",
             "a user function keeps state (applyInPandasWithState), and each record is in two "
             "inputs",
-            log_prefix("grouped"),
-            shape="grouped",
-            excludes=_BAD_ROWS,
+            _BAD_ROWS,
         ),
-        Condition(
+        _shaped(
             "windowed-counts",
-            "query",
+            "windowed",
             "records are counted by key and window, and written with their count when it closes",
-            log_prefix("windowed"),
-            shape="windowed",
-            excludes=_BAD_ROWS,
+            _BAD_ROWS,
         ),
-        Condition(
+        _shaped(
             "stream-join",
-            "query",
+            "joined",
             "the input is read twice, and the two streams are joined",
-            log_prefix("joined"),
-            shape="joined",
-            excludes=_BAD_ROWS,
+            _BAD_ROWS,
         ),
         _with_code("sets-job-groups", "the foreachBatch function sets another job group each time"),
         _with_code("caches", "the foreachBatch function caches and counts the DataFrame"),

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import Any, Final
 
 import pulsar
@@ -14,29 +13,28 @@ import pulsar
 from eos.chaos._records import text_of
 from eos.chaos.checker.history import Control, Position, ReaderSightings
 from eos.chaos.cluster.target import FaultTarget
-from eos.chaos.observers.readers import Read, Watcher, drain, keep, open_client, read_text
+from eos.chaos.observers.readers import (
+    Background,
+    Read,
+    Watcher,
+    drain,
+    keep,
+    open_client,
+    read_text,
+)
 
 _EVERY_S: Final = 0.1
 
 
-class ControlWriter:
+class ControlWriter(Background):
     """Sends a message to its own topic every tenth of a second; a context manager."""
 
     def __init__(self, service_url: str, topic: str) -> None:
+        super().__init__("control")
         self._service_url = service_url
         self._topic = topic
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="control", daemon=True)
         self._acknowledged: set[str] = set()
         self._sent: set[str] = set()
-
-    def __enter__(self) -> ControlWriter:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join(timeout=60)
 
     def result(self) -> Control:
         """Stop sending, and return the acknowledged and the readable messages."""
@@ -50,18 +48,16 @@ class ControlWriter:
 
     def _run(self) -> None:
         number = 0
-        while not self._stop.is_set():
-            client = open_client(self._service_url)
+        while not self._over.is_set():
             try:
-                producer = client.create_producer(self._topic)
-                while not self._stop.wait(_EVERY_S):
-                    number += 1
-                    self._send(producer, f"control/{number}")
-                producer.flush()
+                with closing(open_client(self._service_url)) as client:
+                    producer = client.create_producer(self._topic)
+                    while not self._over.wait(_EVERY_S):
+                        number += 1
+                        self._send(producer, f"control/{number}")
+                    producer.flush()
             except pulsar.PulsarException:  # a broker is down: with a new client, later
-                self._stop.wait(0.5)
-            finally:
-                client.close()
+                self._over.wait(0.5)
 
     def _send(self, producer: Any, record_id: str) -> None:
         def on_answer(result: object, _: object) -> None:
@@ -101,10 +97,9 @@ class Observers:
 
     def __enter__(self) -> Observers:
         # Before anything is sent, or the broker may trim unread messages.
-        client = open_client(self._service_url)
-        for topic in (*self._topics, self._control_topic):
-            keep(client, topic)
-        client.close()
+        with closing(open_client(self._service_url)) as client:
+            for topic in (*self._topics, self._control_topic):
+                keep(client, topic)
         with ExitStack() as stack:  # if one can't begin, the others end
             for watchers in self._watchers:
                 for watcher in watchers:

@@ -10,8 +10,9 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import pulsar
 from deltalake import DeltaTable, QueryBuilder
@@ -46,43 +47,53 @@ def keep(client: pulsar.Client, topic: str) -> None:
     client.subscribe(topic, _KEEPER, initial_position=pulsar.InitialPosition.Earliest).close()
 
 
-class Watcher:
-    """Reads one partition from its first message, in a thread; a context manager."""
+class Background:
+    """Runs ``_run`` in a thread while its block runs, until ``_over`` is set."""
 
-    def __init__(self, name: str, service_url: str, topic: str, read: Read = read_text) -> None:
-        self.sightings: list[Sighting] = []
-        self.topic = topic
-        self._service_url = service_url
-        self._read = read
-        self._stop = threading.Event()
+    def __init__(self, name: str) -> None:
+        self._over = threading.Event()
+        # A daemon: a thread that hangs in a library must not keep the harness from ending.
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        # Where to continue after a failure; the message itself is not repeated.
-        self._last: Any = pulsar.MessageId.earliest
 
-    def __enter__(self) -> Watcher:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join(timeout=30)
+        self._over.set()
+        self._thread.join(timeout=60)
+
+    def _run(self) -> None:
+        raise NotImplementedError
+
+
+class Watcher(Background):
+    """Reads one partition from its first message, in a thread; a context manager."""
+
+    def __init__(self, name: str, service_url: str, topic: str, read: Read = read_text) -> None:
+        super().__init__(name)
+        self.sightings: list[Sighting] = []
+        self.topic = topic
+        self._service_url = service_url
+        self._read = read
+        # Where to continue after a failure; the message itself is not repeated.
+        self._last: Any = pulsar.MessageId.earliest
 
     def has_reached(self, position: Position) -> bool:
         """Whether it has seen this message of its topic, or a later one."""
         return bool(self.sightings) and self.sightings[-1].position >= position
 
     def _run(self) -> None:
-        while not self._stop.is_set():
+        while not self._over.is_set():
             try:
                 self._watch()
             except pulsar.PulsarException:  # any failure: it continues where it was
-                self._stop.wait(0.5)
+                self._over.wait(0.5)
 
     def _watch(self) -> None:
-        client = open_client(self._service_url)
-        try:
+        with closing(open_client(self._service_url)) as client:
             reader = client.create_reader(self.topic, self._last, receiver_queue_size=_QUEUE)
-            while not self._stop.is_set():
+            while not self._over.is_set():
                 try:
                     message = reader.read_next(timeout_millis=_POLL_MS)
                 except pulsar.Timeout:
@@ -91,8 +102,6 @@ class Watcher:
                 if sight is not None:
                     self.sightings.append(sight)
                 self._last = message.message_id()
-        finally:
-            client.close()
 
 
 def drain(
@@ -108,12 +117,9 @@ def drain(
     Raises:
         TimeoutError: a sentinel is not readable: the topic is stuck.
     """
-    client = open_client(service_url)
-    try:
+    with closing(open_client(service_url)) as client:
         sights = [sight for topic in topics for sight in _drain(client, topic, read, timeout_s)]
         return ReaderSightings(name, tuple(sights))
-    finally:
-        client.close()
 
 
 def _drain(client: pulsar.Client, topic: str, read: Read, timeout_s: float) -> list[Sighting]:

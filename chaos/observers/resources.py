@@ -5,40 +5,31 @@ from __future__ import annotations
 import contextlib
 import math
 import statistics
-import threading
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import psutil
 
 from eos.chaos.checker.history import RunHistory, View
 from eos.chaos.cluster.supervisor import DriverSupervisor
+from eos.chaos.observers.readers import Background
 
 if TYPE_CHECKING:
     from eos.chaos.cluster.target import FaultTarget
 
 
-class Ticker:
+class Ticker(Background):
     """Calls ``call`` every ``every_s`` seconds until its block ends, despite ``ignored`` errors."""
 
     def __init__(self, every_s: float, call: Callable[[], None], *ignored: type[Exception]) -> None:
+        super().__init__("ticker")
         self._every_s = every_s
         self._call = call
         self._ignored = ignored
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="ticker", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join(timeout=30)
 
     def _run(self) -> None:
         while not self._over.wait(self._every_s):
@@ -49,7 +40,7 @@ class Ticker:
 EVERY_S: Final = 5.0
 STORAGE_EVERY: Final = 3  # the storage is measured with every third sample
 RECENTLY_S: Final = 600.0  # the commit log keeps replaced files for this long
-LONGEST_GAP_S: Final = 300.0  # A fault may keep a broker from answering for this long.
+LONGEST_GAP_S: Final = 300.0  # a fault may keep a broker from answering for this long
 _MB: Final = 1e6
 
 
