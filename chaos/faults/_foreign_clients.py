@@ -13,7 +13,7 @@ import pulsar
 
 from eos.chaos.cluster.target import FaultTarget
 from eos.chaos.faults._broker_faults import is_over
-from eos.chaos.faults._fault import WITHIN_S, Armed, Fault, Proof
+from eos.chaos.faults._fault import WITHIN_S, Act, Armed, Fault, Proof
 from eos.chaos.faults._topic_faults import delete
 from eos.chaos.observers.readers import open_client
 from eos.protocol import LogRecord, State
@@ -144,28 +144,28 @@ def _deleted(target: FaultTarget) -> Iterator[Proof]:
     yield Proof(f"{topic} was deleted; {refused[:80] or 'the driver continued'}")
 
 
+def _fault(name: str, text: str, act: Act, *, needs_own: bool = False) -> Fault:
+    return Fault(name, "client", text, act, needs_own=needs_own)
+
+
 FAULTS: Final = (
-    Fault(
+    _fault(
         "foreign-messages",
-        "client",
         "another client sends receipts, answers, closings and rubbish to the receipt topic",
         _foreign,
     ),
-    Fault(
+    _fault(
         "forged-receipt",
-        "client",
         "a plain message claims that an expired transaction was committed",
         _forged,
     ),
-    Fault(
+    _fault(
         "receipts-consumed",
-        "client",
         "another client's consumer is attached to the receipt topic's subscription",
         _consumed,
     ),
-    Fault(
+    _fault(
         "receipts-deleted-live",
-        "client",
         "the receipt topic is deleted while a driver runs; a driver that refuses is told to "
         "continue",
         _deleted,

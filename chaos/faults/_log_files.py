@@ -175,42 +175,30 @@ def _is_at_work(process: subprocess.Popen[bytes], table: Path) -> bool:
     return False
 
 
+def _fault(name: str, text: str, act: Act) -> Fault:
+    return Fault(name, "log", text, act)
+
+
 FAULTS: Final = (
-    Fault(
+    _fault(
         "two-compactions",
-        "log",
         "a compaction of the log is stopped while another one runs, and a driver appends",
         _two_compactions,
     ),
-    Fault("log-away", "log", "the commit log is missing for a while", _log_away),
-    Fault(
-        "log-cut",
-        "log",
-        "the newest commit of the log is cut in half when a driver starts",
-        _log_cut,
+    _fault("log-away", "the commit log is missing for a while", _log_away),
+    _fault("log-cut", "the newest commit of the log is cut in half when a driver starts", _log_cut),
+    _fault(
+        "log-rolled-back", "an older copy of the log is in place when a driver starts", _rolled_back
     ),
-    Fault(
-        "log-rolled-back",
-        "log",
-        "an older copy of the log is in place when a driver starts",
-        _rolled_back,
-    ),
-    Fault(
-        "record-missing",
-        "log",
-        "a file of the log is missing when a driver starts",
-        _record_missing,
-    ),
-    Fault("disk-full", "log", "the driver can't write files for a while", _disk_full),
-    Fault(
+    _fault("record-missing", "a file of the log is missing when a driver starts", _record_missing),
+    _fault("disk-full", "the driver can't write files for a while", _disk_full),
+    _fault(
         "disk-full-at-prepare",
-        "log",
         "the driver can't write files when it must append PREPARED",
         _disk_full_after(Step.RECEIPT),
     ),
-    Fault(
+    _fault(
         "disk-full-at-finish",
-        "log",
         "the driver can't write files when it must append COMMITTED",
         _disk_full_after(Step.END),
     ),
