@@ -179,7 +179,7 @@ def ask_outputs(
     found = []
     for part in other_parts(record):
         if part.begun_at is None:
-            continue
+            continue  # the epoch has nothing there
         known, is_provable, has_answered = Known.UNKNOWN, False, False
         with opened(record.sink_id, part, access) as participant:
             # An error is evidence too: it is shown, and counts as no answer.

@@ -1,8 +1,4 @@
-"""The commit logs and the cluster that a verb works on, and the options that name them.
-
-All verbs have these options. ``verb`` adds them to a command, prints its report and sets the exit
-code.
-"""
+"""The commit logs and the cluster that a verb works on, and the options that name them."""
 
 from __future__ import annotations
 
@@ -21,7 +17,8 @@ from eos.cli.cluster import ACCESS, Cluster, cluster_of
 from eos.cli.commands import reporting, with_options
 from eos.cli.reports import Report
 from eos.commit_log import CommitLog, list_emptied, list_sinks
-from eos.errors import ConfigurationError, EosError
+from eos.errors import ConfigurationError, EosError, TopicNotFound
+from eos.ids import TopicName
 from eos.participant import Access
 from eos.pulsar.part import pulsar_part
 from eos.transport.address import Address, parse_service_url
@@ -138,6 +135,18 @@ class Target(Cluster):
         return self.admin() if self.admin_url else None
 
 
+def existing_partitions(admin: AdminClient, topic: str) -> list[TopicName]:
+    """Return the exact topics of one that a user named.
+
+    Raises:
+        ConfigurationError: it does not exist.
+    """
+    try:
+        return admin.partitions(TopicName.parse(topic))
+    except TopicNotFound:
+        raise ConfigurationError(f"Topic {topic} does not exist.") from None
+
+
 def target_of(
     cluster: Cluster,
     commit_log: LogRoot = None,
@@ -170,6 +179,9 @@ def _read_storage_options(path: Path | None) -> dict[str, str] | None:
 
 
 def verb(command: Callable[..., Report]) -> Callable[..., None]:
-    """Make a typer command from a function that takes ``target`` and returns a report."""
+    """Make a typer command from a function that takes ``target`` and returns a report.
+
+    The command has the options of ``target``, prints the report and sets the exit code.
+    """
     make = with_options(target_of, cluster=cluster_of)
     return reporting(with_options(command, target=make))

@@ -103,6 +103,7 @@ def _ask(
     timeout_s: float,
 ) -> OutputsAudit:
     sink_id = history.sink_id
+    # A table that is missing or another one has no answer about this log's epochs.
     missing = participant.missing(claimed, history)
     if missing is not None:
         return OutputsAudit(unknown=[f"{missing}: its content is unknown"])
@@ -169,6 +170,7 @@ class _EpochsAudit:
         try:
             with opened(self._sink_id, output, self._access) as participant:
                 audited = participant.audit([part for _, part in mine])
+                # A readable attempt that the log calls aborted: duplicates, if the epoch ran again.
                 aborted = [pair for pair in self._aborted if pair[1].key == output.key]
                 readable = participant.readable([part for _, part in aborted])
         except EosError as error:

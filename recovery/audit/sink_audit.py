@@ -198,6 +198,7 @@ class SinkAudit:
             )
             return
         trimmed = audit.close(oldest)
+        # Messages removed by retention are no error; those lost with their topic are.
         if trimmed and (lost := self._lost_with_its_topic(audit.topic, trimmed)) is not None:
             self.findings.append(lost)
         elif trimmed and (oldest is None or len(trimmed) == audit.parts):
@@ -290,6 +291,7 @@ class SinkAudit:
                 if (call := receipt_mark_uuid(entry)) is not None:
                     count += 1
                     record = by_uuid.get(call)
+                    # A plain message may pose as a receipt: only the transaction's own counts.
                     if record is not None and pulsar_part(record).txn == entry.txn:
                         self._check_receipt(record, entry, topic)
                 if entry.id.place >= end:
@@ -368,6 +370,7 @@ def _figures(record: LogRecord) -> tuple[int, int]:
 
 
 def _body(entry: Entry) -> tuple[Any, Any] | None:
+    # Any writer of the topic may have sent this body.
     try:
         body = json.loads(entry.messages()[0].value or b"")
         return body["records"], body["checksum"]

@@ -27,6 +27,7 @@ def check_cluster(
     except EosError as error:
         return [*checks, of_error("admin API", error)]
     checks_of = (_check_coordinators, _check_authentication, _check_inactive_topics, _check_skew)
+    # One by one: a role may not be allowed to ask for everything.
     for check in checks_of:
         try:
             checks += check(admin)

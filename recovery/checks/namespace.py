@@ -294,6 +294,6 @@ def _creation_obstacle(policies: dict[str, Any], settings: dict[str, str]) -> st
     kind = own.get("topicType") or settings.get("allowAutoTopicCreationType")
     if str(allowed).lower() == "false":
         return "clients may not create topics in its namespace (allowAutoTopicCreation=false)"
-    if kind == "partitioned":
+    if kind == "partitioned":  # a receipt topic must not be
         return "topics are created as partitioned (allowAutoTopicCreationType=partitioned)"
     return None

@@ -13,13 +13,13 @@ from rich.table import Table
 from eos.admin import AdminClient, OpenTransaction
 from eos.cli.reports import Exit, Facts, Report, age_s, duration, escape, worst
 from eos.client import PulsarClient
-from eos.errors import ConfigurationError, EosError, Indeterminate, TopicNotFound
+from eos.errors import EosError, Indeterminate, TopicNotFound
 from eos.ids import TopicName, TxnId
 from eos.protocol import LogRecord
 from eos.pulsar.part import pulsar_part
 from eos.pulsar.stuck_partitions import commit_empty
 from eos.recovery._change import Apply, ChangeProgress, Plan, PlanStep, Yes, carry_out
-from eos.recovery._target import Target
+from eos.recovery._target import Target, existing_partitions
 from eos.retry import Patience
 
 
@@ -182,6 +182,7 @@ def orphans(
         try:
             found = target.log(sink_id).records()
         except EosError as error:
+            # Without this log its transactions look like orphans, so the report must say so.
             problems.append(f"the log of sink {sink_id}: {error}")
             continue
         owners.update({txn: sink_id for record in found if (txn := pulsar_part(record).txn)})
@@ -189,7 +190,8 @@ def orphans(
     connect_coordinators(target, records, problems)
     open_ = admin.open_transactions()
     touched = {TopicName.parse(name) for one in open_ for name in one.topics}
-    topics = sorted({*_exact(admin, names), *_topics_of(records), *touched})
+    named = (exact for name in names for exact in admin.partitions(name))
+    topics = sorted({*named, *_topics_of(records), *touched})
     return OrphansReport(
         owned=sum(one.txn in owners for one in open_),
         orphans=[_orphan(one) for one in open_ if one.txn not in owners],
@@ -215,10 +217,6 @@ def _topics_of(records: Iterable[LogRecord]) -> set[TopicName]:
     names = {topic for record in records if (topic := pulsar_part(record).receipt_topic)}
     names |= {part.topic for record in records for part in pulsar_part(record).partitions}
     return {TopicName.parse(name) for name in names}
-
-
-def _exact(admin: AdminClient, names: Iterable[TopicName]) -> list[TopicName]:
-    return [exact for name in names for exact in admin.partitions(name)]
 
 
 def _blocked_topics(
@@ -265,11 +263,7 @@ def heal(
     problems: list[str] = []
     connect_coordinators(target, [], problems)
     open_ = admin.open_transactions()
-    try:
-        topics = admin.partitions(TopicName.parse(topic))
-    except TopicNotFound:
-        raise ConfigurationError(f"Topic {topic} does not exist.") from None
-    pinned = _pinned(admin, topics, open_)
+    pinned = _pinned(admin, existing_partitions(admin, topic), open_)
     plan = Plan(
         steps=[
             PlanStep(
@@ -327,6 +321,8 @@ def _free(
             except EosError as error:
                 progress.failed(f"coordinator {tc_id}", error)
                 return
+        # An empty commit frees a topic only when no older transaction is open on its coordinator
+        # (measured), so what is still pinned is tried again.
         still = _pinned(admin, left, admin.open_transactions())
         for name in left:
             if name not in still:

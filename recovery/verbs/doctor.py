@@ -78,6 +78,7 @@ def doctor(
     checks += check_outputs(target, histories)
     records = [history.last for history in histories if history.last is not None]
     with_topic = [record for record in records if pulsar_part(record).receipt_topic]
+    # Sinks that only write tables need no broker.
     if with_topic or not records or target.service_url or admin:
         checks += check_cluster(target, admin, with_topic)
         checks += check_receipt_topics(admin, receipt_topics(histories))

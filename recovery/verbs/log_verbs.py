@@ -105,6 +105,7 @@ def _write_parquet(records: list[LogRecord], path: Path) -> None:
 
 
 def _write_json_lines(records: list[LogRecord], path: Path) -> None:
+    # "x": a file that has appeared meanwhile is not overwritten.
     with path.open("x", encoding="utf-8") as file:
         for record in records:
             print(json.dumps(to_row(record), default=str), file=file)

@@ -1,7 +1,4 @@
-"""``eos recovery subscriptions`` and ``unsubscribe``: durable subscriptions of a topic.
-
-A stream that reads a topic has a durable subscription, which remains when its query ends.
-"""
+"""``eos recovery subscriptions`` and ``unsubscribe``: durable subscriptions of a topic."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from eos.cli.reports import Exit, Facts, Report, age_s, duration, escape
 from eos.errors import ConfigurationError, EosError, TopicNotFound
 from eos.ids import TopicName
 from eos.recovery._change import Apply, ChangeProgress, Plan, PlanStep, Yes, carry_out
-from eos.recovery._target import Target
+from eos.recovery._target import Target, existing_partitions
 
 TopicArgument = Annotated[
     str, typer.Argument(help="A topic, or one of its partitions (...-partition-n).")
@@ -84,7 +81,7 @@ def subscriptions(target: Target, topic: TopicArgument) -> SubscriptionsReport:
     Exit codes: 0 shown; 2 something could not be reached; 64 wrong options.
     """
     admin = target.admin()
-    topics = _partitions(admin, topic)
+    topics = existing_partitions(admin, topic)
     by_name: dict[str, list[Subscription]] = {}
     for _, one in _each(admin, topics):
         by_name.setdefault(one.name, []).append(one)
@@ -125,8 +122,11 @@ def unsubscribe(
     """
     admin = target.admin()
     found = [
-        (exact, one) for exact, one in _each(admin, _partitions(admin, topic)) if one.name == name
+        (exact, one)
+        for exact, one in _each(admin, existing_partitions(admin, topic))
+        if one.name == name
     ]
+    # A stream's subscription remains when its query ends; a consumer shows that it has not ended.
     used = [exact for exact, one in found if one.consumers]
     free = [(exact, one) for exact, one in found if not one.consumers]
     plan = Plan(
@@ -152,13 +152,6 @@ def unsubscribe(
                 progress.done(f"{exact}: removed {name}")
 
     return carry_out(target, plan, do, apply=apply, yes=yes)
-
-
-def _partitions(admin: AdminClient, topic: str) -> list[TopicName]:
-    try:
-        return admin.partitions(TopicName.parse(topic))
-    except TopicNotFound:
-        raise ConfigurationError(f"Topic {topic} does not exist.") from None
 
 
 def _each(admin: AdminClient, topics: list[TopicName]) -> Iterator[tuple[TopicName, Subscription]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Annotated, Final
 
 import typer
@@ -48,15 +47,6 @@ _ACTIONS: Final = {
 }
 
 
-def plan_of(views: list[SinkView]) -> Plan:
-    """The plan for resolving these sinks."""
-    waiting = [sink for sink in views if sink.unfinished]
-    return Plan(
-        steps=[_step(sink, one) for sink in waiting for one in sink.unfinished],
-        warnings=[fencing_warning(sink) for sink in waiting],
-    )
-
-
 def _step(sink: SinkView, one: Unfinished) -> PlanStep:
     what, why = _ACTIONS[one.state]
     return PlanStep(
@@ -90,26 +80,22 @@ def resolve_verb(
     """
     names = target.sinks(sink)
     logs = [target.log(name) for name in names]
-    plan = plan_of([view(log.history, ()) for log in logs])
+    # The plan needs no records of finished epochs, which are most of a log.
+    views = [view(log.history, ()) for log in logs if log.history.unfinished]
+    plan = Plan(
+        steps=[_step(sink, one) for sink in views for one in sink.unfinished],
+        warnings=[fencing_warning(sink) for sink in views],
+    )
 
     def do(progress: ChangeProgress) -> None:
         for log in logs:
             if log.history.unfinished:
-                _resolve_one(target, log.sink_id, deadline_s, give_up, progress)
+                with open_takeover(target, log.sink_id, deadline_s, give_up) as takeover:
+                    # Read again, with the log open for writing: the plan's records may be outdated.
+                    for record in takeover.unfinished:
+                        finish_one(takeover, record, progress)
 
     return carry_out(target, plan, do, apply=apply, yes=yes)
-
-
-def _resolve_one(
-    target: Target,
-    sink_id: str,
-    deadline_s: float,
-    give_up: Collection[str] | None,
-    progress: ChangeProgress,
-) -> None:
-    with open_takeover(target, sink_id, deadline_s, give_up) as takeover:
-        for record in takeover.unfinished:
-            finish_one(takeover, record, progress)
 
 
 def abort(
@@ -231,7 +217,7 @@ def _abort_orphan(target: Target, text: str, *, apply: bool, yes: bool) -> Repor
         with target.client(_recorded_url(target)) as client:
             try:
                 client.coordinators.end(txn, TxnAction.ABORT, timeout_s=target.timeout_s)
-            except (TransactionNotFound, InvalidTransactionStatus):
+            except (TransactionNotFound, InvalidTransactionStatus):  # it ended after the plan
                 progress.done(f"transaction {txn} had already ended")
             except EosError as error:
                 progress.failed(f"transaction {txn}", error)
