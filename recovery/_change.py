@@ -151,7 +151,7 @@ def carry_out(
                 "--apply asks for confirmation, but there is no terminal.",
                 hint="Check the plan without --apply, then add --yes.",
             )
-        plan.render(Console(stderr=True))
+        plan.render(Console(stderr=True))  # standard output gets the outcome
         typer.confirm("Apply this plan?", abort=True, err=True)
     progress = ChangeProgress()
     do(progress)

@@ -55,6 +55,7 @@ class ManualDecision:
         outputs = ask_outputs(life[-1], log.history, self.target.access, timeout_s=timeout_s)
         with contextlib.ExitStack() as stack:
             client = admin = None
+            # An epoch without a topic needs no cluster.
             if url := pulsar_part(life[-1]).service_url:
                 client = stack.enter_context(self.target.client(url))
                 admin = self.target.maybe_admin()

@@ -38,8 +38,8 @@ class Topic:
         return int(self._call("GET", "partitioned-stats?perPartition=false")["msgInCounter"])
 
     def maybe_backlog(self, subscription: str) -> int | None:
-        """Return how many entries a subscription has not acknowledged; None if a partition has
-        no answer at the moment."""
+        """Return how many entries a subscription has not acknowledged; None if it is unknown."""
+        # A partition has no answer while a broker is down.
         stats = self._call("GET", "partitioned-stats?perPartition=true")
         partitions = stats["partitions"].values()
         if len(partitions) < stats["metadata"]["partitions"]:
@@ -87,6 +87,6 @@ def _read_partition(client: pulsar.Client, topic: str, timeout_s: float) -> Iter
             continue
         if message.properties().get("sentinel") == sentinel:
             return
-        if message.data():
+        if message.data():  # another reader's sentinel has none
             yield message
     raise TimeoutError(f"{topic} is stuck: its sentinel was not readable in {timeout_s} s")

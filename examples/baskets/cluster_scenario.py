@@ -128,7 +128,7 @@ class ClusterScenario:
             self.run.backlog.append((time.time(), entries))
 
     def _run_driver(self, task: BasketsTask, killer: ProcessKiller, stack: ExitStack) -> bool:
-        """Run a driver program to its end; return whether it has finished its work."""
+        """Run a driver program; return whether it has finished its work."""
         run, log = self.run, self._folders.driver_log
         heard_at = time.monotonic()
         program = "examples.baskets.count_baskets"
@@ -175,7 +175,7 @@ class ClusterScenario:
                 driver.send("finish")
 
     def _record_death(self, event: Event, driver: SparkDriver, killer: ProcessKiller) -> bool:
-        """Record a planned death, or an error of the query, after which it is started again."""
+        # An error of the query is no failure of the demo: a job would be started again, too.
         is_first = self.run.kill_of("driver") is None
         if killer.has_sent_die and is_first and driver.exit_code == -signal.SIGKILL:
             killer.record_driver_death(event)

@@ -98,8 +98,7 @@ class BasketProducer:
 
 
 def _transactions(baskets: Sequence[Basket], size: int) -> Iterator[tuple[list[Basket], int]]:
-    """Yield each transaction's baskets, duplicates of the one before included, and how many are
-    new."""
+    """Yield each transaction's baskets, and how many are new; duplicates are of the one before."""
     duplicates: list[Basket] = []
     for start in range(0, len(baskets), size):
         new = list(baskets[start : start + size])

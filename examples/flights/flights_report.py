@@ -176,7 +176,8 @@ def _poisoned(eos: FlightsRun, epoch: int) -> LogRecord | None:
 
 
 def _resolved(eos: FlightsRun, epoch: int) -> tuple[LogRecord, LogRecord] | None:
-    """Return PREPARED by one run and COMMITTED by another, of the epoch's only transaction."""
+    # PREPARED by one run and COMMITTED by another, of the epoch's only transaction: the next driver
+    # finished it without writing the rows again.
     history = eos.history(epoch)
     by_state = {record.state: record for record in history}
     if sum(record.state is State.OPEN for record in history) != 1:

@@ -78,7 +78,7 @@ class TopicWatcher:
                 except pulsar.Timeout:
                     continue
                 at = time.time()
-                if message.data():
+                if message.data():  # a sentinel has none
                     self.seen.append((at, flight_id(message)))
         finally:
             client.close()

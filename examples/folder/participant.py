@@ -155,7 +155,7 @@ class FolderParticipant(Participant):
             return COMMITTED  # no rows in this epoch
         try:
             os.rename(mine.staged, mine.done)  # atomic: readers see all files or none
-            _sync(mine.done.parent)
+            _sync(mine.done.parent)  # the new name must survive a power failure
         except FileNotFoundError:
             pass  # renamed before, or deleted
         except OSError as error:

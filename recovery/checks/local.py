@@ -40,7 +40,7 @@ def check_logs(target: Target, sink: str | None) -> tuple[list[Check], list[Hist
     for name in names:
         try:
             history = target.log(name).history
-        except EosError as error:
+        except EosError as error:  # a damaged log must not hide the others
             broken += 1
             checks.append(of_error(f"log of {name}", error))
             continue

@@ -143,6 +143,7 @@ def _figures(sink: SinkView) -> SinkFigures:
 
     return SinkFigures(
         sink.sink_id,
+        # A record of a driver whose clock is ahead has a negative age.
         tuple(UnfinishedAttempt(one.state, max(0.0, one.age_s)) for one in sink.unfinished),
         len(sink.owing),
         max((one.written_at for one in sink.progress if one.written_at), default=None),
