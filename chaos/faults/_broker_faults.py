@@ -9,7 +9,7 @@ from typing import Final
 from eos.chaos._records import text_of
 from eos.chaos.cluster.proxy import FrameAction, Hold, Judgement, Towards
 from eos.chaos.cluster.target import FaultTarget, path_of
-from eos.chaos.faults._fault import Act, Armed, Fault, Proof, ask, kill_broker
+from eos.chaos.faults._fault import Armed, Fault, Proof, acts, ask, kill_broker
 from eos.client import PulsarClient
 from eos.errors import EosError
 from eos.ids import TxnId
@@ -77,20 +77,17 @@ def _coordinator_move(target: FaultTarget) -> Iterator[Proof]:
     yield Proof(topic)
 
 
-def _expires(step: Step) -> Act:
-    @contextmanager
-    def act(target: FaultTarget) -> Iterator[Proof]:
-        asleep = Armed(target, step, "stop", count=2).await_asleep()
-        if asleep is None:
-            yield Proof()
-            return
-        try:
-            txn = target.newest_txn()
-            yield Proof(f"transaction {txn} expired" if txn and is_over(target, txn) else "")
-        finally:
-            asleep.resume()
-
-    return act
+@acts
+def _expires(target: FaultTarget, step: Step) -> Iterator[Proof]:
+    asleep = Armed(target, step, "stop", count=2).await_asleep()
+    if asleep is None:
+        yield Proof()
+        return
+    try:
+        txn = target.newest_txn()
+        yield Proof(f"transaction {txn} expired" if txn and is_over(target, txn) else "")
+    finally:
+        asleep.resume()
 
 
 def is_over(target: FaultTarget, txn: TxnId) -> bool:

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Final
 
 from eos.chaos.cluster.target import FaultTarget, path_of
-from eos.chaos.faults._fault import Act, Fault, Proof, at_first
+from eos.chaos.faults._fault import Act, Fault, Proof, acts, at_first
 from eos.ids import TopicName
 from eos.testing import BrokerNode, ClusterNode
 from eos.wire import commands
@@ -32,60 +32,52 @@ def _any_bookie(target: FaultTarget) -> list[ClusterNode]:
     return [random.choice(target.cluster.bookies)]
 
 
-def _down(choose: Choice, how: Callable[[ClusterNode], None]) -> Act:
+@acts
+def _down(
+    target: FaultTarget, choose: Choice, how: Callable[[ClusterNode], None]
+) -> Iterator[Proof]:
     """Stop servers, and restart them at the end of the block."""
-
-    @contextmanager
-    def act(target: FaultTarget) -> Iterator[Proof]:
-        victims = choose(target)
-        hit = ", ".join(f"{victim.name} (pid {victim.pid})" for victim in victims)
-        target.strike()
-        for victim in victims:
-            how(victim)
-        try:
-            yield Proof(hit)
-        finally:
-            target.heal_broker()
-
-    return act
+    victims = choose(target)
+    hit = ", ".join(f"{victim.name} (pid {victim.pid})" for victim in victims)
+    target.strike()
+    for victim in victims:
+        how(victim)
+    try:
+        yield Proof(hit)
+    finally:
+        target.heal_broker()
 
 
-def _frozen(choose: Choice) -> Act:
+@acts
+def _frozen(target: FaultTarget, choose: Choice) -> Iterator[Proof]:
     """SIGSTOP servers, for less than the session timeout."""
     # So nothing moves: clients wait for a server that is slow and still responsible.
-
-    @contextmanager
-    def act(target: FaultTarget) -> Iterator[Proof]:
-        victims = choose(target)
-        target.strike()
-        with ExitStack() as stack:
-            for victim in victims:
-                stack.callback(victim.resume)
-                victim.pause()
-            yield Proof(", ".join(f"{victim.name} (pid {victim.pid})" for victim in victims))
-
-    return act
+    victims = choose(target)
+    target.strike()
+    with ExitStack() as stack:
+        for victim in victims:
+            stack.callback(victim.resume)
+            victim.pause()
+        yield Proof(", ".join(f"{victim.name} (pid {victim.pid})" for victim in victims))
 
 
-def _moved(find_topic: Callable[[FaultTarget], str], how: Callable[[BrokerNode], None]) -> Act:
+@acts
+def _moved(
+    target: FaultTarget, find_topic: Callable[[FaultTarget], str], how: Callable[[BrokerNode], None]
+) -> Iterator[Proof]:
     """Kill or stop a broker until another one serves its topics, then bring it back."""
-
-    @contextmanager
-    def act(target: FaultTarget) -> Iterator[Proof]:
-        topic = find_topic(target)
-        broker = target.cluster.owner(topic)
-        hit = f"{broker.name} (pid {broker.pid})"
-        target.strike()
-        how(broker)
-        try:
-            # Only then: one that is back before its session times out keeps its topics.
-            successor = target.await_new_owner(topic, broker)
-            yield Proof(f"{hit}; {successor} took over {topic}")
-        finally:
-            broker.resume()
-            target.heal_broker()  # a stopped broker that lost its session may exit
-
-    return act
+    topic = find_topic(target)
+    broker = target.cluster.owner(topic)
+    hit = f"{broker.name} (pid {broker.pid})"
+    target.strike()
+    how(broker)
+    try:
+        # Only then: one that is back before its session times out keeps its topics.
+        successor = target.await_new_owner(topic, broker)
+        yield Proof(f"{hit}; {successor} took over {topic}")
+    finally:
+        broker.resume()
+        target.heal_broker()  # a stopped broker that lost its session may exit
 
 
 def _first_topic(target: FaultTarget) -> str:
@@ -120,18 +112,14 @@ def _lookup_of_the_dying(target: FaultTarget) -> Iterator[Proof]:
         yield proof
 
 
-def _to_bundle(action: str) -> Act:
+@acts
+def _to_bundle(target: FaultTarget, action: str) -> Iterator[Proof]:
     """An administrator's action on the namespace bundle of the topic."""
-
-    @contextmanager
-    def act(target: FaultTarget) -> Iterator[Proof]:
-        bundle = target.cluster.bundle(target.topics[0])
-        namespace = TopicName.parse(target.topics[0]).namespace_name
-        target.strike()
-        target.broker.admin("PUT", f"/v2/namespaces/{namespace}/{bundle}/{action}")
-        yield Proof(f"bundle {bundle}")
-
-    return act
+    bundle = target.cluster.bundle(target.topics[0])
+    namespace = TopicName.parse(target.topics[0]).namespace_name
+    target.strike()
+    target.broker.admin("PUT", f"/v2/namespaces/{namespace}/{bundle}/{action}")
+    yield Proof(f"bundle {bundle}")
 
 
 @contextmanager

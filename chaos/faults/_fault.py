@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
 
 import psutil
 
@@ -46,6 +46,20 @@ class Proof:
 
 
 Act = Callable[[FaultTarget], AbstractContextManager[Proof]]
+_Args = ParamSpec("_Args")
+
+
+def acts(
+    function: Callable[Concatenate[FaultTarget, _Args], Iterator[Proof]],
+) -> Callable[_Args, Act]:
+    """Make a function that returns an act for its arguments; ``function`` gets the target first."""
+    made = contextmanager(function)
+
+    # The list of faults has the arguments; the target exists only during a run.
+    def act_for(*args: _Args.args, **kwargs: _Args.kwargs) -> Act:
+        return lambda target: made(target, *args, **kwargs)
+
+    return act_for
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import psutil
 from eos.chaos.cluster.driver_process import DriverProcess
 from eos.chaos.cluster.processes import stopped
 from eos.chaos.cluster.target import FaultTarget
-from eos.chaos.faults._fault import Act, Armed, Fault, Proof, ask, refused
+from eos.chaos.faults._fault import Act, Armed, Fault, Proof, acts, ask, refused
 from eos.cli.reports import Exit
 from eos.steps import Step
 
@@ -87,21 +87,18 @@ def _no_space(driver: DriverProcess) -> Iterator[None]:
             process.rlimit(psutil.RLIMIT_FSIZE, before)
 
 
-def _disk_full_after(step: Step) -> Act:
-    @contextmanager
-    def act(target: FaultTarget) -> Iterator[Proof]:
-        armed = Armed(target, step, "stop", count=2)
-        asleep = armed.await_asleep()
-        if asleep is None:
-            yield Proof()
-            return
-        log = target.driver_log()
-        # It sleeps until there is no space for its next record.
-        with _no_space(armed.driver):
-            asleep.resume()
-            yield Proof(log.await_line(_NOTICED))
-
-    return act
+@acts
+def _disk_full_after(target: FaultTarget, step: Step) -> Iterator[Proof]:
+    armed = Armed(target, step, "stop", count=2)
+    asleep = armed.await_asleep()
+    if asleep is None:
+        yield Proof()
+        return
+    log = target.driver_log()
+    # It sleeps until there is no space for its next record.
+    with _no_space(armed.driver):
+        asleep.resume()
+        yield Proof(log.await_line(_NOTICED))
 
 
 @contextmanager

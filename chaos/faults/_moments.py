@@ -11,12 +11,12 @@ import psutil
 
 from eos.chaos.cluster.target import FaultTarget
 from eos.chaos.faults._fault import (
-    Act,
     Armed,
     ArmedAction,
     Fault,
     HitPart,
     Proof,
+    acts,
     at_first,
     kill_broker,
     kill_coordinator,
@@ -88,65 +88,57 @@ _DIED_AFTER: Final[dict[AnyStep, Step]] = {
 }
 
 
+@acts
 def _dies(
-    place: AnyStep, action: ArmedAction, count: int, after_death_at: AnyStep | None = None
-) -> Act:
-    @contextmanager
-    def act(target: FaultTarget) -> Iterator[Proof]:
-        armed = Armed(target, place, action, count=count, after_death_at=after_death_at)
-        pid = armed.await_fired()
-        # After an error it may try again and live: both is right, and the proof says which.
-        ended = pid and armed.driver.await_end(FENCED_WITHIN_S)
-        how = f"exit code {armed.driver.exit_code}" if ended else "which survived"
-        yield Proof(f"{action} in pid {pid} of driver {armed.driver.number}, {how}" if pid else "")
-
-    return act
-
-
-def _overtaken(place: AnyStep, count: int, after_death_at: AnyStep | None = None) -> Act:
-    @contextmanager
-    def act(target: FaultTarget) -> Iterator[Proof]:
-        asleep = Armed(
-            target, place, "stop", count=count, after_death_at=after_death_at
-        ).await_asleep()
-        if asleep is None:
-            yield Proof()
-            return
-        with target.supervisor.rival() as (older, younger):
-            claim = target.await_claim(younger)
-            yield Proof(claim and f"driver {older.number} was stopped, a successor {claim}")
-            # Within the block, so that it notices its successor, and is not just killed.
-            asleep.resume()
-            older.await_end(FENCED_WITHIN_S)
-
-    return act
+    target: FaultTarget,
+    place: AnyStep,
+    action: ArmedAction,
+    count: int,
+    after_death_at: AnyStep | None = None,
+) -> Iterator[Proof]:
+    armed = Armed(target, place, action, count=count, after_death_at=after_death_at)
+    pid = armed.await_fired()
+    # After an error it may try again and live: both is right, and the proof says which.
+    ended = pid and armed.driver.await_end(FENCED_WITHIN_S)
+    how = f"exit code {armed.driver.exit_code}" if ended else "which survived"
+    yield Proof(f"{action} in pid {pid} of driver {armed.driver.number}, {how}" if pid else "")
 
 
-def _task_fails(place: AnyStep, action: ArmedAction) -> Act:
-    @contextmanager
-    def act(target: FaultTarget) -> Iterator[Proof]:
-        pid = Armed(target, place, action).await_fired()
-        yield Proof(f"{action} in pid {pid}" if pid else "")
+@acts
+def _overtaken(
+    target: FaultTarget, place: AnyStep, count: int, after_death_at: AnyStep | None = None
+) -> Iterator[Proof]:
+    asleep = Armed(target, place, "stop", count=count, after_death_at=after_death_at).await_asleep()
+    if asleep is None:
+        yield Proof()
+        return
+    with target.supervisor.rival() as (older, younger):
+        claim = target.await_claim(younger)
+        yield Proof(claim and f"driver {older.number} was stopped, a successor {claim}")
+        # Within the block, so that it notices its successor, and is not just killed.
+        asleep.resume()
+        older.await_end(FENCED_WITHIN_S)
 
-    return act
+
+@acts
+def _task_fails(target: FaultTarget, place: AnyStep, action: ArmedAction) -> Iterator[Proof]:
+    pid = Armed(target, place, action).await_fired()
+    yield Proof(f"{action} in pid {pid}" if pid else "")
 
 
-def _task_is_stopped(place: AnyStep) -> Act:
-    @contextmanager
-    def act(target: FaultTarget) -> Iterator[Proof]:
-        asleep = Armed(target, place, "stop").await_asleep()
-        if asleep is None:
-            yield Proof()
-            return
-        try:
-            ended = target.recovery("resolve", "--apply", "--yes")
-            yield Proof(
-                f"pid {asleep.pid} was stopped while eos recovery ended with {ended.returncode}"
-            )
-        finally:
-            asleep.resume()
-
-    return act
+@acts
+def _task_is_stopped(target: FaultTarget, place: AnyStep) -> Iterator[Proof]:
+    asleep = Armed(target, place, "stop").await_asleep()
+    if asleep is None:
+        yield Proof()
+        return
+    try:
+        ended = target.recovery("resolve", "--apply", "--yes")
+        yield Proof(
+            f"pid {asleep.pid} was stopped while eos recovery ended with {ended.returncode}"
+        )
+    finally:
+        asleep.resume()
 
 
 def _of_driver(step: Step) -> Iterator[Fault]:

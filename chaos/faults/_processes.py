@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from eos.chaos.cluster.processes import kill_all, stopped
 from eos.chaos.cluster.target import FaultTarget
-from eos.chaos.faults._fault import Act, Fault, Proof, pids
+from eos.chaos.faults._fault import Fault, Proof, acts, pids
 
 
 @contextmanager
@@ -24,24 +24,22 @@ def _driver_stop(target: FaultTarget) -> Iterator[Proof]:
         yield Proof(pids(processes))
 
 
-def _killed(what: Literal["executors", "workers"], count: int | None = None) -> Act:
-    @contextmanager
-    def act(target: FaultTarget) -> Iterator[Proof]:
-        victims = target.await_processes(what)[:count]
-        kill_all(victims)
+@acts
+def _killed(
+    target: FaultTarget, what: Literal["executors", "workers"], count: int | None = None
+) -> Iterator[Proof]:
+    victims = target.await_processes(what)[:count]
+    kill_all(victims)
+    yield Proof(pids(victims))
+
+
+@acts
+def _asleep(
+    target: FaultTarget, what: Literal["executors", "workers"], count: int | None = None
+) -> Iterator[Proof]:
+    victims = target.await_processes(what)[:count]
+    with stopped(victims):
         yield Proof(pids(victims))
-
-    return act
-
-
-def _asleep(what: Literal["executors", "workers"], count: int | None = None) -> Act:
-    @contextmanager
-    def act(target: FaultTarget) -> Iterator[Proof]:
-        victims = target.await_processes(what)[:count]
-        with stopped(victims):
-            yield Proof(pids(victims))
-
-    return act
 
 
 # A driver that was overtaken must notice within this time, or is killed.

@@ -16,6 +16,7 @@ from eos.chaos.faults._fault import (
     Act,
     Fault,
     Proof,
+    acts,
     at_first,
     kill_broker,
     kill_executor,
@@ -123,13 +124,10 @@ def _large_abort(target: FaultTarget) -> Iterator[Proof]:
         yield Proof(f"{_ABORTED_ENTRIES} entries")
 
 
-def _row(value: str | None) -> Act:
-    @contextmanager
-    def act(target: FaultTarget) -> Iterator[Proof]:
-        release_row(target.job, value)
-        yield Proof(f"a row of {'no value' if value is None else f'{len(value)} characters'}")
-
-    return act
+@acts
+def _row(target: FaultTarget, value: str | None) -> Iterator[Proof]:
+    release_row(target.job, value)
+    yield Proof(f"a row of {'no value' if value is None else f'{len(value)} characters'}")
 
 
 def _fault(name: str, text: str, act: Act, *, is_survived: bool = False) -> Fault:

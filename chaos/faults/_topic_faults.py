@@ -12,7 +12,7 @@ import pulsar
 
 from eos.chaos.checker.anomalies import AnomalyKind
 from eos.chaos.cluster.target import FaultTarget, path_of
-from eos.chaos.faults._fault import Act, Armed, Fault, Proof, error_of_driver
+from eos.chaos.faults._fault import Armed, Fault, Proof, acts, error_of_driver
 from eos.chaos.observers.readers import open_client
 from eos.client import PulsarClient
 from eos.steps import Step
@@ -68,43 +68,36 @@ _DAMAGES: Final = (
 )
 
 
-def _in_doubt(damage: _Damage) -> Act:
-    @contextmanager
-    def act(target: FaultTarget) -> Iterator[Proof]:
-        armed = Armed(target, Step.PREPARE, "kill", count=2)
-        with target.supervisor.paused():
-            if not armed.await_fired():
-                yield Proof()
-                return
-            damage.do(target, target.receipt_topic())
-        # PREPARED and not committed: no log and no data prove its outcome. It is in doubt, and
-        # nothing may be guessed, so the job must end.
-        yield Proof(f"the receipts of {target.newest_txn()}, which was PREPARED")
-
-    return act
+@acts
+def _in_doubt(target: FaultTarget, damage: _Damage) -> Iterator[Proof]:
+    armed = Armed(target, Step.PREPARE, "kill", count=2)
+    with target.supervisor.paused():
+        if not armed.await_fired():
+            yield Proof()
+            return
+        damage.do(target, target.receipt_topic())
+    # PREPARED and not committed: no log and no data prove its outcome. It is in doubt, and
+    # nothing may be guessed, so the job must end.
+    yield Proof(f"the receipts of {target.newest_txn()}, which was PREPARED")
 
 
-def _survived_after(damage: _Damage, step: Step) -> Act:
+@acts
+def _survived_after(target: FaultTarget, damage: _Damage, step: Step) -> Iterator[Proof]:
     # Never PREPARED: the log proves that it was not committed. Committed: its data proves it.
-
-    @contextmanager
-    def act(target: FaultTarget) -> Iterator[Proof]:
-        armed = Armed(target, step, "kill", count=2)
-        with target.supervisor.paused():
-            if not armed.await_fired():
-                yield Proof()
-                return
-            damage.do(target, target.receipt_topic())
-        hit = f"the receipts of {target.newest_txn()}, its driver died after step {step.number}"
-        if damage.is_gone:
-            # Without the topic, a driver refuses the cluster as another one. That is correct, and
-            # the operator's answer is documented: on_new_cluster="continue", once.
-            refused = error_of_driver(target, armed.driver.number + 1, "NewCluster")
-            target.supervisor.change_job(on_new_cluster="continue")
-            hit = refused and f"{hit}; {refused[:80]}; then told to continue"
-        yield Proof(hit)
-
-    return act
+    armed = Armed(target, step, "kill", count=2)
+    with target.supervisor.paused():
+        if not armed.await_fired():
+            yield Proof()
+            return
+        damage.do(target, target.receipt_topic())
+    hit = f"the receipts of {target.newest_txn()}, its driver died after step {step.number}"
+    if damage.is_gone:
+        # Without the topic, a driver refuses the cluster as another one. That is correct, and
+        # the operator's answer is documented: on_new_cluster="continue", once.
+        refused = error_of_driver(target, armed.driver.number + 1, "NewCluster")
+        target.supervisor.change_job(on_new_cluster="continue")
+        hit = refused and f"{hit}; {refused[:80]}; then told to continue"
+    yield Proof(hit)
 
 
 @contextmanager
