@@ -31,13 +31,13 @@ import org.apache.spark.sql.AnalysisException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
 import org.apache.spark.sql.catalyst.trees.CurrentOrigin;
+import org.apache.spark.sql.connector.catalog.Column;
 import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.connector.catalog.NamespaceChange;
 import org.apache.spark.sql.connector.catalog.SupportsNamespaces;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableCatalog;
 import org.apache.spark.sql.connector.catalog.TableChange;
-import org.apache.spark.sql.connector.catalog.TableInfo;
 import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
 import org.apache.spark.sql.types.DataType;
@@ -115,7 +115,8 @@ public final class EosTopics implements TableCatalog, SupportsNamespaces {
   public Table loadTable(Identifier table, String version) { throw travel(); }
   public Table loadTable(Identifier table, long timestamp) { throw travel(); }
 
-  public Table createTable(Identifier table, TableInfo info) {
+  // Spark 4.0 calls this; the newer method with TableInfo calls it, too.
+  public Table createTable(Identifier table, Column[] columns, Transform[] parts, Map properties) {
     throw refused("Topics can't be created by SQL: use PulsarCatalog.create.");
   }
 
@@ -249,8 +250,7 @@ def mount(spark: SparkSession, name: str, answers: TopicAnswers) -> None:
     except Py4JError as error:
         raise ConfigurationError(
             f"A catalog can't be mounted in this Spark version: {str(error)[:200]}",
-            hint="Mounting is experimental, and for PySpark 4.2. Use PulsarCatalog.register "
-            "instead.",
+            hint="Mounting uses internals of Spark 4.0 to 4.3. Use PulsarCatalog.register instead.",
         ) from error
 
 

@@ -10,7 +10,6 @@ from typing import Final
 import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from eos.admin import AdminClient
@@ -23,6 +22,7 @@ from eos.client.worker_cache import ClientOptions
 from eos.errors import ConfigurationError, TopicNotFound
 from eos.ids import TopicName
 from eos.schemas import Schema
+from eos.sinks import spark_compat
 from eos.transport.address import ClusterRules, parse_service_url
 from eos.transport.auth import Auth
 
@@ -288,4 +288,4 @@ def _quoted(text: str) -> str:
 def _row(columns: StructType | str) -> pa.StructType:
     row = StructType.fromDDL(columns) if isinstance(columns, str) else columns
     assert isinstance(row, StructType)
-    return pa.struct(list(to_arrow_schema(row, timezone="UTC")))
+    return pa.struct(list(spark_compat.arrow_schema(row)))

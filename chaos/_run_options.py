@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 from itertools import combinations
 from pathlib import Path
 from typing import Annotated
@@ -156,18 +158,28 @@ def parse_always(text: str, workload: str) -> list[str]:
             raise ConfigurationError(
                 f"--always: {one} and {other} exclude each other.", hint="Remove one of them."
             )
-    others = sorted(set(names) - set(for_workload(names, workload)))
-    if others:
+    unsupported = sorted(set(names) - set(for_workload(names, workload)))
+    if unsupported:
+        needed = f"workload {OWN}" if workload != OWN else "PySpark 4.0 or newer"
         raise ConfigurationError(
-            f"--always: {', '.join(others)} needs workload {OWN}.", hint="Remove it."
+            f"--always: {', '.join(unsupported)} needs {needed}.", hint="Remove it."
         )
     return names
 
 
 def for_workload(names: list[str], workload: str) -> list[str]:
-    """The names that this workload supports; some need the harness's own."""
+    """The names that this workload supports; some need the harness's own, or newer PySpark."""
     known = FAULTS | CONDITIONS
-    return [name for name in names if workload == OWN or not known[name].needs_own]
+    supported = [name for name in names if workload == OWN or not known[name].needs_own]
+    if _has_data_sources():
+        return supported
+    return [n for n in supported if n not in CONDITIONS or not CONDITIONS[n].has_data_source]
+
+
+@functools.cache
+def _has_data_sources() -> bool:
+    """Whether ``format("pulsar")`` exists: before 4.0 Spark has no data sources in Python."""
+    return importlib.util.find_spec("pyspark.sql.datasource") is not None
 
 
 def parse_keep(text: str) -> list[int] | None:

@@ -1,1 +1,6 @@
 """Sinks for PySpark: ``PulsarSink``, ``DeltaSink``, ``all_or_nothing`` for both."""
+
+from eos.sinks._release import check_release
+
+# At import, and so on the driver and on executors, before anything is opened or written.
+check_release()

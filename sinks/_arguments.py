@@ -9,10 +9,10 @@ from enum import Enum
 from numbers import Integral
 from typing import Any
 
-from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 from pyspark.sql.dataframe import DataFrame
 
 from eos.errors import ConfigurationError
+from eos.sinks.spark_compat import ClassicDataFrame
 
 # A batch job's key: text, a whole number, a date, or a datetime with a time zone.
 BatchKey = str | int | date

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame
 
 from eos.errors import ConfigurationError
 from eos.retry import Patience
+from eos.sinks import spark_compat
 from eos.sinks._arguments import check_dataframe
 
 _FLUSH_MS: Final = 10_000
@@ -143,7 +144,7 @@ def planned_at(df: DataFrame, epoch: int) -> datetime | None:
     plan = _query_of(df).offsetLog().get(epoch)
     if plan.isEmpty():
         return None
-    metadata = plan.get().metadataOpt().get()
+    metadata = spark_compat.offset_metadata(plan.get())
     return datetime.fromtimestamp(metadata.batchTimestampMs() / 1000, UTC)
 
 

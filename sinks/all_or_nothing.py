@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError
-from pyspark import SparkContext, StorageLevel
+from pyspark import SparkContext
 from pyspark.sql import DataFrame
 
 from eos.committer import PartsBegun, Reports
 from eos.errors import ConfigurationError, Retriable
+from eos.sinks import spark_compat
 from eos.sinks._arguments import check_dataframe
 from eos.sinks._spark_jvm import drop_checkpoint, tagged_jobs
 from eos.sinks.options import SinkOptions
@@ -120,7 +121,7 @@ class _AllOrNothing(Sink):
 
         def write() -> Reports:
             with tagged_jobs(context):
-                rows = df.localCheckpoint(eager=True, storageLevel=StorageLevel.MEMORY_AND_DISK)
+                rows = spark_compat.local_checkpoint(df)
             try:
                 return plan(rows, context, begun)()
             except Py4JJavaError as error:

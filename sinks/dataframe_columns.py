@@ -7,7 +7,6 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -31,6 +30,7 @@ from pyspark.sql.types import (
 
 from eos.errors import InputError
 from eos.schemas import PrimitiveSchema, Schema
+from eos.sinks import spark_compat
 from eos.sinks._message_names import (
     ALL_FIELDS,
     DELAYED,
@@ -319,7 +319,7 @@ def _value_type(kinds: dict[str, DataType], schema: Schema | None) -> pa.DataTyp
             raise InputError("Column 'key' is missing: a key_value schema needs it.")
         wanted = StructType([StructField(name, kinds[name]) for name in schema.columns])
     _check_has_schema(wanted)
-    kind = to_arrow_type(wanted, timezone="UTC")
+    kind = spark_compat.arrow_type(wanted)
     schema.writer(kind)
     return kind
 

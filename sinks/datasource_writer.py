@@ -15,7 +15,6 @@ import pyarrow as pa
 from pyarrow import fs
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
 from pyspark.sql.types import StructType
@@ -25,6 +24,7 @@ from eos.protocol import BATCH, Skip
 from eos.sinks._datasource_tasks import EpochName, TaskReport, Writing, running_epoch
 from eos.sinks._progress import log_job, warn_of_other_rows, warn_of_skipped_key
 from eos.sinks.dataframe_columns import layout_of
+from eos.sinks.datasource_compat import DataSourceStreamArrowWriter
 from eos.sinks.options import WriterOptions
 
 logger = logging.getLogger(__name__)

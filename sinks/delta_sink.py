@@ -9,7 +9,6 @@ from typing import Final, Unpack
 import pyarrow as pa
 from pyspark import SparkContext
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -42,6 +41,7 @@ from eos.delta.participant import DeltaParticipant, Staged
 from eos.delta.staging import StagingTarget
 from eos.errors import InputError, reported_error
 from eos.protocol import History, Part
+from eos.sinks import spark_compat
 from eos.sinks._delta_task import REPORT_SCHEMA, StageTask
 from eos.sinks._spark_jvm import tagged_jobs
 from eos.sinks.options import DeltaSinkArguments, DeltaSinkOptions
@@ -193,7 +193,7 @@ def arrow_schema(df: DataFrame) -> pa.Schema:
     for field in df.schema.fields:
         _check_type(field.name, field.dataType)
     try:
-        schema = to_arrow_schema(df.schema, timezone="UTC")
+        schema = spark_compat.arrow_schema(df.schema)
     except Exception as error:
         raise InputError(f"The DataFrame has a column that can't be written: {error}.") from None
     # Not pa.schema(schema), which cuts a name off at a zero character (pyarrow 26).

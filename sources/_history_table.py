@@ -13,12 +13,12 @@ from urllib.parse import unquote
 import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaProtocolError
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from eos.delta.folder import Folder
 from eos.delta.opening import open_version_if_exists
 from eos.errors import ConfigurationError, DataLost, IncompatibleSchema
 from eos.ids import MessageId, TopicName
+from eos.sinks import spark_compat
 from eos.sources._history_files import (
     ID_COLUMN,
     TOPIC_COLUMN,
@@ -159,8 +159,8 @@ class HistoryTable:
             ConfigurationError: it lacks one that every message has.
             IncompatibleSchema: one has another type.
         """
-        have = {field.name: field.dataType for field in from_arrow_schema(self.schema)}
-        wanted = {field.name: field.dataType for field in from_arrow_schema(form.schema)}
+        have = {field.name: field.dataType for field in spark_compat.spark_schema(self.schema)}
+        wanted = {field.name: field.dataType for field in spark_compat.spark_schema(form.schema)}
         wanted |= {name: METADATA[name].type for name in (ID_COLUMN, TOPIC_COLUMN)}
         values = list(form.fields)
         needed = [name for name in form.names if name not in values]

@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.errors import PySparkException
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_type
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
@@ -29,6 +28,7 @@ from pyspark.sql.types import (
 from eos.errors import ConfigurationError
 from eos.ids import TopicName
 from eos.schemas.reading import SchemaVersion
+from eos.sinks import spark_compat
 from eos.sources._value_format import MALFORMED_REASON, MALFORMED_VALUE, ValueFormat
 from eos.wire.byte_rows import ByteRows
 
@@ -163,7 +163,7 @@ class RowFormat:
             [
                 values.field(name)
                 if name in values.names
-                else pa.field(name, to_arrow_type(METADATA[name].type, timezone="UTC"))
+                else pa.field(name, spark_compat.arrow_type(METADATA[name].type))
                 for name in self.names
             ]
         )
@@ -243,7 +243,7 @@ def _metadata_field(name: str) -> StructField:
 
 def _value_fields(values: ValueFormat) -> StructType:
     try:
-        found = from_arrow_schema(values.schema)
+        found = spark_compat.spark_schema(values.schema)
     except PySparkException as error:
         raise ConfigurationError(
             f"Spark has no type for the values: {error}.",

@@ -13,10 +13,10 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
     InputPartition,
 )
-from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from eos.errors import ConfigurationError
+from eos.sinks.datasource_compat import ReadLimit, SupportsTriggerAvailableNow, adapted
 from eos.sources._epoch_planner import EpochPlanner, values_of
 from eos.sources._history_files import HistoryRange, read_history
 from eos.sources._offsets import Offset, Span
@@ -79,7 +79,7 @@ class PulsarDataSource(DataSource):
                     f"{name} is for batch reads only: a stream has no end, and reads each message.",
                     hint="Leave it out, or use a batch read.",
                 )
-        return PulsarStreamReader(options, self._form(options, schema))
+        return adapted(PulsarStreamReader(options, self._form(options, schema)))
 
     def _form(self, options: SourceOptions, schema: StructType) -> RowFormat:
         metadata = self.metadata(wanted=options.metadata)

@@ -109,6 +109,6 @@ def spark(spark_session: Any) -> Any:
     to the JVM. The next connection has no active session, and Spark finds no Python data source
     through it. A test that sends signals must not affect the next test in this way.
     """
-    in_java = spark_session._jvm.org.apache.spark.sql.classic.SparkSession
-    in_java.setActiveSession(spark_session._jsparkSession)
+    in_java = spark_session._jsparkSession  # a static method of its class, which has moved in 4.0
+    in_java.setActiveSession(in_java)
     return spark_session

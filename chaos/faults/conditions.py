@@ -55,6 +55,11 @@ class Condition:
     needs_own: bool = True  # the harness's own workload
 
     @property
+    def has_data_source(self) -> bool:
+        """Whether the workload reads or writes by ``format("pulsar")``."""
+        return self.has_input_topic or self.has_format
+
+    @property
     def part(self) -> str:
         """The group, like the part of a fault."""
         return self.group

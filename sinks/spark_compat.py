@@ -1,0 +1,60 @@
+"""What differs between the releases of PySpark, 3.5 to 4.3; the rest of eos does not know it.
+
+A difference is found by looking for the function or the parameter, not by the release's number. The
+interface of streaming sources, before 4.2, is in ``eos.sinks.datasource_compat``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas import types
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import DataType, StructType
+
+ClassicDataFrame: type[DataFrame] = DataFrame
+"""A DataFrame of a session with its own JVM, not of Spark Connect."""
+with contextlib.suppress(ImportError):  # before 4.0 both kinds had nothing in common
+    from pyspark.sql.classic import dataframe
+
+    ClassicDataFrame = dataframe.DataFrame
+
+# Before 4.2 the time zone of timestamps was always UTC.
+_IN_UTC: Final[dict[str, Any]] = (
+    {"timezone": "UTC"} if "timezone" in inspect.signature(types.to_arrow_type).parameters else {}
+)
+
+
+def arrow_type(kind: DataType) -> pa.DataType:
+    """Return Spark's Arrow type, with timestamps in UTC."""
+    return types.to_arrow_type(kind, **_IN_UTC)
+
+
+def arrow_schema(columns: StructType) -> pa.Schema:
+    """Return Spark's Arrow schema, with timestamps in UTC."""
+    return types.to_arrow_schema(columns, **_IN_UTC)
+
+
+def spark_schema(columns: pa.Schema) -> StructType:
+    """Return Spark's columns; timestamps without a time zone are ``TIMESTAMP_NTZ``."""
+    return types.from_arrow_schema(columns, prefer_timestamp_ntz=True)
+
+
+def local_checkpoint(df: DataFrame) -> DataFrame:
+    """Compute ``df`` now, and keep its rows on the executors, in memory or on disk."""
+    if "storageLevel" in inspect.signature(df.localCheckpoint).parameters:
+        return df.localCheckpoint(eager=True, storageLevel=StorageLevel.MEMORY_AND_DISK)
+    return df.localCheckpoint(eager=True)  # before 4.0 at this level, always
+
+
+def offset_metadata(plan: Any) -> Any:
+    """Return the metadata of the JVM's ``OffsetSeq``."""
+    # Scala's methods are found by Java's reflection: Py4J makes an object of any name.
+    names = {method.getName() for method in plan.getClass().getMethods()}
+    return (plan.metadataOpt() if "metadataOpt" in names else plan.metadata()).get()

@@ -1,0 +1,31 @@
+"""Releases of PySpark: those that are supported, and the way out of one that is not."""
+
+from __future__ import annotations
+
+import warnings
+
+import pyspark
+import pytest
+
+from eos.errors import ConfigurationError
+from eos.sinks._release import check_release
+
+
+@pytest.mark.parametrize("version", ["2.4.8", "3.4.4"])
+def test_an_older_release_is_refused_with_what_to_install(version):
+    with pytest.raises(ConfigurationError, match=version) as refused:
+        check_release(version)
+    assert "3.5 or newer" in refused.value.hint
+
+
+@pytest.mark.parametrize("version", ["3.5.0", "4.0.5", "4.3.1.dev0", pyspark.__version__])
+def test_a_tested_release_is_accepted_in_silence(version):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_release(version)
+
+
+@pytest.mark.parametrize("version", ["4.4.0", "5.0.0.dev1"])
+def test_a_newer_release_is_accepted_with_a_warning(version):
+    with pytest.warns(UserWarning, match=version):
+        check_release(version)
