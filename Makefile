@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 END_TO_END := from-topic,topic-and-table
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-e2e test test-fast check docs chaos chaos-quick chaos-soak soak mutants compat model bench bench-quick bench-scale bench-backlog bench-queries bench-schemas bench-reading bench-sending bench-log bench-hostile setup wheel clean
+.PHONY: help demo demo-e2e test test-fast check docs chaos chaos-quick chaos-soak soak mutants compat compat-smoke compat-spark model bench bench-quick bench-scale bench-backlog bench-queries bench-schemas bench-reading bench-sending bench-log bench-hostile setup wheel clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,7 +58,14 @@ mutants: setup ## Break each guarantee in turn: the test that is named for it mu
 
 compat: setup ## The broker's tests, a short chaos run and the demo on each release of Pulsar; 85 minutes
 	$(BIN)/pip install --quiet --progress-bar off -e '.[bench]'
-	$(BIN)/python -m tests.compat
+	$(BIN)/python -m tests.compat pulsar
+
+compat-smoke: setup ## On the oldest PySpark: a driver killed after PREPARED, an executor killed, all read back; 3 minutes
+	$(BIN)/python -m tests.compat spark --smoke 3.5.9
+
+compat-spark: setup ## The tests of sinks and source, a short chaos run and the demo on each release of PySpark; hours
+	$(BIN)/pip install --quiet --progress-bar off -e '.[bench]'
+	$(BIN)/python -m tests.compat spark
 
 model: $(STAMP) ## Search the protocol state by state, and break each of its rules
 	$(BIN)/python -m tests.model
@@ -113,7 +120,7 @@ $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "eos needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet --progress-bar off -e '.[spark,test,demo,docs]'
+	$(BIN)/pip install --quiet --progress-bar off -e '.[spark,delta,test,demo,docs]'
 	@touch $@
 
 wheel: $(STAMP) ## Build the wheel into dist/

@@ -101,7 +101,7 @@ def delta_jars() -> list[Path]:
     except PackageNotFoundError as error:
         raise ConfigurationError(
             f"The Python package {error.name} is not installed.",
-            hint="Run: pip install 'eos-pulsar[spark]'.",
+            hint="Run: pip install 'eos-pulsar[spark,delta]'.",
         ) from error
     spark_line = ".".join(spark.split(".")[:2])
     # The same rule as configure_spark_with_delta_pip, which only knows spark.jars.packages.

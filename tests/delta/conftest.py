@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from eos.testing.maven import delta_jars
 from tests.commit_log.test_s3 import bucket, server, where
 from tests.recovery.conftest import recovery
+from tests.support.delta_spark import delta_spark_jars
 from tests.support.processes import driver
 
 __all__ = ["bucket", "recovery", "server", "where"]
@@ -18,9 +18,8 @@ __all__ = ["bucket", "recovery", "server", "where"]
 @pytest.fixture(scope="session")
 def ask(tmp_path_factory) -> Iterator[Callable[..., list]]:
     """Asks delta-spark, in a separate process."""
-    jars = ",".join(map(str, delta_jars()))
     warehouse = str(tmp_path_factory.mktemp("warehouse"))
-    with driver("tests.delta.spark_reader", jars, warehouse) as process:
+    with driver("tests.delta.spark_reader", delta_spark_jars(), warehouse) as process:
 
         def asked(*questions: str) -> list:
             process.stdin.write(json.dumps(questions) + "\n")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 
-from eos.testing.maven import delta_jars
+from tests.support.delta_spark import delta_spark_jars
 from tests.support.plain_driver import PlainDriver
 from tests.support.processes import driver
 
 
 def test_delta_spark_and_sql_read_the_log(pulsar_standalone, client, tmp_path, name):
+    jars = delta_spark_jars()
     topic = f"persistent://public/default/{name}"
     client.entry_producer(topic, create=True).close()
     plain = PlainDriver(pulsar_standalone.service_url, tmp_path / "log", name, topic)
@@ -18,7 +19,6 @@ def test_delta_spark_and_sql_read_the_log(pulsar_standalone, client, tmp_path, n
     plain.run("2", count=0)
     expected = [r for r in plain.records() if r.state == "COMMITTED"]
     plain.close()
-    jars = ",".join(map(str, delta_jars()))
     args = (str(tmp_path / "log" / name), jars, str(tmp_path / "warehouse"))
     with driver("tests.sinks.log_reader", *args) as process:
         out, err = process.communicate(timeout=120)
