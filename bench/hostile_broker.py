@@ -217,9 +217,9 @@ WAYS: Final[dict[str, Callable[[ReadFrom], Found]]] = {
     "asyncio, in batches": _by_asyncio,
     "reader": _by_reader,
     "entry reader": _by_entries,
-    "roll call": _by_roll_call,
     "peek": _by_peek,
     "Spark task": _by_spark,
+    "roll call": _by_roll_call,  # last: it sends a message to the topic
 }
 
 

@@ -141,6 +141,8 @@ def _deleted(target: FaultTarget) -> Iterator[Proof]:
         if refused:
             target.supervisor.change_job(on_new_cluster="continue")
         time.sleep(_POLL_S)
+    if target.committed() == before:
+        raise TimeoutError(f"{topic} was deleted, and no epoch was committed afterwards")
     yield Proof(f"{topic} was deleted; {refused[:80] or 'the driver continued'}")
 
 

@@ -101,11 +101,12 @@ class ExportReport(Report):
 
 def _write_parquet(records: list[LogRecord], path: Path) -> None:
     rows = [to_row(record) for record in records]
-    pyarrow.parquet.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), path)
+    # "x": a file that has appeared meanwhile is not overwritten.
+    with path.open("xb") as file:
+        pyarrow.parquet.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), file)
 
 
 def _write_json_lines(records: list[LogRecord], path: Path) -> None:
-    # "x": a file that has appeared meanwhile is not overwritten.
     with path.open("x", encoding="utf-8") as file:
         for record in records:
             print(json.dumps(to_row(record), default=str), file=file)
