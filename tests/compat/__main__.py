@@ -151,7 +151,13 @@ def _installed(folder: Path, version: str) -> Path:
     release = tuple(int(part) for part in version.split(".")[:2])
     pandas = "pandas>=3" if release >= FIRST_WITH_PANDAS_3 else "pandas<3"
     pip = [str(python), "-m", "pip", "install", "--quiet", "--progress-bar", "off"]
-    subprocess.run([*pip, f"pyspark=={version}", pandas], check=True)
+    # Captured: pip complains that delta-spark, which is not used there, wants another PySpark.
+    done = subprocess.run(
+        [*pip, f"pyspark=={version}", pandas], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        console.print(done.stderr, markup=False)
+        raise typer.Exit(1)
     return python
 
 
