@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -54,6 +55,14 @@ def test_recent_epoch_is_clean_within_the_grace(recovery, make_driver, dies_behi
     dies_behind(make_driver(), Step.OPEN, "0")
     assert recovery("status", "--commit-log", root).code == 1
     assert recovery("status", "--commit-log", root, "--grace-s", 3600).code == 0
+
+
+def test_an_epoch_from_a_clock_that_is_ahead_needs_action(
+    recovery, make_driver, dies_behind, root, monkeypatch
+):
+    dies_behind(make_driver(), Step.OPEN, "0")
+    monkeypatch.setattr("eos.cli.reports.now", lambda: datetime.now(UTC) - timedelta(minutes=1))
+    assert recovery("status", "--commit-log", root).code == 1
 
 
 def test_transaction_forgotten_by_the_broker_is_gone(
