@@ -115,6 +115,7 @@ def test_it_goes_on_after_an_unload_and_old_copies_cannot_be_acknowledged(
 def test_entries_that_claim_to_hold_less_than_nothing_are_acknowledged_by_name(client, name, count):
     for _ in range(3):
         sent = send_claiming(client, name, count)
+    send(client, name, 1)  # the broker holds entries of no message back until another one follows
     with client.consumer(name, "s") as consumer:
         for entry in range(3):
             at = MessageId(sent.ledger, entry)
@@ -124,7 +125,7 @@ def test_entries_that_claim_to_hold_less_than_nothing_are_acknowledged_by_name(c
     # Not before: a count below zero raises the broker's permits, and it may send more than allowed.
     send(client, name, 2000)
     with client.consumer(name, "s") as consumer:
-        assert rest(consumer) == list(range(2000))
+        assert rest(consumer) == [0, *range(2000)]
 
 
 def test_a_batch_ends_early_where_few_bytes_become_much(client, name):
