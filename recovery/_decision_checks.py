@@ -123,6 +123,7 @@ def _by_proofs(verdict: Verdict, seen: Evidence) -> Iterator[Objection]:
             f"{', '.join(unread)} can't be read now, and may have the epoch's messages.",
             is_unknown=True,
         )
+    # What readers already have can't be called aborted.
     if verdict is Verdict.ABORTED and is_read:
         yield Objection("Its receipt is readable: the epoch is committed.")
     elif verdict is Verdict.ABORTED and seen.readable:

@@ -23,7 +23,7 @@ from eos.pulsar.witness import Witness
 from eos.recovery._timeline import TimelineEntry, timeline_of, timeline_table
 from eos.task_report import PartitionFigures
 
-_SAME_CLOCK = timedelta(minutes=10)
+_SAME_CLOCK = timedelta(minutes=10)  # another cluster's transaction began at another time
 
 
 class AtCoordinator(StrEnum):
@@ -39,28 +39,26 @@ class AtCoordinator(StrEnum):
 
 
 class PartitionEvidence(Facts):
-    """A partition that the epoch wrote to. ``readable`` is None if it could not be read."""
+    """A partition that the epoch wrote to."""
 
     topic: str
     first_id: str
     last_id: str
     records: int
-    readable: int | None
+    readable: int | None  # None: it could not be read
     is_whole: bool
     says: str
 
 
 class OutputEvidence(Facts):
-    """The answer of an output that is not a topic. ``is_provable``: the output exists, and
-    ``resolve`` ends its part or proves the outcome. ``has_answered``: also true if the answer is
-    that the output does not exist."""
+    """The answer of an output that is not a topic."""
 
     kind: str
     output: str
     says: str
     known: Known
-    is_provable: bool
-    has_answered: bool
+    is_provable: bool  # it exists: `resolve` ends its part or proves the outcome
+    has_answered: bool  # also: "the output does not exist"
 
 
 class Evidence(Facts):
@@ -72,8 +70,7 @@ class Evidence(Facts):
     age_s: float | None
     ttl_left_s: float | None
     receipt_topic: str
-    has_receipt_topic: bool | None
-    """None if there was no answer."""
+    has_receipt_topic: bool | None  # None: no answer
     mark: MarkAnswer
     witness: WitnessAnswer
     partitions: list[PartitionEvidence]
@@ -140,7 +137,7 @@ def gather(
     coordinator = AtCoordinator.NOT_ASKED
     part = pulsar_part(record)
     if part.txn is not None and client is not None:
-        client.coordinators.count()
+        client.coordinators.count()  # raises if the cluster can't be reached at all
         receipts = ReceiptTopic(client, TopicName.parse(part.receipt_topic))
         asked = Witness(client, receipts)
         has_topic = _exists(receipts)
@@ -208,7 +205,7 @@ def _exists(receipts: ReceiptTopic) -> bool | None:
     try:
         return receipts.exists()
     except EosError:
-        return None
+        return None  # not False: no answer proves nothing
 
 
 def _partition_evidence(

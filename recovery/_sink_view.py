@@ -36,8 +36,7 @@ class QueryProgress(Facts):
     epoch: str | None
     written_at: datetime | None
     age_s: float | None
-    epochs: int
-    """How many of its epochs are still in the log."""
+    epochs: int  # still in the log: compaction drops old finished ones
 
 
 class Unfinished(Facts):
@@ -53,8 +52,7 @@ class Unfinished(Facts):
     opened_at: datetime
     age_s: float
     ttl_left_s: float | None
-    written_age_s: float
-    """Age of the epoch's newest record."""
+    written_age_s: float  # of its newest record, which the grace of `status` is compared with
     at_broker: str | None = None
     """The transaction's status at its coordinator; ``gone`` if forgotten; None if not asked."""
     meaning: str
@@ -67,10 +65,8 @@ class UnwrittenEpoch(Facts):
     epoch: str
     state: State
     reason: str
-    written_age_s: float
-    """Age of its newest record."""
-    is_passed: bool
-    """A later epoch of the query is committed, so the query will not write this one again."""
+    written_age_s: float  # of its newest record
+    is_passed: bool  # a later epoch is committed: the query will not write this one again
     meaning: str
     way_out: str
 
@@ -86,16 +82,15 @@ class Decided(Facts):
 
 
 class SinkView(Facts):
-    """One sink. ``last_record_age_s`` stays small while a driver is running."""
+    """One sink."""
 
     sink_id: str
     claim: ClaimView | None
     last_seq: int
-    last_record_age_s: float | None
+    last_record_age_s: float | None  # stays small while a driver is running
     service_url: str | None
     receipt_topic: str | None
-    topics: list[str]
-    """Topics that the sink has written to, newest last. More than one if the topic was changed."""
+    topics: list[str]  # newest last; more than one if the sink's topic was changed
     progress: list[QueryProgress]
     unfinished: list[Unfinished]
     owing: list[UnwrittenEpoch]
@@ -105,7 +100,7 @@ class SinkView(Facts):
 
 def view(history: History, records: Iterable[LogRecord]) -> SinkView:
     """Make the view of a log; ``records`` must be in the order of ``seq``."""
-    records = list(records)
+    records = list(records)  # may be an iterator, and is read several times
     claim = history.last_claim
     last = history.last
     unfinished = [_unfinished(record) for record in history.unfinished]
@@ -146,7 +141,7 @@ def _progress(records: Iterable[LogRecord]) -> list[QueryProgress]:
     epochs: dict[str, set[str]] = {}
     for record in records:
         if record.query_id is None or record.epoch is None:
-            continue
+            continue  # CLAIMED: belongs to the sink, not to a query
         epochs.setdefault(record.query_id, set()).add(record.epoch)
         if record.state in FINAL:
             last[record.query_id] = record

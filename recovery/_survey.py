@@ -18,8 +18,7 @@ class BrokenSink(Facts):
 
     sink_id: str
     error: str
-    is_broken: bool
-    """False if the log could not be reached."""
+    is_broken: bool  # False: it could not be reached, and may be well
 
 
 class Survey(Facts):

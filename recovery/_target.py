@@ -50,7 +50,7 @@ class Target(Cluster):
     """Commit logs and cluster; opened when a verb first needs them."""
 
     commit_log: str | None
-    storage_options: Mapping[str, str] | None = field(repr=False)
+    storage_options: Mapping[str, str] | None = field(repr=False)  # may hold secrets
 
     @property
     def root(self) -> str:

@@ -27,10 +27,8 @@ class AuditedOutput(Facts):
     """Its kind and location."""
     epochs: int
     """Committed epochs that were written to it, of all epochs of the sink."""
-    rows: int = 0
-    """Their rows that are unchanged; 0 if only the newest epoch can be asked for."""
-    is_earlier: bool = False
-    """Whether the sink no longer writes to it."""
+    rows: int = 0  # unchanged ones; 0 if only the newest epoch can be asked for
+    is_earlier: bool = False  # the sink no longer writes to it
 
 
 @dataclass
@@ -39,14 +37,11 @@ class OutputsAudit:
 
     findings: list[Finding] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
-    changes: list[str] = field(default_factory=list)
-    """Legitimate later changes of committed rows, by others."""
-    newest_only: list[str] = field(default_factory=list)
-    """Outputs that can only be asked about the newest epoch."""
+    changes: list[str] = field(default_factory=list)  # legitimate: made later, by others
+    newest_only: list[str] = field(default_factory=list)  # can't be asked about older epochs
     counts: list[AuditedOutput] = field(default_factory=list)
     """One item for each output: the current ones, then earlier ones."""
-    is_changed: bool = False
-    """Whether some of the changes affect rows, not only files."""
+    is_changed: bool = False  # some of the changes affect rows, not only files
 
     def __iadd__(self, other: OutputsAudit) -> OutputsAudit:
         for name in ("findings", "unknown", "changes", "newest_only", "counts"):
@@ -135,10 +130,11 @@ class _EpochsAudit:
         self._sink_id = history.sink_id
         self._claim = history.last_claim
         self._access = access
+        # By attempt: one that is aborted, but readable, is a duplicate if the epoch ran again.
         newest = {(record.key, record.attempt): record for record in records if record.key}
         ended = list(newest.values())
         committed = [record for record in ended if record.state is State.COMMITTED]
-        self._committed = _parts(committed[-(last or 0) :])
+        self._committed = _parts(committed[-(last or 0) :])  # [-0:] is all of them
         self._aborted = _parts([record for record in ended if record.state in NEVER_READABLE])
 
     def run(self) -> OutputsAudit:
@@ -186,6 +182,7 @@ class _EpochsAudit:
         # Matched by content: a table that was moved has the epochs of its old location.
         known = [(pair, one) for pair, one in pairs if one is not None]
         result = self._results(known)
+        # Only epochs that this output knows: the sink's earlier table may have the others.
         unchanged = sum(part.records or 0 for (_, part), one in known if one.kept is Kept.WHOLE)
         result.counts.append(AuditedOutput(output=name, epochs=len(known), rows=unchanged))
         result.findings += [

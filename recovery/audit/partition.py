@@ -84,8 +84,7 @@ class Stray:
     topic: str
     first: MessageId
     records: int = 0
-    is_certain: bool = False
-    """Its position and producer are in the log too, so its id is not another cluster's."""
+    is_certain: bool = False  # position and producer agree too: the id is not another cluster's
 
     def finding(self) -> Finding:
         """The finding about these messages."""
@@ -129,15 +128,13 @@ class PartitionAudit:
         self._counted = {_name(record): Recount() for record in committed}
         self._strays: dict[str, Stray] = {}
         self.findings: list[Finding] = []
-        self.seen: set[int] = set()
-        """The generations of the entries read that the log counts."""
-        self.others = 0
-        """Messages between the epochs that belong to none of the log's transactions."""
+        self.seen: set[int] = set()  # generations of the entries that the log counts
+        self.others = 0  # messages between the epochs that are in none of the log's transactions
 
     @property
     def start(self) -> MessageId | None:
-        """Where to start reading: after the previous epoch, to also see entries before the first
-        counted message. None for the beginning of the topic."""
+        """Where to start reading; None for the beginning of the topic."""
+        # After the previous epoch: this also shows entries before the first counted message.
         first = min((part.first_id for _, part in self._committed), default=None)
         before = max(
             (p.last_id for r, p in self._others if r.state is State.COMMITTED), default=None

@@ -44,22 +44,15 @@ class AuditedSink(Facts):
     bytes: int = 0
     partitions: int = 0
     receipts: int = 0
-    trimmed: int = 0
-    """Parts of epochs whose messages were removed by retention; not checked."""
-    others: int = 0
-    """Messages of other producers between the epochs."""
-    outputs: tuple[str, ...] = ()
-    """The current outputs that are not topics."""
+    trimmed: int = 0  # parts of epochs that retention removed; they can't be checked
+    others: int = 0  # messages of other producers between the epochs
+    outputs: tuple[str, ...] = ()  # the current ones that are not topics
     by_output: tuple[AuditedOutput, ...] = ()
     """The result for each of them, and for earlier ones."""
-    newest_only: tuple[str, ...] = ()
-    """Those that could only be asked about the newest epoch."""
-    rows: int = 0
-    """Rows that are unchanged in any of them."""
-    changes: tuple[str, ...] = ()
-    """Later changes of committed rows by others: OPTIMIZE, DELETE and the like."""
-    is_changed: bool = False
-    """Whether some of the changes affect rows (OPTIMIZE does not)."""
+    newest_only: tuple[str, ...] = ()  # outputs that can't be asked about older epochs
+    rows: int = 0  # unchanged ones
+    changes: tuple[str, ...] = ()  # made later by others: OPTIMIZE, DELETE and the like
+    is_changed: bool = False  # some of the changes affect rows (OPTIMIZE does not)
     unfinished: tuple[Unfinished, ...] = ()
     owing: tuple[UnwrittenEpoch, ...] = ()
     decided: tuple[Decided, ...] = ()
@@ -159,7 +152,7 @@ class SinkAudit:
     def _check_topics(self, client: PulsarClient, attempts: Attempts) -> Iterator[str]:
         named = [record for record in attempts.newest if pulsar_part(record).partitions]
         committed = [record for record in named if record.state is State.COMMITTED]
-        committed = committed[-(self._last or 0) :]
+        committed = committed[-(self._last or 0) :]  # [-0:] is all of them
         chosen = by_topic(committed)
         uuids = {pulsar_part(record).mark_uuid for record in committed}
         others = by_topic(record for record in named if pulsar_part(record).mark_uuid not in uuids)
@@ -191,6 +184,7 @@ class SinkAudit:
         self._strays += audit.strays
         self._seen |= audit.seen
         oldest = self._oldest_ledger(audit.topic)
+        # An end before the oldest ledger was trimmed; another that is not reached may be pinned.
         if missed is not None and not (oldest is not None and missed[0] < oldest):
             self.unknown.append(
                 f"{audit.topic}: reading stopped before {missed[0]}:{missed[1]}, after "
@@ -312,6 +306,7 @@ class SinkAudit:
         again = _last_begun(self._target.log(self.facts.sink_id).history, named)
         if again is None or again.mark_id is None:
             return
+        # The log has continued: the receipt is of its last transaction, or before that one's mark.
         if receipt_mark_uuid(newer) == again.mark_uuid or newer.id.place < again.mark_id.place:
             return
         self.findings.append(
@@ -330,6 +325,7 @@ class SinkAudit:
         """The first committed receipt of another transaction after the mark of ``last``."""
         if last is None or last.mark_id is None or not client.exists(last.receipt_topic):
             return None
+        # One permit: among more entries, one with a hostile count hides the others (docs/facts.md).
         with client.entry_reader(last.receipt_topic, last.mark_id, permits=ONE_PERMIT) as reader:
             end = reader.last_id(self._target.timeout_s)
             if end is None or end.place <= last.mark_id.place:

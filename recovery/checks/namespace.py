@@ -142,7 +142,7 @@ def check_retention(namespace: str, policies: dict[str, Any], settings: dict[str
     )
     megabytes = _first_int(own.get("retentionSizeInMB"), settings.get("defaultRetentionSizeInMB"))
     limits = [f"for {minutes} min"] * (minutes > 0) + [f"up to {megabytes} MB"] * (megabytes > 0)
-    if 0 in (minutes, megabytes):
+    if 0 in (minutes, megabytes):  # 0 keeps nothing, -1 everything
         kept = "may be removed; those of epochs in doubt are kept by the subscription"
     else:
         kept = f"are kept {' and '.join(limits) or 'forever'}"
@@ -191,6 +191,7 @@ def _inactivity(policies: dict[str, Any], settings: dict[str, str]) -> tuple[str
     own = policies.get("inactive_topic_policies") or {}
     enabled = own.get("deleteWhileInactive", settings.get("brokerDeleteInactiveTopicsEnabled"))
     mode = own.get("inactiveTopicDeleteMode", settings.get("brokerDeleteInactiveTopicsMode"))
+    # delete_when_no_subscriptions never deletes a receipt topic: its subscription stays.
     if str(enabled).lower() != "true" or mode != "delete_when_subscriptions_caught_up":
         return None
     return (

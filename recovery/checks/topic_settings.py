@@ -68,7 +68,7 @@ def judge(
         f"for this topic only, pulsar-admin topicPolicies set-retention {topic} --time 7d --size "
         "-1)"
     )
-    if 0 not in (retention.minutes, retention.megabytes):
+    if 0 not in (retention.minutes, retention.megabytes):  # 0 keeps nothing, -1 everything
         limits = [duration(retention.minutes * 60)] * (retention.minutes > 0)
         limits += [f"{retention.megabytes} MB"] * (retention.megabytes > 0)
         kept = f"for {' and up to '.join(limits)}" if limits else "forever"

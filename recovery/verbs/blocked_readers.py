@@ -24,13 +24,11 @@ from eos.retry import Patience
 
 
 class BlockedTopic(Facts):
-    """A topic whose last entries are not readable.
-
-    ``cause``: ``open`` (a running transaction; normal), ``pinned`` (a dead transaction; needs
-    ``heal``), ``loading`` (the topic's transaction buffer is not ready yet).
-    """
+    """A topic whose last entries are not readable."""
 
     topic: str
+    # open: a running transaction, which is normal. pinned: a dead one, which needs `heal`. loading:
+    # the topic's transaction buffer is not ready yet, so nothing is known.
     cause: Literal["open", "pinned", "loading"]
     txn: str | None
     owner: str | None
@@ -102,12 +100,10 @@ class Orphan(Facts):
 class OrphansReport(Report):
     """Open transactions that are in no log, and blocked topics."""
 
-    owned: int
-    """Number of open transactions that are in a log."""
+    owned: int  # open transactions that are in a log
     orphans: list[Orphan]
     held_back: list[BlockedTopic]
-    topics: int
-    """Number of partitions and topics checked."""
+    topics: int  # partitions and topics checked
     problems: list[str]
 
     @property

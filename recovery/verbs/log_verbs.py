@@ -113,7 +113,7 @@ def _write_json_lines(records: list[LogRecord], path: Path) -> None:
 
 
 def _write_csv(records: list[LogRecord], path: Path) -> None:
-    with path.open("x", encoding="utf-8", newline="") as file:
+    with path.open("x", encoding="utf-8", newline="") as file:  # as above: nothing is overwritten
         writer = csv.DictWriter(file, SCHEMA.names)
         writer.writeheader()
         for record in records:

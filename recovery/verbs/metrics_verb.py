@@ -75,6 +75,7 @@ def metrics(
             # The file is replaced by a rename; run as root, that would replace a device.
             raise ConfigurationError(f"--out {out} exists and is not a regular file.")
         try:
+            # By a rename: a collector must never read half of the file.
             write_to_textfile(str(out), registry)
         except OSError as error:
             raise ConfigurationError(f"--out {out}: {error.strerror}.") from None
@@ -143,7 +144,7 @@ def _figures(sink: SinkView) -> SinkFigures:
 
     return SinkFigures(
         sink.sink_id,
-        # A record of a driver whose clock is ahead has a negative age.
+        # `opened_at` is by the driver's clock: if that is ahead of ours, the age is negative.
         tuple(UnfinishedAttempt(one.state, max(0.0, one.age_s)) for one in sink.unfinished),
         len(sink.owing),
         max((one.written_at for one in sink.progress if one.written_at), default=None),

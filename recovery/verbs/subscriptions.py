@@ -27,8 +27,7 @@ class SubscriptionFacts(Facts):
 
     name: str
     partitions: int
-    backlog: int
-    """Approximate number of messages that it keeps."""
+    backlog: int  # approximate number of messages that it keeps
     consumers: int
     acknowledged_at: datetime | None
 

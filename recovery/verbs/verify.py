@@ -18,13 +18,12 @@ from eos.recovery.audit.sink_audit import AuditedSink, SinkAudit
 
 
 class VerifyReport(Report):
-    """The audit. ``findings`` are errors in the outputs, ``broken`` are unreadable or damaged logs,
-    ``unknown`` are the checks that could not be made."""
+    """The audit."""
 
     sinks: list[AuditedSink]
-    findings: list[Finding]
-    broken: list[str]
-    unknown: list[str]
+    findings: list[Finding]  # errors in the outputs
+    broken: list[str]  # unreadable or damaged logs
+    unknown: list[str]  # checks that could not be made
 
     @property
     def exit(self) -> Exit:
