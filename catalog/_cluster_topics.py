@@ -147,6 +147,7 @@ class ClusterTopics:
             NotAllowed: it is in use.
             BrokerNotReady: it has just come into use.
         """
+        # I8: the name must be given twice, as a drop can't be undone.
         if confirm != str(topic):
             raise ConfigurationError(
                 f"This deletes {topic} with all its messages, for all users.",
@@ -165,6 +166,7 @@ def check_droppable(topic: TopicName, stats: TopicStats) -> None:
         raise ConfigurationError(
             f"{topic} is a partition, which can't be dropped alone.", hint=f"Drop {topic.base}."
         )
+    # The broker answers 412, but deletes the other partitions: so check first (measured).
     if users := users_of(stats):
         raise NotAllowed(
             f"{topic} is in use: {', '.join(users)}. Nothing was deleted.",

@@ -106,6 +106,7 @@ class ValueDecoder:
         if len(named) != VERSION_BYTES:
             return None
         if named not in self._versions:
+            # By the message's own version, not the newest.
             found = self._client.lookup.schema(self._topic, named)
             self._versions[named] = (
                 None if found is None else SchemaVersion(found[0], int.from_bytes(found[1], "big"))

@@ -219,6 +219,7 @@ def _rows(batch: pa.RecordBatch, topic: TopicName) -> Iterator[RawMessage]:
     sizes = pc.binary_length(columns["value"])
     for row in range(batch.num_rows):
         size = sizes[row].as_py()
+        # A longer value would be held several times over in memory.
         is_shown = size is None or size <= MAX_VALUE_BYTES
         one: dict[str, Any] = {
             name: column[row].as_py()

@@ -229,6 +229,7 @@ class PulsarCatalog:
             raise ConfigurationError(
                 f"table {table!r}: expected letters, digits and '_', as database.table."
             )
+        # I8: a user's own table must not be replaced by a topic's.
         if self._provider(table) not in ("", source_of(topic)):
             raise ConfigurationError(
                 f"Table {table} already exists, and belongs to something else than this topic.",

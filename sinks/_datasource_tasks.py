@@ -174,6 +174,7 @@ class Writing:
             _check_committed(found, marks)
             process.run.check_replayed(name.query_id, name.epoch, planned_at)
             return
+        # Another mark: the tasks wrote with their own commit log, which needs its own advice.
         if marks - {pulsar_part(found.record).mark_uuid}:
             refusal = self._not_shared()
             found.abort(refusal)
@@ -213,6 +214,7 @@ class Writing:
             if record.state is not State.OPEN or record.epoch != epoch:
                 continue
             assert record.query_id is not None
+            # A query that gives up its epoch must not abort another query's.
             if is_streaming(record.query_id) and query_id in (None, record.query_id):
                 return EpochName(record.query_id, epoch, record.run_id)
         return None

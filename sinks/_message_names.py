@@ -108,6 +108,7 @@ def _check_kind_of_keys(columns: Sequence[StructField], names: dict[str, str]) -
         field = None if name is None else fields[name]
         if field is None or not isinstance(field.dataType, BinaryType):
             continue
+        # A text key that was read as binary would be written as bytes: another key.
         if "__key" in (field.name, origin_of(field)):
             raise InputError(
                 f"Column {name!r} has keys of a topic as binary, and no column says which of them "
@@ -151,4 +152,5 @@ def origin_of(field: StructField) -> Any:
 def record_fields(columns: Sequence[StructField], names: dict[str, str]) -> tuple[str, ...]:
     """Return the columns that are a record's fields: all but the message's own."""
     taken = {*names.values(), *NOT_KEPT}
+    # By name, not by two underscores: a record's own fields may begin with them.
     return tuple(field.name for field in columns if field.name not in taken)

@@ -49,6 +49,7 @@ def open_log(
         options.sink_id,
         storage_options=options.storage_options,
         keep_epochs=options.keep_epochs,
+        # Otherwise epochs wait until the log is compacted.
         compact_in_background=True,
         on_append=on_append,
     )

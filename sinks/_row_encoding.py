@@ -140,6 +140,7 @@ class TaskSchemas:
             is_new = info is not None and self._registered[_base(name)] is None
             alike.setdefault((info, is_new), []).append(name)
         for (info, is_new), names in alike.items():
+            # No schema is registered (any more): only a new producer registers one.
             usable = () if is_new else after
             try:
                 producers = self._client.entry_producers(names, txn=txn, schema=info, after=usable)
@@ -162,6 +163,7 @@ class TaskSchemas:
             self._versions[base, version] = found[0]
         from eos.schemas import check_same_layout
 
+        # The broker compares type and data only: properties may say other bytes (measured).
         check_same_layout(self._versions[base, version], self._writers[base].info)
 
     def release(self, producers: Sequence[EntryProducer], txn: Transaction) -> None:

@@ -47,6 +47,7 @@ _WITHOUT_BYTES: Final = _WithoutBytes()
 def spark_context(df: DataFrame) -> SparkContext:
     """Return the SparkContext of ``df``, or raise ConfigurationError if a sink can't use it."""
     check_dataframe(df)
+    # At DEBUG, py4j logs the pickled task with its token.
     for name in _PY4J_LOGGERS:
         logging.getLogger(name).addFilter(_WITHOUT_BYTES)  # which does nothing the second time
     context = df.sparkSession.sparkContext

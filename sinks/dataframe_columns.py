@@ -108,6 +108,7 @@ def _converted(name: str, kind: DataType) -> str:
 
 
 _TO_JSON: Final = (
+    # In UTC: otherwise the text depends on the session's time zone.
     "to_json({column}, map('timeZone', 'UTC', "
     "'timestampFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\", "
     "'timestampNTZFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSS\"))"
@@ -318,6 +319,7 @@ def _value_type(kinds: dict[str, DataType], schema: Schema | None) -> pa.DataTyp
         if "key" not in kinds:
             raise InputError("Column 'key' is missing: a key_value schema needs it.")
         wanted = StructType([StructField(name, kinds[name]) for name in schema.columns])
+    # Spark's own types would be written as whatever Arrow makes of them.
     _check_has_schema(wanted)
     kind = spark_compat.arrow_type(wanted)
     schema.writer(kind)

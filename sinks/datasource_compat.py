@@ -106,6 +106,7 @@ class StartlessStreamReader(DataSourceStreamReader):
             self._last = end
         if start == end == self._last:
             return []
+        # An epoch that does not follow would read messages twice, or not at all.
         if end != self._last or self._begin not in (None, start):
             raise ConfigurationError(
                 "Spark planned an epoch that does not follow the query's last one.",

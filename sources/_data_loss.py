@@ -94,6 +94,7 @@ class LossGuard:
             and not _is_first_of_ledger(place)
             and (place_after(one.last_id) or one.first) < place
         }
+        # A query would wait forever for a place that its topic never had.
         recreated = [name for name, reaches in topics.reaches(read).items() if not reaches]
         for name in recreated:
             self.report(
@@ -109,12 +110,14 @@ class LossGuard:
         if place is None or _is_first_of_ledger(place):
             # An empty ledger disappears without a trace when a topic is reloaded (measured).
             return max(place or fresh, fresh)
+        # Deleted before the epoch: they would be missing without a word.
         if first > place:
             self.report(
                 f"Entries of {name} from {place_text(place)} up to {place_text(first)} no longer "
                 "exist, and may not have been read.",
                 name,
             )
+        # The old ledger may be gone when the epoch runs again, which looks like a loss.
         return max(place, fresh)
 
 

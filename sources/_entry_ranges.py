@@ -118,6 +118,7 @@ def next_entry(
         with client.entry_reader(topic, start, permits=ONE_PERMIT) as reader:
             return next(reader.read(deadline), None)
 
+    # The topic may move to another broker meanwhile.
     return attempts(timeout_s)(read)
 
 
@@ -136,6 +137,7 @@ class RowsPerEntry:
         """Return it for the partitions that are read from ``starts`` on; EosError if one can't be
         read."""
         unknown = [name for name in starts if name not in self._known]
+        # A few in turn: an entry of each topic in each epoch would be sent for planning alone.
         in_turn = islice((name for name in self._known if name in starts), MAX_RESAMPLED)
         names = [*unknown, *in_turn]
         for name, rows in zip(

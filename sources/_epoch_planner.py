@@ -68,6 +68,7 @@ class EpochPlanner:
         partial = self._topics.partly_read(last)
         places: Ends = dict.fromkeys(self._topics.partitions())
         for name, one in last.items():
+            # The history may lack a part of its last entry, which is read from the topic.
             places[name] = partial[name][0] if name in partial else place_after(one)
         topics = sorted({str(TopicName.parse(name).base) for name in last})
         span = replace(table.span(), topics=tuple(topics), partial=partial)
@@ -111,6 +112,7 @@ class EpochPlanner:
         ends: Ends = {name: place_after(one.last_id) for name, one in bounds.items()}
         if self._target is not None:
             ends = {name: _earlier(end, self._target.get(name)) for name, end in ends.items()}
+        # `left` is kept: a topic that returns continues where the query was.
         following = offset.followed_by(starts, ends, left)
         self._standstill.check(following.ends, self._topics)
         if following is offset or not self._options.is_limited:

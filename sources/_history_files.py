@@ -80,6 +80,7 @@ def read_history(
                 folder.uri,
             )
         for batch in batches_of(folder, files, one.schema, wanted):
+            # A topic added meanwhile is read from the broker: its rows here would come twice.
             rows = _of_topics(batch, one.topics) if has_topics else batch
             if rows.num_rows:
                 yield _as_wanted(rows, form.schema)

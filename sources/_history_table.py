@@ -80,8 +80,10 @@ class HistoryTable:
             Retriable: it can't be read.
         """
         folder = Folder(span.table)
+        # The version that the epoch was planned with: a rerun must read the same.
         table = open_version_if_exists(folder, span.version)
         found = None if table is None else cls(options, folder, table)
+        # A recreated table must not continue where the old one was.
         if found is None or not found._is_version_of(span):
             raise DataLost(
                 f"Version {span.version} of the history at {folder.uri} no longer exists. The "

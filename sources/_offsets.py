@@ -229,6 +229,7 @@ class Offset:
     def to_json(self) -> dict[str, Any]:
         """Return the form in checkpoints."""
         spans = {
+            # With its start too: an epoch that runs again must read the same.
             name: {"from": place_text(span.start), "to": place_text(span.end)}
             for name, span in sorted(self.spans.items())
         }

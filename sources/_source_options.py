@@ -313,6 +313,7 @@ class SourceOptions(BaseModel):
 
 
 def _hint(unknown: str) -> str | None:
+    # Spark forgets options given to CREATE TABLE: say so, instead of "unknown".
     if unknown.lower() in _OF_A_TABLE or unknown.lower().startswith("option."):
         return _FORGOTTEN
     return _OF_WRITING if plain(unknown) in _FOR_WRITING else None

@@ -291,4 +291,5 @@ def _end(bounds: Bounds) -> EntryPlace:
 
 def _covers(ledgers: Sequence[Ledger], end: EntryPlace) -> bool:
     # A ledger that has a successor no longer changes.
+    # The last one grows: it is asked about again once it has doubled, not in each epoch.
     return any(one.id == end[0] and end[1] <= 2 * one.entries for one in ledgers)

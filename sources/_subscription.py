@@ -71,6 +71,7 @@ class QuerySubscription:
         return {**places, **before}
 
     def _begin(self, name: str, place: EntryPlace, is_unknown: bool) -> None:
+        # The topic may move to another broker meanwhile.
         for attempt in attempts(self._timeout_s):
             with attempt:
                 self._begin_once(name, place, is_unknown)

@@ -144,6 +144,7 @@ class ValueFormat:
             values, columns["key"], columns["schema_version"], find
         )
         decoded = dict(zip(self._reader.schema.names, found.columns.columns, strict=True))
+        # Otherwise an unreadable message would silently be a row of nulls.
         if self.mode is Mode.FAILFAST and len(found.failures):
             raise _malformed(topic, columns, found)
         if self.mode is Mode.PERMISSIVE:
@@ -214,6 +215,7 @@ def value_format(
         return ValueFormat(registered[0][1], own, mode)
     (first, one), *others = registered
     for topic, other in others:
+        # One topic's values must not be decoded by the schema of another.
         if _is_other(one, other):
             infos = [SchemaInfo() if found is None else found.info for found in (one, other)]
             both = side_by_side(infos[0], infos[1], (f"{first}:", f"{topic}:"))

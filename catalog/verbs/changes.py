@@ -162,6 +162,7 @@ def drop(
         # Checked before the user is asked for the name.
         check_droppable(name, description.stats)
         typed = _ask(cluster, description) if confirm is None else confirm
+        # Only a full name that a person typed: a drop can't be undone.
         topics.drop(name, confirm=typed)
     return DropReport(
         topic=str(name),

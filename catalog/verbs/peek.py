@@ -107,6 +107,7 @@ class PeekReport(Report):
 
 def one_line(text: str) -> str:
     """Escape text of other users, so that it has one line and no control sequences."""
+    # A terminal obeys control sequences in a message.
     return printable(text.replace("\r", "\\r").replace("\n", "\\n").replace("\t", "\\t"))
 
 

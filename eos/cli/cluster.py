@@ -111,7 +111,7 @@ class Cluster:
     service_url: str | None
     admin_url: str | None
     timeout_s: float
-    auth: Auth = field(repr=False)
+    auth: Auth = field(repr=False)  # has secrets
     rules: ClusterRules = field(default_factory=ClusterRules)
     as_json: bool = False
 

@@ -1,7 +1,4 @@
-"""The program ``eos`` and its four commands, each of which is also a separate program.
-
-A command's imports (typer and rich, the broker, Spark) happen only when that command runs.
-"""
+"""The program ``eos`` and its four commands, each of which is also a separate program."""
 
 from __future__ import annotations
 
@@ -89,7 +86,7 @@ def _run(name: str, called: str) -> None:
 def start(program: str, main: str, *, lost: int) -> None:
     """Import ``main``, given as ``module:function``, and call it.
 
-    ``lost``: the exit code if the output could not be written; never that of success.
+    ``lost``: the exit code if the output could not be written.
     """
     _replace_closed_streams()
     module, _, name = main.partition(":")
@@ -98,6 +95,7 @@ def start(program: str, main: str, *, lost: int) -> None:
     own_handler = signal.getsignal(signal.SIGINT)
     if own_handler is signal.default_int_handler:  # in the background it is ignored, and stays so
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # Only now: what a command imports (typer and rich, the broker, Spark) takes its time.
     function = getattr(importlib.import_module(module), name)
     signal.signal(signal.SIGINT, own_handler)
     try:
@@ -106,7 +104,7 @@ def start(program: str, main: str, *, lost: int) -> None:
     except OSError as error:
         _discard_output()
         print(f"{program}: {error}", file=sys.stderr)
-        sys.exit(lost)
+        sys.exit(lost)  # never 0: the report was not seen
     except SystemExit as ending:
         # The pipe's reader has gone: click exits with 1, which has another meaning here.
         if isinstance(ending.__context__, BrokenPipeError):

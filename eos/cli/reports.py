@@ -27,12 +27,12 @@ from eos.errors import (
 
 
 class Exit(IntEnum):
-    """The exit codes of all commands but ``eos broker``; 64 is ``EX_USAGE`` of sysexits.h."""
+    """The exit codes of all commands but ``eos broker``."""
 
     CLEAN = 0
     NEEDS_ACTION = 1
     UNKNOWN = 2
-    USAGE = 64
+    USAGE = 64  # EX_USAGE of sysexits.h
 
 
 def exit_of(error: EosError) -> Exit:

@@ -59,6 +59,7 @@ class MessageFuture(Future[MessageId]):
     def result(self, timeout: float | None = None) -> MessageId:
         """As ``Future.result``."""
         self._await(timeout)
+        # The broker acknowledges the entry: without its index, each future names the first message.
         return super().result(0)._replace(batch_index=self._batch_index)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:

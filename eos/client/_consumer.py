@@ -166,6 +166,7 @@ class Consumer:
                 size += sum(one.size for one in self._ready)
                 self._ready.clear()
                 try:
+                    # By bytes too: a few KB may decode to a thousand large messages.
                     if len(messages) >= max_messages or size > BATCH_BYTES or not self._take():
                         break
                 except ProtocolError as error:  # of the next entry: return these messages first
@@ -184,6 +185,7 @@ class Consumer:
         try:
             entry = Entry.of(delivery)
         except ProtocolError:
+            # A damaged entry has used permits too: without new ones, the broker would stop.
             self._permit(spent=delivery.claimed_messages())
             raise
         wanted = wanted_of(entry, delivery)
@@ -356,6 +358,7 @@ class Consumer:
         """Queue the entry."""
         with self._changed:
             command, queue = delivery.command, self._queue
+            # What was under way to a closed consumer comes again: here it is no new delivery.
             if command.consumer_id != self._id or self._connection is None:
                 return
             is_old = command.consumer_epoch is not None and command.consumer_epoch < self._epoch

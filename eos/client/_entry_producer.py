@@ -329,6 +329,7 @@ class EntryProducer:
         message_id = None if answer.message_id is None else answer.message_id.message_id()
         if message_id is None:
             self._window.fail(ProtocolError(f"An acknowledgement on {self.topic} has no id."))
+        # I4: a message that the broker dropped as a duplicate does not count as sent.
         elif message_id.is_dropped:
             self._window.fail(
                 ProtocolError(f"The broker dropped an entry on {self.topic} as a duplicate.")
@@ -346,4 +347,5 @@ class EntryProducer:
 
     def _poison_all(self, reason: EosError) -> None:
         for txn in self._transactions:
+            # I4: a send in doubt must keep its transaction from being committed.
             txn.poison(reason)

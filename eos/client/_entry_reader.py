@@ -156,9 +156,11 @@ class EntryReader:
                 self._end(error)  # to continue would lose it silently
                 raise
             with self._changed:
+                # Permits count messages: an entry of many uses up as many.
                 self._credit -= entry.num_messages
                 # The broker subtracts the number of messages that an entry claims: a negative one
                 # adds permits, and enough of them overflow, so that nothing comes (measured).
+                # A negative count adds to the broker's permits: their number is then unknown.
                 self._is_out_of_step |= (entry.metadata.num_messages_in_batch or 1) < 0
             # With a start past its end the broker delivers the whole topic again (measured).
             at = MessageId(entry.id.ledger, entry.id.entry)
@@ -188,6 +190,7 @@ class EntryReader:
         """Grant permits, once the broker has at most half of the wanted ones."""
         wanted, at, last = self._permits, self._next, self._last
         if at is not None and last is not None and at.ledger == last.ledger:
+            # No more than the entries left: what follows them would come to an idle reader.
             wanted = min(wanted, last.entry - at.entry + 1)
         with self._changed:
             missing = wanted - self._credit

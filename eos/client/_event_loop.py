@@ -93,6 +93,7 @@ class LoopWakeup:
         with self._lock:
             self._ended.append((awaited, done))
             is_first = len(self._ended) == 1
+        # One wake-up for all that is waiting, not one for each message.
         if is_first:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nothing waits
                 self._loop.call_soon_threadsafe(self._end_all)

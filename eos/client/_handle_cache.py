@@ -155,7 +155,13 @@ class ReaderCache:
         def open_one() -> EntryReader:
             connection = self._lookup.broker_of(topic)
             reader = EntryReader(
-                self._lookup, connection, topic, start, permits=permits, subscription=name
+                # With more permits than entries wanted, the broker reads and sends a hundred.
+                self._lookup,
+                connection,
+                topic,
+                start,
+                permits=permits,
+                subscription=name,
             )
             reader.open()
             return reader
@@ -174,6 +180,7 @@ class ReaderCache:
 
     def release(self, reader: EntryReader) -> None:
         """Keep ``reader`` idle for a while."""
+        # The last chance: an idle reader acknowledges nothing.
         reader.acknowledge()
         self._cache.release(reader.topic, reader)
 

@@ -179,6 +179,7 @@ class PassiveConsumer:
         requested = self._requested
         if requested is not None:
             connection, request_id = requested
+            # An unload leaves the request unanswered: it would be waited for until its timeout.
             connection.fail_request(request_id, reason)
 
 

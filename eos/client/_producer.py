@@ -225,6 +225,7 @@ class Producer:
         with self._lock:
             if last not in self._pending:
                 return None
+            # The oldest first: if a full batch overtook it, a key's order would be lost.
             batch = self._pending[0]
             if batch is self._open:
                 self._open = None
@@ -262,6 +263,7 @@ class Producer:
     ) -> Iterator[tuple[EncodedBatch, list[MessageFuture]]]:
         """Yield the entries of the rows ``chosen``, with their messages' futures in order."""
         by_key = self._limits.batching == "by_key"
+        # In the order of the entries: each future belongs to its own message.
         order = _grouped_by_key(batch, chosen.tolist()) if by_key else chosen.tolist()
         is_all = len(order) == len(rows) and not by_key
         taken = rows if is_all else rows.take(np.array(order, np.int64))

@@ -95,6 +95,7 @@ class ProducerFactory:
         """
         if after is None:
             return self._open_in(topics, txn, schema, {})
+        # Idle producers of other processes may fill the broker's limit for a while.
         return self._backoff.retry(
             lambda: self._open_in(topics, txn, schema, self._acquire(topics, schema, after)),
             PRODUCER_LIMIT,

@@ -105,6 +105,7 @@ class Reader:
                         self.topic,
                         new_subscription(self._lookup.rules),
                         _CONSUMER,
+                        # Continue where the last connection broke, not at the beginning.
                         start=None if self._position is None else MessageId(*self._position),
                         read_compacted=self._read_compacted,
                     ),
@@ -252,6 +253,7 @@ class Reader:
             with contextlib.suppress(ConnectionLost):  # the next receive raises it
                 self._acknowledge(connection, entries)
         for notice in notices:
+            # The broker sends nothing more to it: waiting would never end.
             if isinstance(notice, commands.CloseConsumer):
                 self._disconnect()
             self._is_terminated |= isinstance(notice, commands.ReachedEndOfTopic)

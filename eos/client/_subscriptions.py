@@ -149,6 +149,7 @@ class ReceiveQueue:
     @property
     def is_overfull(self) -> bool:
         """Whether far more bytes are queued than expected."""
+        # Whatever the broker sends beyond the permits must not pile up without limit.
         return self._bytes > QUEUE_BYTES_MAX and len(self._queue) > 1
 
     @property
@@ -188,6 +189,7 @@ class ReceiveQueue:
 
     def grant(self) -> int:
         """Return the permits to grant to the broker now; 0: none yet."""
+        # Large entries are permitted fewer at a time: the queue is limited in bytes.
         permits = min(self._permits, max(1, QUEUE_BYTES // max(1, self.entry_bytes_max)))
         if self._granted > permits // 2:
             return 0

@@ -112,6 +112,7 @@ class TopicBounds:
             consumer.close()
 
     def _first_stop(self, consumer: PassiveConsumer, wanted: EntryPlace) -> EntryPlace | None:
+        # With a permit it passes markers and aborted entries, but no open transaction (measured).
         consumer.permit(_PERMITS)
         place = consumer.ask()[0]
         since = time.monotonic()

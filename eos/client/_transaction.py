@@ -247,6 +247,7 @@ class Transaction:
 
     def _send_lingering(self) -> None:
         with self._lock:
+            # I3: from here on no message may wait in it.
             self._is_ending = True
             producers = list(self._batching)
         for producer in producers:

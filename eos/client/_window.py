@@ -199,6 +199,7 @@ class Window:
             self._budget,
             timeout_s=self._timeout_s,
             on_failure=on_failure,
+            # With deduplication, the broker drops ids that it has already seen.
             first_sequence_id=self._next_sequence_id,
         )
 

@@ -59,6 +59,7 @@ class AsyncTransaction:
         Then an error of the commit is raised, or else the cancellation: the transaction *is*
         committed then.
         """
+        # Not `run`: a cancelled commit would be left in doubt, unnoticed.
         await self._threads.finish(self.blocking.commit)
 
     async def abort(self) -> None:
@@ -67,6 +68,7 @@ class AsyncTransaction:
 
     async def __aenter__(self) -> Self:
         begin = partial(self._client.transaction, timeout_s=self._timeout_s)
+        # Begun for a task that is cancelled, it would stay open.
         self._begun = await self._threads.run(begin, undo=Transaction.abort)
         return self
 
@@ -163,6 +165,7 @@ class AsyncConsumer:
         while True:
             wait_s = min(_RECEIVE_S, max(0.0, deadline - time.monotonic()))
             call = partial(self._take, receive, wait_s, count)
+            # Otherwise messages for a cancelled task would be lost.
             messages = await self._receiving.run(call, undo=self._put_back)
             if messages or time.monotonic() >= deadline:
                 return messages

@@ -200,6 +200,7 @@ class BookieNode(ClusterNode):
 
     def _missing(self) -> str | None:
         log = self.log()
+        # A bookie that gave up its place lives on without it: two copies can't be stored.
         if _GAVE_UP in log:
             self.kill()
             self.launch()

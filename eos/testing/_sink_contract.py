@@ -50,7 +50,7 @@ class OutputUnderTest(Protocol):
         """Return the rows that a plain reader finds, in any order."""
 
 
-class _Died(BaseException):
+class _Died(BaseException):  # as a kill: no handler catches it
     """The process was killed."""
 
 
@@ -292,7 +292,7 @@ class SinkContract:
     ) -> None:
         self._run(start_driver(), "a", ROWS)
         with pytest.MonkeyPatch.context() as dead:
-            dead.setattr(OpenAttempt, "abort", lambda *_: None)
+            dead.setattr(OpenAttempt, "abort", lambda *_: None)  # a dead driver aborts nothing
             with failpoints.armed(place, _die), pytest.raises(_Died):
                 self._run(start_driver(), "b", MORE)
         assert sorted(output.read()) in (sorted(ROWS), sorted([*ROWS, *MORE]))

@@ -1,16 +1,15 @@
 """A small process between the owner and a server's JVM, so that nothing is left behind.
 
-It runs as a program, with the standard library only. It owns the JVM and a temporary data folder,
-if one is requested. It ends, and with it both, when its owner closes the pipe or dies, even by
-SIGKILL. The kernel's death signal alone would not do: it follows the *thread* that forked.
+It owns the JVM and a temporary data folder, if one is requested. It ends, and with it both, when
+its owner closes the pipe or dies, even by SIGKILL.
 
 Requests are JSON lines on stdin; each is answered by one line on stdout:
 ``{"do": "run", "argv": [...], "cwd": ..., "output": ...}`` -> ``{"pid": n}``;
 ``{"do": "kill"}`` (SIGKILL), ``{"do": "stop", "grace_s": x}`` (SIGTERM, then SIGKILL) and
 ``{"do": "poll"}`` -> ``{"code": exit code or null}``. The first line out is ``{"folder": ...}``.
-A permanent data folder is locked as long as this process lives.
 """
 
+# Only the standard library, which starts faster.
 from __future__ import annotations
 
 import contextlib
@@ -33,10 +32,9 @@ _PR_SET_PDEATHSIG = 1
 
 
 def _die_with_supervisor() -> None:
-    """In the JVM's process, before exec: make the JVM die with the supervisor.
-
-    The supervisor has one thread, so the kernel's rule about threads does no harm here.
-    """
+    """In the JVM's process, before exec: make the JVM die with the supervisor."""
+    # The kernel's signal follows the thread that forked, so the owner could not use it alone. The
+    # supervisor has one thread.
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
@@ -88,10 +86,8 @@ class Supervisor:
 
 
 def _serve(supervisor: Supervisor, owner_pid: int) -> None:
-    """Answer until the pipe closes or the owner is gone.
-
-    The pipe is not enough: a process that the owner forked may keep its other end open.
-    """
+    """Answer until the pipe closes or the owner is gone."""
+    # The pipe is not enough: a process that the owner forked may keep its other end open.
     pending = b""
     while os.getppid() == owner_pid:
         if not select.select([0], [], [], _POLL_S)[0]:
@@ -111,10 +107,8 @@ def _send(reply: dict[str, Any]) -> None:
 
 
 def _lock(folder: str) -> int | None:
-    """Lock ``folder`` against other brokers; return None if one keeps it locked.
-
-    The JVM does not inherit the lock: it would keep it after the supervisor was killed.
-    """
+    """Lock ``folder`` against other brokers; return None if one keeps it locked."""
+    # The JVM does not inherit the lock: it would keep it after the supervisor was killed.
     lock = os.open(os.path.join(folder, "eos-broker.lock"), os.O_CREAT | os.O_RDWR, 0o600)
     deadline = time.monotonic() + _LOCK_WAIT_S
     while True:
@@ -137,7 +131,7 @@ def main(owner_pid: int, data_dir: str) -> None:
     supervisor = Supervisor()
     folder = data_dir or tempfile.mkdtemp(prefix="eos-broker-")
     try:
-        lock = _lock(folder)
+        lock = _lock(folder)  # held as long as this process lives
         if lock is None:
             _send({"error": f"another broker uses {folder}"})
             return

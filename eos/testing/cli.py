@@ -22,17 +22,13 @@ from eos.testing import PulsarCluster, PulsarStandalone, jvm, maven
 from eos.testing._broker import runs_in_docker
 
 ADMIN: Final = "admin"
-JOB: Final = "job"
-"""The role that may only produce and consume, in these namespaces:"""
+JOB: Final = "job"  # the role that may only produce and consume, in these namespaces:
 NAMESPACES: Final = ("public/default", "pulsar/system")
 _HEAD: Final = {"alg": "HS256"}
 
 
 class TokenFolder:
-    """``secret.key``, ``admin.token`` and ``job.token``; created if missing.
-
-    Existing files are kept, so that a restarted broker accepts the same tokens.
-    """
+    """``secret.key``, ``admin.token`` and ``job.token``; created if missing."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -81,6 +77,7 @@ def _text(data: bytes) -> str:
 
 def _load_or_create(path: Path, new: str) -> str:
     """Return the content of ``path``; write ``new`` first if it is missing, for the owner only."""
+    # An existing file is kept, so that a restarted broker accepts the same tokens.
     try:
         with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
             file.write(f"{new}\n")
@@ -140,8 +137,8 @@ app = typer.Typer(
 )
 
 
-class _StopRequested(BaseException):
-    """Ctrl-C or SIGTERM; not an Exception, so that no handler takes it for a failure."""
+class _StopRequested(BaseException):  # not an Exception: no handler may take it for a failure
+    """Ctrl-C or SIGTERM."""
 
 
 @app.callback()

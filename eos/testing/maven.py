@@ -1,10 +1,4 @@
-"""Jars from Maven, resolved once into the user's cache folder.
-
-Maven resolves the dependencies. The result is kept in one folder per ``cache_name``, with a
-manifest and the jars' checksums, so that later uses need no Maven and no network. Spark should
-get its jars from here as well (``spark.jars``): its resolver, Ivy, searches Maven's local
-repository first and fails at any pom that Maven left there without its jar.
-"""
+"""Jars from Maven, resolved once into the user's cache folder."""
 
 from __future__ import annotations
 
@@ -70,19 +64,17 @@ def pulsar_version(asked: str | None = None) -> str:
 
 
 def pulsar_jars(version: str) -> list[Path]:
-    """Return the jars of a Pulsar broker (4.2.4: 327 jars, 242 MB).
-
-    The imported pom pins one version of OpenTelemetry, Jackson and others; without it the broker
-    mixes several versions and fails at its start. 5.0.0-M1 also depends on two BouncyCastle
-    libraries, whose classes have the same names and different signers: a broker with TLS does not
-    start with both.
-    """
+    """Return the jars of a Pulsar broker (4.2.4: 327 jars, 242 MB)."""
     is_new = int(version.partition(".")[0]) >= 5
+    # The pom pins one version of OpenTelemetry, Jackson and others; without it the broker mixes
+    # several versions and fails at its start.
     pins = "pulsar-dependencies" if is_new else "pulsar"
     return resolve(
         [f"org.apache.pulsar:pulsar-broker:{version}"],
         f"pulsar-{version}",
         boms=[f"org.apache.pulsar:{pins}:{version}"],
+        # 5.0.0-M1 depends on two BouncyCastle libraries, whose classes have the same names and
+        # different signers: a broker with TLS does not start with both.
         without=["bc-fips"] if is_new else [],
     )
 
@@ -105,6 +97,8 @@ def delta_jars() -> list[Path]:
         ) from error
     spark_line = ".".join(spark.split(".")[:2])
     # The same rule as configure_spark_with_delta_pip, which only knows spark.jars.packages.
+    # Not resolved by Spark itself: its resolver, Ivy, searches Maven's local repository first, and
+    # fails at any pom that Maven left there without its jar.
     jars = resolve(
         [f"io.delta:delta-spark_{spark_line}_2.13:{delta}"], f"delta-{delta}-spark-{spark_line}"
     )
@@ -153,10 +147,11 @@ def resolve(
     if without:
         wanted["without"] = sorted(without)
     folder = cache_dir() / cache_name
+    # Complete by its manifest and checksums, it needs neither Maven nor the network.
     if jars := _complete(folder, wanted):
         return jars
     with locked(folder.with_name(f"{cache_name}.lock")):
-        if jars := _complete(folder, wanted):
+        if jars := _complete(folder, wanted):  # another process resolved them meanwhile
             return jars
         # Under the lock, leftovers of interrupted runs are unused.
         for stale in folder.parent.glob(f".{cache_name}-jars-*"):

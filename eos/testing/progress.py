@@ -14,7 +14,7 @@ _PLAIN_INTERVAL_S = 5.0
 
 
 class Progress:
-    """Shows a title and a changing detail on stderr (stdout is for results)."""
+    """Shows a title and a changing detail on stderr."""
 
     def __init__(self, title: str) -> None:
         self._title = title
@@ -30,6 +30,7 @@ class Progress:
             self._print(detail)
 
     def _print(self, detail: str) -> None:
+        # Standard output is for results.
         print(f"{self._title}: {detail}", file=sys.stderr, flush=True)
 
     def __enter__(self) -> Self:

@@ -1,11 +1,8 @@
-"""Fixtures for users' tests: a real broker, and the chaos harness.
+"""Fixtures for users' tests: a real broker, and the chaos harness::
 
-pytest loads this module in every run where eos is installed. So it imports modules only when a
-fixture is used, and none by a top-level name that a user's folder may have::
-
-    def test_orders_survive(chaos_cluster, assert_exactly_once):
-        result = chaos_cluster.run("my_jobs.orders:pipeline", seed=7)
-        assert_exactly_once(result)
+def test_orders_survive(chaos_cluster, assert_exactly_once):
+    result = chaos_cluster.run("my_jobs.orders:pipeline", seed=7)
+    assert_exactly_once(result)
 """
 
 from __future__ import annotations
@@ -16,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+# pytest loads this module in every run where eos is installed: only a fixture that is used
+# imports more, and nothing by a top-level name that a user's folder may have.
 if TYPE_CHECKING:
     from eos.testing._broker import PulsarStandalone
 
@@ -49,5 +48,5 @@ def assert_exactly_once() -> Callable[[Any], None]:
 
 
 def _harness() -> Any:
-    """``eos.chaos.testing``, imported by name: this package is below it."""
+    # By name: this package is below it.
     return importlib.import_module("eos.chaos.testing")

@@ -210,7 +210,8 @@ class Watch(Generic[R]):
             EosError: the first report failed.
             VerbExit: at the end, always; with exit code 0.
         """
-        with contextlib.suppress(KeyboardInterrupt):  # the only way to end a watch, so no error
+        # Ctrl-C is how a watch ends: no error.
+        with contextlib.suppress(KeyboardInterrupt):
             try:
                 first = self._read()
                 self._print_lines(first) if as_json else self._show(first)
