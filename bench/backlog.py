@@ -78,11 +78,11 @@ def backlog(
 def _measured(env: Environment) -> Iterator[dict[str, Any]]:
     """Yield a dictionary that gets ``seconds`` and ``processor_s`` of the block."""
     found: dict[str, Any] = {}
-    env.settle()
+    env.settle()  # what the broker still does for earlier work is not counted
     before, began = env.processor_s(), time.perf_counter()
     yield found
     found["seconds"] = round(time.perf_counter() - began, 1)
-    env.settle()
+    env.settle()  # the broker writes to its ledgers after the commit
     after = env.processor_s()
     found["processor_s"] = {who: round(after[who] - before[who], 1) for who in after}
 
@@ -197,6 +197,7 @@ def _catch_up(
     )
     stream = source.load().writeStream.foreachBatch(sink)
     checkpoint = str(env.folder / "backlog")
+    # All epochs are needed below; by default Spark keeps the progress of a hundred.
     env.spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", _MOST_EPOCHS)
     query = stream.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
     while not query.awaitTermination(_TELL_EVERY_S):
@@ -215,8 +216,7 @@ def _catch_up(
 
 # Messages, on average: 6 billion a day.
 ARRIVING_PER_S: Final = 69_400
-_PEAK: Final = 4
-"""The peak, in multiples of the average."""
+_PEAK: Final = 4  # in multiples of the average
 _COPIES: Final = 3
 _CORES: Final = 16
 # 10 Gbit/s, each way.

@@ -30,8 +30,7 @@ from eos.protocol import State
 from eos.testing import PulsarStandalone, maven
 
 CORES: Final = 2
-WARM_UP: Final = 2
-"""Rounds that do not count."""
+WARM_UP: Final = 2  # rounds that do not count
 BROKER: Final = "broker"
 _LOG: Final = Path("build/bench/broker.log")
 # Three heaps (2, 2 and 4 GB), the broker's buffers, and rows in memory.
@@ -194,12 +193,14 @@ def environment(pulsar_spark: Sequence[Path] = ()) -> Iterator[Environment]:
 def _session(folder: Path, more_jars: Sequence[Path]) -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    # Spark's Python workers import modules of this folder.
     root = str(Path(__file__).parents[1])
     os.environ["PYTHONPATH"] = os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])
     session = (
         SparkSession.builder.master(f"local[{CORES}]")
         .appName("eos-bench")
         .config("spark.driver.memory", "4g")
+        # As the broker's heap: memory that is returned and taken again would measure the kernel.
         .config("spark.driver.extraJavaOptions", "-Xms4g -XX:+AlwaysPreTouch")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
@@ -221,16 +222,14 @@ def _session(folder: Path, more_jars: Sequence[Path]) -> SparkSession:
 
 @contextmanager
 def full_page_cache(folder: Path) -> Iterator[None]:
-    """Fill the free memory with pages of a file without content, for at most a minute.
-
-    On Linux only. A folder in memory (tmpfs) keeps no pages of such a file.
-    """
+    """Fill the free memory with pages of a file without content, for a minute at most; on Linux."""
     # A broker that has run for a day works on a machine whose memory is in use. Measured on two
     # cores of a virtual machine that returns free memory to its host (free page reporting): the
     # first touch of a GB costs the kernel 2.1 s, each later one 0.4 s. The broker writes to the
     # page cache, so the same rows cost it three times the processor time once it received unused
     # pages, after some 5 GB. The pages of a full cache are reused instead, at almost no cost, and
     # no process has less memory for it.
+    # (A folder in memory, tmpfs, keeps no pages of such a file.)
     with tempfile.TemporaryFile(dir=folder) as file:
         if sys.platform == "linux":
             _read_empty(file.fileno(), psutil.virtual_memory().free)
@@ -345,7 +344,7 @@ def _interleaved(
     *,
     warm_up: int,
 ) -> dict[str, list[float]]:
-    order = np.random.default_rng(0)
+    order = np.random.default_rng(0)  # the same orders in every run
     found: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(-warm_up, rounds):
         tell("warm-up" if number < 0 else f"round {number + 1}")

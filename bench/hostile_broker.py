@@ -1,7 +1,4 @@
-"""Memory of each way to read hostile entries that a real broker has stored.
-
-Every producer of a topic can store any of these.
-"""
+"""Memory of each way to read hostile entries that a real broker has stored."""
 
 from __future__ import annotations
 
@@ -52,6 +49,7 @@ class StoredTopic(NamedTuple):
     schema: SchemaInfo = SchemaInfo(type=SchemaType.NONE)
 
 
+# Every producer of a topic can store any of these.
 TOPICS: Final[dict[str, StoredTopic]] = {
     _SMALL: StoredTopic(lambda: [batch(message(b"x"), 1)]),
     "zeros, malformed, zstd": StoredTopic(lambda: ENTRIES["zeros, malformed, zstd"]() * 5),
@@ -87,6 +85,7 @@ def store(client: PulsarClient, topic: str, entries: Iterable[Stored], schema: S
     marks.close()
     (producer,) = client.entry_producers([topic], schema=registered)
     version = producer.schema_version
+    # The client never writes such metadata: it is replaced when the frame is made.
     with mock.patch(
         "eos.transport.connection.encode_send",
         lambda send, metadata, payload: encode_send(send, replace(metadata, **fields), payload),
@@ -205,6 +204,7 @@ def _by_spark(at: ReadFrom) -> Found:
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("OFF")
+    # In the default mode the first malformed entry would end the query.
     options = {"serviceUrl": at.service_url, "topic": at.topic, "mode": "dropmalformed"}
     reading = spark.read.format("pulsar").options(**options).option("metadata", "true").load()
     yield reading.selectExpr("count(value)", "sum(length(value))").collect()[0][0]
@@ -251,6 +251,7 @@ def run(way: str, at: ReadFrom) -> Peak:
             rows, error = (rows, found) if isinstance(found, str) else (rows + found, error)
     except EosError as reason:
         error = f"{type(reason).__name__}: {reason}"
+    # A Spark task decodes in its worker, another process.
     peak = workers.stop() if way == "Spark task" else kib(own, "VmHWM") - before
     return Peak(rows, peak / 1024, time.monotonic() - began, error)
 
@@ -302,7 +303,7 @@ def measure(topics: Iterable[str], ways: Iterable[str]) -> Iterator[tuple[str, s
             base = 0.0
             for name, place in places.items():
                 if name == _SMALL and way != "Spark task":
-                    continue
+                    continue  # only a Spark task needs a base
                 at = ReadFrom(broker.service_url, broker.admin_url, place)
                 figures = run_apart(way, at)
                 if way == "Spark task":  # its workers' peaks include their start

@@ -1,7 +1,4 @@
-"""Memory for hostile entries: a few KB that decode to many GiB, each case in its own process.
-
-Every producer of a topic can send any of these.
-"""
+"""Memory for hostile entries: a few KB that decode to many GiB, each case in its own process."""
 
 from __future__ import annotations
 
@@ -92,6 +89,7 @@ def _mixed() -> Stored:
     return batch(some * 200, 2_000_000, Compression.LZ4)
 
 
+# Every producer of a topic can send any of these.
 ENTRIES: Final[dict[str, Callable[[], list[Stored]]]] = {
     "zeros, malformed, zstd": lambda: [batch(bytes(_MOST), 5)],
     "zeros, malformed, snappy": lambda: [batch(bytes(_MOST), 5, Compression.SNAPPY)],

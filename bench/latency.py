@@ -29,8 +29,7 @@ from bench.spark_writers import (
 )
 from eos import PulsarSink
 
-DRIVER: Final = "first-epoch-driver"
-"""The command of ``python -m bench`` that calls ``first_epoch_driver``."""
+DRIVER: Final = "first-epoch-driver"  # the command that calls ``first_epoch_driver``
 ROWS: Final = (10, 1_000, 100_000)
 # Counted epochs of each start; a first one is not counted. Not nine: Delta writes a checkpoint at
 # every tenth commit, which could always be the uncounted one.
@@ -173,7 +172,7 @@ def measure_first_epoch(
     """Return ``{way: spread of seconds}`` of a fresh driver's first epoch.
 
     Timed from the creation of the sink until a reader has its rows, each time in a new process with
-    a new Spark session. Imports and the start of Spark do not count.
+    a new Spark session.
     """
     tell("fresh drivers")
     ways = {way: partial(_first_epoch_s, env, way) for way in _WAYS}
@@ -231,7 +230,7 @@ def first_epoch_driver(way: str, service_url: str, topic: str, folder: Path) -> 
     def by_pulsar_client(df: DataFrame, _: int) -> None:
         write_by_pulsar_client(df, service_url, topic)
 
-    began = time.time()
+    began = time.time()  # imports and the start of Spark do not count
     write: Callable[[DataFrame, int], None] = by_pulsar_client
     if way == "eos":
         write = PulsarSink(

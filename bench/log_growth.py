@@ -203,6 +203,7 @@ def many_at_once(root: Path, count: int, epochs: int) -> dict[str, Any]:
 
     with ThreadPoolExecutor(count) as pool:
         times = [second for found in pool.map(work, drivers) for second in found]
+    # The log has the claim, and three records of each epoch.
     lost = sum(1 + 3 * epochs - driver.log.history.last_seq for driver in drivers)
     lost += sum(1 + 3 * epochs - len(driver.log.records()) for driver in drivers)
     return {

@@ -170,6 +170,7 @@ def _build(folder: Path, client: Sequence[Path], jar: Path) -> None:
     with zipfile.ZipFile(staged, "w", zipfile.ZIP_DEFLATED) as archive:
         for file in sorted(classes.rglob("*")):
             archive.write(file, file.relative_to(classes))
+    # Only a complete jar gets the name: an interrupted build is repeated.
     staged.replace(jar)
 
 
@@ -234,10 +235,7 @@ class WriterProcesses:
         self._pipes = pipes
 
     def rows_per_s(self, kind: WriterKind, shape: RowShape, topic: str, count: int) -> float:
-        """Write ``count`` rows to the first partition of ``topic``, in one transaction.
-
-        Timed from the moment when all processes are ready until the transaction is committed.
-        """
+        """Write ``count`` rows to the first partition of ``topic``, in one transaction."""
         exact = str(TopicName.parse(topic).partition(0))
         txn = self._client.transaction(timeout_s=_TTL_S)
         txn.register([exact])
@@ -245,6 +243,7 @@ class WriterProcesses:
         for number, pipe in enumerate(self._pipes):
             pipe.send(WriterWork(kind, exact, txn.id, shape, number * share, share))
         self._await("ready")
+        # Timed from here, where all processes are ready, until the transaction is committed.
         began = time.perf_counter()
         for pipe in self._pipes:
             pipe.send("go")
@@ -360,6 +359,7 @@ class _RawSender:
         for frame in frames:
             self._room.acquire()
             self._connection._write(frame)
+        # All room is free when all receipts have come.
         for _ in range(_IN_FLIGHT_BYTES // (1 << 20)):
             self._room.acquire()
         if self._failure is not None:
@@ -369,10 +369,10 @@ class _RawSender:
         self._room.release()
 
     def on_send_error(self, error: commands.SendError) -> None:
-        """Fail the run: the figure is worthless."""
-        self.on_closed(RuntimeError(error.message))
+        """Fail the run."""
+        self.on_closed(RuntimeError(error.message))  # its figure is worthless
 
     def on_closed(self, reason: BaseException) -> None:
         """Fail the run: the connection is closed."""
         self._failure = reason
-        self._room.release(10**6)
+        self._room.release(10**6)  # also wakes a waiting ``push``

@@ -87,7 +87,7 @@ class ReadyBatches(DataSource):
 
     def schema(self) -> StructType:
         """Return the schema of eos's source."""
-        unused = {"serviceUrl": "pulsar://localhost:6650", "topic": "t"}
+        unused = {"serviceUrl": "pulsar://localhost:6650", "topic": "t"}  # required, not used
         return PulsarDataSource({**unused, "metadata": self.options["metadata"]}).schema()
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -205,7 +205,7 @@ def outside(
     url = env.broker.service_url
     ours = {"eos": _eos, "raw_socket": _raw_socket}
     peers = {"batch_receive": _batch_receive, "read_next": _read_next} if shape.has_peers else {}
-    all_rows, few_rows = shape.times * rows, min(rows, _SLOW_ROWS)
+    all_rows, few_rows = shape.times * rows, min(rows, _SLOW_ROWS)  # peers are slower
     with env.topic(1) as large, env.topic(1) as small:
         large, small = f"{large}-partition-0", f"{small}-partition-0"
         with PulsarClient(url) as client:

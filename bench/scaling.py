@@ -138,7 +138,7 @@ def _by_sinks_ms(env: Environment, count: int, rounds: int) -> list[float]:
         for _ in range(count):
             topic = stack.enter_context(env.topic(1))
             sink = stack.enter_context(EosSink(env, topic))
-            sink.write(df)
+            sink.write(df)  # claims the sink; the topic's first transaction
             sinks.append(sink)
 
         return [_timed_ms(partial(sink.write, df)) for _ in range(rounds) for sink in sinks]

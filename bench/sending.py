@@ -30,8 +30,7 @@ from eos.client import PulsarClient
 from eos.client.aio import AsyncPulsarClient
 
 _VALUE: Final = b"." * 100
-_AWAITED: Final = 1000
-"""The calls of ``send`` in one ``gather``."""
+_AWAITED: Final = 1000  # calls of ``send`` in one ``gather``
 
 WAYS: Final = {
     "eos": "**eos**, `producer.send`",
@@ -243,7 +242,7 @@ def _paths(env: Environment, java: JavaClient) -> dict[str, Callable[[str, int],
         elif schema == "key_value":
             df = df.selectExpr("id AS key", "STRUCT(*) AS value")
         with EosSink(env, topic, schema=schema) as sink:
-            sink.write(df.limit(0))
+            sink.write(df.limit(0))  # claims the sink, which a query does once
             return count / timed_s(lambda: sink.write(df))
 
     def pulsar_client(schema: Any, topic: str, count: int) -> float:

@@ -79,8 +79,7 @@ def _text(size: int) -> bytes:
     return (b"the quick brown fox jumps " * (size // 26 + 1))[:size]
 
 
-WriteStream = Callable[[DataFrame], DataStreamWriter]
-"""Writes the lines of the files (column ``value``)."""
+WriteStream = Callable[[DataFrame], DataStreamWriter]  # of the files' lines, column ``value``
 
 
 class FileStream:
@@ -99,7 +98,7 @@ class FileStream:
         self._text = text
 
     def run(self, epochs: int) -> list[float]:
-        """Return the milliseconds of ``epochs`` epochs; a first one (it plans) does not count."""
+        """Return the milliseconds of ``epochs`` epochs, after a first one."""
         epochs += 1
         for number in range(self.epochs, self.epochs + epochs):
             drop(self._input, f"{number:06}", self._text)
@@ -125,12 +124,12 @@ class FileStream:
         ]
         if len(took_ms) != epochs:
             raise RuntimeError(f"Spark reported {len(took_ms)} of {epochs} epochs")
-        return took_ms[1:]
+        return took_ms[1:]  # the first one plans
 
 
 def drop(folder: Path, name: str, text: str) -> None:
     """Write a file that becomes visible as a whole."""
-    # Spark's file source ignores names that begin with a dot.
+    # Hidden until it is whole: Spark skips names that begin with a dot (``HadoopFSUtils``).
     hidden = folder / f".{name}"
     hidden.write_text(text)
     hidden.rename(folder / name)
@@ -203,14 +202,14 @@ def send_by_pulsar_client(
 
     Args:
         message: returns the arguments of the producer's ``send`` for a row.
-        schema: creates the producer's schema in the task, since it cannot be pickled.
+        schema: creates the producer's schema.
     """
 
     def send(rows: Iterable[Row]) -> None:
         client = pulsar.Client(service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
         producer = client.create_producer(
             topic,
-            schema=schema(),
+            schema=schema(),  # in the task: it cannot be pickled
             batching_enabled=True,
             batching_max_messages=10_000,
             batching_max_allowed_size_in_bytes=1 << 20,

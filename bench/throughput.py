@@ -56,8 +56,7 @@ _WARM_UP: Final = 3
 # bytes 42 thousand for 100,000 and for 195,000, 34 thousand for 24,000.
 _SLOW_ROWS: Final = {100: 250_000, 1024: 100_000}
 
-WriteRows = Callable[[str, int], float]
-"""Writes a number of rows to a topic; returns rows per second."""
+WriteRows = Callable[[str, int], float]  # writes a number of rows to a topic; returns rows/s
 
 
 def measure(
@@ -211,6 +210,7 @@ def measure_phases(env: Environment, rows: int) -> dict[str, Any]:
     profile = cProfile.Profile()
     with env.topic(1) as topic, PulsarClient(env.broker.service_url) as client:
         exact = str(TopicName.parse(topic).partition(0))
+        # The first run warms up, and is not profiled.
         for number in range(1 + _PHASE_RUNS):
             env.settle()
             producer = client.entry_producer(exact)
@@ -312,7 +312,7 @@ def measure_memory(env: Environment, rows: int) -> dict[str, Any]:
     driver = psutil.Process()
     with env.topic(1) as topic:
         with EosSink(env, topic) as sink:
-            sink.write(df.limit(10))
+            sink.write(df.limit(10))  # claims the sink
             before = driver.memory_info().rss
             peaks = _peaks_during(driver, lambda: sink.write(df))
         stats = env.stats(topic)
@@ -338,7 +338,7 @@ def _peaks_during(driver: psutil.Process, action: Callable[[], object]) -> dict[
                     if "python" in process.name():
                         peaks["worker"] = max(peaks["worker"], process.memory_info().rss)
                 except psutil.Error:
-                    continue
+                    continue  # it has ended
 
     thread = threading.Thread(target=sample)
     thread.start()

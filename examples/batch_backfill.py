@@ -1,9 +1,7 @@
 """Batch backfill: write past days to a topic; a day that is already written is skipped.
 
 Start a broker (``eos broker start``), put files with one JSON object per line into
-``/tmp/eos/history``, then run ``python examples/batch_backfill.py``. The epoch key, here the day,
-makes each write idempotent: run it again after a crash, or twice by mistake, and nothing is
-duplicated.
+``/tmp/eos/history``, then run ``python examples/batch_backfill.py``.
 """
 
 from pyspark.sql import SparkSession
@@ -21,6 +19,8 @@ sink = PulsarSink(
     schema="json",
 )
 for row in history.select("day").distinct().orderBy("day").collect():
+    # The epoch key, here the day, makes each write idempotent: run it again after a crash, or twice
+    # by mistake, and nothing is duplicated.
     result = sink.write(history.where(history.day == row.day), epoch=row.day)
     print(row.day, result.status)  # written, or skipped
 sink.close()

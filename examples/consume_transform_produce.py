@@ -1,8 +1,7 @@
 """Consume, transform, produce without Spark: read, write and acknowledge in one transaction.
 
 Fill the topic ``orders`` first (``examples/file_to_topic.py``), then run
-``python examples/consume_transform_produce.py``. If it is killed, its open transaction is aborted:
-no invoice of it becomes readable, and its orders are delivered again.
+``python examples/consume_transform_produce.py``.
 """
 
 import json
@@ -20,5 +19,7 @@ with (
                 order = json.loads(message.value)
                 invoice = {"order": order["id"], "total": round(order["amount"] * 1.2, 2)}
                 invoices.send(json.dumps(invoice).encode(), key=order["customer"], txn=txn)
+            # If the program is killed, its open transaction is aborted: no invoice of it becomes
+            # readable, and its orders are delivered again.
             orders.acknowledge(messages, txn=txn)
         print(f"{len(messages)} orders invoiced")

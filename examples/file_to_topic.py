@@ -1,8 +1,7 @@
 """Files to a topic: each row of the JSON files in a folder becomes one message, exactly once.
 
 Start a broker (``eos broker start``), put files with one JSON object per line into
-``/tmp/eos/orders``, then run ``python examples/file_to_topic.py``. A later run writes only the
-files that are new.
+``/tmp/eos/orders``, then run ``python examples/file_to_topic.py``.
 """
 
 from pyspark.sql import SparkSession
@@ -22,6 +21,7 @@ sink = PulsarSink(
 query = (
     orders.withColumn("__key", orders.customer)
     .writeStream.foreachBatch(sink)
+    # Spark notes there which files it has read: a later run writes only those that are new.
     .option("checkpointLocation", "/tmp/eos/checkpoints/orders")
     .trigger(availableNow=True)
     .start()

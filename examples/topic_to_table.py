@@ -1,7 +1,7 @@
 """Topic to table: append the JSON records of a topic to a Delta table, each one once.
 
 Fill the topic ``orders`` first (``examples/file_to_topic.py``), then run
-``python examples/topic_to_table.py``. The table is created with the columns of the first epoch.
+``python examples/topic_to_table.py``.
 """
 
 from pyspark.sql import SparkSession
@@ -15,6 +15,7 @@ orders = (
     .options(schema="auto")  # columns from the topic's own schema
     .load()
 )
+# The table is created with the columns of the first epoch.
 sink = DeltaSink(sink_id="orders-table", table="/tmp/eos/orders-table", commit_log="/tmp/eos/log")
 query = (
     orders.writeStream.foreachBatch(sink)

@@ -1,8 +1,7 @@
 """Topic to topic: read JSON records with Spark, filter them, write them to another topic.
 
 Fill the topic ``orders`` first (``examples/file_to_topic.py``), then run
-``python examples/topic_to_topic.py``. Each message is read once and written once, over any number
-of crashes and restarts.
+``python examples/topic_to_topic.py``.
 """
 
 from pyspark.sql import SparkSession
@@ -24,6 +23,7 @@ sink = PulsarSink(
     create_topics=True,
     schema="json",
 )
+# Each message is read once and written once, over any number of crashes and restarts.
 query = (
     orders.where("amount >= 100")
     .writeStream.foreachBatch(sink)

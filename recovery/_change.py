@@ -30,8 +30,7 @@ class Plan(Report):
 
     steps: list[PlanStep]
     warnings: list[str] = Field(default_factory=list)
-    refused: list[str] = Field(default_factory=list)
-    """Requests that will not be carried out, each with the reason."""
+    refused: list[str] = Field(default_factory=list)  # requests, each with the reason
 
     @property
     def exit(self) -> Exit:
@@ -60,9 +59,10 @@ class Outcome(Report):
 
     @property
     def exit(self) -> Exit:
-        """Failed steps need action; an outcome that can't be proved now is unknown."""
+        """Failed steps need action, before anything that is unknown."""
         if self.failed:
             return Exit.NEEDS_ACTION
+        # What can't be proved now may be proved later: unknown is no failure.
         return Exit.UNKNOWN if self.unknown else Exit.CLEAN
 
     def render(self, console: Console) -> None:
@@ -96,11 +96,11 @@ GiveUp = Annotated[
         "finish without it. Repeatable.",
     ),
 ]
+# How a transaction ends whose commit was never decided.
 ABORT: Final = (
     "find the mark, send END_TXN(abort) (if the mark is missing, nothing is sent and the "
     "transaction expires), append ABORTED"
 )
-"""How a transaction ends whose commit was never decided."""
 
 
 class ChangeProgress:

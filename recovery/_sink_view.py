@@ -22,18 +22,18 @@ from eos.pulsar.part import pulsar_part
 
 
 class ClaimView(Facts):
-    """The newest CLAIMED record: the only run that may append."""
+    """The newest CLAIMED record."""
 
-    run_id: str
+    run_id: str  # the only run that may append
     since: datetime
     age_s: float
 
 
 class QueryProgress(Facts):
-    """A query's progress. ``epoch`` is its last one that is COMMITTED or EMPTY."""
+    """A query's progress."""
 
     query_id: str
-    epoch: str | None
+    epoch: str | None  # its last one that is COMMITTED or EMPTY
     written_at: datetime | None
     age_s: float | None
     epochs: int  # still in the log: compaction drops old finished ones
@@ -46,15 +46,13 @@ class Unfinished(Facts):
     epoch: str
     attempt: int
     state: State
-    what: str
-    """A description of the attempt: its transaction and its other outputs."""
+    what: str  # the attempt: its transaction and its other outputs
     txn: str | None
     opened_at: datetime
     age_s: float
     ttl_left_s: float | None
     written_age_s: float  # of its newest record, which the grace of `status` is compared with
-    at_broker: str | None = None
-    """The transaction's status at its coordinator; ``gone`` if forgotten; None if not asked."""
+    at_broker: str | None = None  # status at the coordinator; ``gone``: forgotten; None: not asked
     meaning: str
 
 
@@ -72,12 +70,12 @@ class UnwrittenEpoch(Facts):
 
 
 class Decided(Facts):
-    """An epoch whose outcome a person decided; ``reason`` has the name and why."""
+    """An epoch whose outcome a person decided."""
 
     query_id: str
     epoch: str
     state: State
-    reason: str
+    reason: str  # who decided, and why
     written_at: datetime | None
 
 

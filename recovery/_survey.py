@@ -22,12 +22,12 @@ class BrokenSink(Facts):
 
 
 class Survey(Facts):
-    """All sinks. ``problems`` are the questions that could not be answered."""
+    """All sinks."""
 
     commit_log: str
     sinks: list[SinkView]
     broken: list[BrokenSink]
-    problems: list[str]
+    problems: list[str]  # questions that got no answer
 
     @property
     def seen(self) -> Exit:

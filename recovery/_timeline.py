@@ -14,6 +14,7 @@ from eos.pulsar.part import PulsarPart
 from eos.recovery._sink_view import query_label
 from eos.steps import Step
 
+# The step that writes each kind of record, and its meaning.
 RECORD_MEANINGS: Final = {
     State.CLAIMED: (Step.CLAIM, "a driver, or this tool, claimed the sink"),
     State.OPEN: (Step.OPEN, "begun: Spark's tasks are writing; readers do not see it yet"),
@@ -28,16 +29,15 @@ RECORD_MEANINGS: Final = {
         "abandoned by a person: its query may continue without its rows",
     ),
 }
-"""The step that writes each kind of record, and its meaning."""
 
 
 class WrittenOutput(Facts):
-    """An attempt's rows in one output. ``partitions`` is None if the output is not a topic."""
+    """An attempt's rows in one output."""
 
     kind: str
     output: str
     records: int
-    partitions: int | None
+    partitions: int | None  # None: not a topic
 
     def __str__(self) -> str:
         where = f"{self.kind} {self.output}"
@@ -47,7 +47,7 @@ class WrittenOutput(Facts):
 
 
 class TimelineEntry(Facts):
-    """One record of the log. ``after_s`` is the time since the previous record."""
+    """One record of the log."""
 
     seq: int
     query_id: str | None
@@ -57,7 +57,7 @@ class TimelineEntry(Facts):
     step: int
     says: str
     at: datetime | None
-    after_s: float | None
+    after_s: float | None  # since the previous record
     run_id: str
     txn: str | None
     records: int | None

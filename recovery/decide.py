@@ -44,8 +44,7 @@ class ManualDecision:
     verdict: Verdict
     reason: Reason
     deadline_s: float
-    give_up: tuple[str, ...] = ()
-    """Outputs that, according to the person, will never answer again."""
+    give_up: tuple[str, ...] = ()  # according to the person, they will never answer again
 
     def check(self) -> tuple[LogRecord, Evidence, list[Objection]]:
         """Return the epoch's newest record, the evidence, and the objections to the verdict."""

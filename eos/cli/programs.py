@@ -104,7 +104,8 @@ def start(program: str, main: str, *, lost: int) -> None:
     except OSError as error:
         _discard_output()
         print(f"{program}: {error}", file=sys.stderr)
-        sys.exit(lost)  # never 0: the report was not seen
+        # Never 0: the report was not seen.
+        sys.exit(lost)
     except SystemExit as ending:
         # The pipe's reader has gone: click exits with 1, which has another meaning here.
         if isinstance(ending.__context__, BrokenPipeError):

@@ -160,7 +160,6 @@ class EntryReader:
                 self._credit -= entry.num_messages
                 # The broker subtracts the number of messages that an entry claims: a negative one
                 # adds permits, and enough of them overflow, so that nothing comes (measured).
-                # A negative count adds to the broker's permits: their number is then unknown.
                 self._is_out_of_step |= (entry.metadata.num_messages_in_batch or 1) < 0
             # With a start past its end the broker delivers the whole topic again (measured).
             at = MessageId(entry.id.ledger, entry.id.entry)

@@ -154,14 +154,9 @@ class ReaderCache:
 
         def open_one() -> EntryReader:
             connection = self._lookup.broker_of(topic)
+            # With more permits than entries wanted, the broker reads and sends a hundred.
             reader = EntryReader(
-                # With more permits than entries wanted, the broker reads and sends a hundred.
-                self._lookup,
-                connection,
-                topic,
-                start,
-                permits=permits,
-                subscription=name,
+                self._lookup, connection, topic, start, permits=permits, subscription=name
             )
             reader.open()
             return reader

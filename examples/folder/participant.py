@@ -28,16 +28,16 @@ from eos.protocol import (
 
 @dataclass(frozen=True)
 class FolderPart(Part):
-    """``root`` is the output, ``name`` the attempt's folder, ``number`` counts the attempts."""
+    """The part of an epoch's attempt in a folder."""
 
-    root: str
-    name: str | None = None
-    number: int | None = None
+    root: str  # the output
+    name: str | None = None  # the attempt's folder; a claim has none
+    number: int | None = None  # counts the sink's attempts
     files: int | None = None
     size_bytes: int | None = None
 
     kind = "folder"
-    can_expire = False
+    can_expire = False  # no timeout ends an attempt
     checksum = 0
 
     @property
@@ -166,12 +166,13 @@ class FolderParticipant(Participant):
         """Delete the staged files."""
         # No reader has seen them: only the renamed folder is listed.
         shutil.rmtree(_mine(part).staged, ignore_errors=True)
+        # An abort never undoes a commit, and never denies one.
         return COMMITTED if _mine(part).done.is_dir() else ABORTED
 
     def outcome(self, part: Part, *, timeout_s: float) -> Fate:
         """Check which of the two folders exists."""
         mine = _mine(part)
-        if mine.done.is_dir() or mine.files == 0:
+        if mine.done.is_dir() or mine.files == 0:  # without rows there is no folder
             return COMMITTED
         return unknown(f"{mine.label} is staged") if mine.staged.is_dir() else ABORTED
 

@@ -23,10 +23,8 @@ Committed = tuple[LogRecord, Part]
 class AuditedOutput(Facts):
     """The result for one output that is not a topic."""
 
-    output: str
-    """Its kind and location."""
-    epochs: int
-    """Committed epochs that were written to it, of all epochs of the sink."""
+    output: str  # its kind and location
+    epochs: int  # committed ones that were written to it; a sink may have got an output later
     rows: int = 0  # unchanged ones; 0 if only the newest epoch can be asked for
     is_earlier: bool = False  # the sink no longer writes to it
 
@@ -39,8 +37,7 @@ class OutputsAudit:
     unknown: list[str] = field(default_factory=list)
     changes: list[str] = field(default_factory=list)  # legitimate: made later, by others
     newest_only: list[str] = field(default_factory=list)  # can't be asked about older epochs
-    counts: list[AuditedOutput] = field(default_factory=list)
-    """One item for each output: the current ones, then earlier ones."""
+    counts: list[AuditedOutput] = field(default_factory=list)  # the current ones, then earlier ones
     is_changed: bool = False  # some of the changes affect rows, not only files
 
     def __iadd__(self, other: OutputsAudit) -> OutputsAudit:

@@ -15,8 +15,8 @@ from eos.pulsar.recount import Recount, is_entry_of
 from eos.recovery._sink_view import is_decided
 from eos.task_report import PartitionFigures
 
+# A readable message of such an attempt is a finding, whatever the log counts.
 NEVER_READABLE: Final = frozenset({State.ABORTING, State.ABORTED, State.EMPTY, State.ABANDONED})
-"""States of attempts whose messages must never be readable."""
 
 
 class Attempts:
@@ -65,14 +65,14 @@ class Attempts:
 
 
 class Finding(Facts):
-    """An error in an output. ``message_id`` is the first message that shows it, if there is one."""
+    """An error in an output."""
 
     sink_id: str
     query_id: str | None
     epoch: str | None
     topic: str
     what: str
-    message_id: str | None = None
+    message_id: str | None = None  # the first message that shows it
 
 
 @dataclass
@@ -201,8 +201,7 @@ class PartitionAudit:
         """Compare, and return the records that can't be compared: trimmed, completely or partly.
 
         Args:
-            first_ledger: the oldest ledger of the topic; None if unknown. Then, an epoch without
-                any message counts as trimmed.
+            first_ledger: the oldest ledger of the topic; None if unknown.
         """
         trimmed: list[LogRecord] = []
         for record, part in self._committed:

@@ -47,8 +47,7 @@ class AuditedSink(Facts):
     trimmed: int = 0  # parts of epochs that retention removed; they can't be checked
     others: int = 0  # messages of other producers between the epochs
     outputs: tuple[str, ...] = ()  # the current ones that are not topics
-    by_output: tuple[AuditedOutput, ...] = ()
-    """The result for each of them, and for earlier ones."""
+    by_output: tuple[AuditedOutput, ...] = ()  # for each of them, and for earlier ones
     newest_only: tuple[str, ...] = ()  # outputs that can't be asked about older epochs
     rows: int = 0  # unchanged ones
     changes: tuple[str, ...] = ()  # made later by others: OPTIMIZE, DELETE and the like

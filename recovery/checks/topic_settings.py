@@ -93,8 +93,8 @@ def judge(
     return ok(name, f"messages are kept until {named} acknowledges them; there is no retention")
 
 
+# The backlog quota policies that refuse producers; the third one evicts messages.
 REFUSING: Final = ("producer_request_hold", "producer_exception")
-"""The backlog quota policies that refuse producers."""
 
 _OF_NAMESPACES: Final = {
     "publishMaxMessageRate": "publish rate",

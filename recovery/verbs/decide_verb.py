@@ -40,8 +40,7 @@ class DecisionPlan(Plan):
     """A plan, with all evidence about the epoch."""
 
     evidence: Evidence
-    is_unknown: bool
-    """It is refused only because an answer is missing."""
+    is_unknown: bool  # refused only because an answer is missing, which may still come
 
     @property
     def exit(self) -> Exit:

@@ -24,13 +24,12 @@ if TYPE_CHECKING:
 
 
 class MetricsReport(Report):
-    """The metrics as text. ``out`` is the file they were written to."""
+    """The metrics as text."""
 
     text: str
-    out: str | None
+    out: str | None  # the file they were written to
     seen: Exit
-    problems: list[str]
-    """What is missing from the text, and why."""
+    problems: list[str]  # what is missing from the text, and why
 
     @property
     def exit(self) -> Exit:

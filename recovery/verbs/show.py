@@ -33,8 +33,7 @@ class ShowReport(Report):
     epoch: str | None
     moments: list[TimelineEntry]
     verdict: str
-    is_unfinished: bool
-    """Whether an epoch shown is unfinished or not written."""
+    is_unfinished: bool  # or not written
 
     @property
     def exit(self) -> Exit:
