@@ -89,6 +89,7 @@ def bound_source(
             return StructType([field for field in found.fields if field.name not in hidden])
 
         def metadata(self, *, wanted: bool) -> Collection[str]:  # noqa: ARG002
+            # The table's columns are fixed, so a statement's option has no effect.
             return [name for name in metadata if name in self.OWN_COLUMNS]
 
         def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

@@ -25,11 +25,10 @@ from eos.wire.commands import SchemaInfo, SchemaType
 
 @dataclass(frozen=True)
 class PartitionSize:
-    """The size of one partition, or of an unpartitioned topic. ``entries``: batches of messages and
-    markers of transactions."""
+    """The size of one partition, or of an unpartitioned topic."""
 
     topic: str
-    entries: int
+    entries: int  # batches of messages, and markers of transactions
     storage_bytes: int
 
 
@@ -98,8 +97,8 @@ class ClusterTopics:
         self._connect = connect
 
     def namespaces(self, tenant: str | None = None) -> list[str]:
-        """Return namespaces as ``tenant/namespace``; None: of all tenants, for superusers."""
-        tenants = self._admin.tenants() if tenant is None else [tenant]
+        """Return namespaces as ``tenant/namespace``; None: of all tenants."""
+        tenants = self._admin.tenants() if tenant is None else [tenant]  # all: superusers only
         return [name for one in tenants for name in self._admin.namespaces(one)]
 
     def names(self, namespace: str) -> list[TopicName]:

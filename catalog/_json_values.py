@@ -130,6 +130,7 @@ def _size(array: pa.Array) -> int:
     elif types.is_list(kind) or types.is_large_list(kind):
         inner = [array.flatten()]
     own = 0 if inner else array.nbytes
+    # Millions of small items take more memory as Python objects than as Arrow's bytes.
     return own + _ITEM_BYTES * len(array) + sum(_size(one) for one in inner)
 
 

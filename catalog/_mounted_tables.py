@@ -101,7 +101,6 @@ def _check_options(spark: SparkSession, statement: str, name: Sequence[str]) -> 
         for found in _RELATION.finditer(plan)
         if found["name"] in spelt
     }
-    # Spark applies the options of the first place to all (measured).
     if len(given) > 1:
         raise ConfigurationError(
             f"The statement names {name[-1]} with different options, and Spark would use those of "

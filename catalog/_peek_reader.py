@@ -36,12 +36,7 @@ _COLUMNS: Final = (
 
 @dataclass(frozen=True)
 class RawMessage:
-    """A message as it is stored.
-
-    ``problem``: why an entry, which may have several messages, can't be decoded, or why a value is
-    not shown. ``clock``: the order in which the partitions of a topic are merged; it never
-    decreases in a partition.
-    """
+    """A message as it is stored."""
 
     id: MessageId
     publish_time_ms: int | None = None
@@ -50,8 +45,9 @@ class RawMessage:
     properties: tuple[tuple[str, str], ...] = ()
     producer_name: str = ""
     schema_version: bytes | None = None
+    # Why an entry, which may have several messages, can't be decoded, or why a value is not shown.
     problem: str | None = None
-    clock: int = 0
+    clock: int = 0  # orders merged partitions; it never decreases in one
 
     @property
     def size(self) -> int:

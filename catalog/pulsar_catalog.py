@@ -131,6 +131,7 @@ class PulsarCatalog:
         name = TopicName.parse(topic)
         self._topics.drop(name, confirm=confirm)
         table = f"{database_of(name.namespace_name)}.{table_of(name)}"
+        # Another table of that name may be the user's own.
         if self._provider(table) == source_of(name):
             self._spark.sql(f"DROP TABLE {table}")
 
@@ -252,6 +253,7 @@ class PulsarCatalog:
             "topic": str(topic),
             **self._login(),
         }
+        # Without a schema, values are bytes: there are no columns to find.
         reading = common if kind == "bytes" else common | {"schema": "auto"}
         if self._commit_log is None:
             return reading, None

@@ -62,7 +62,7 @@ class Outcome(Report):
         """Failed steps need action, before anything that is unknown."""
         if self.failed:
             return Exit.NEEDS_ACTION
-        # What can't be proved now may be proved later: unknown is no failure.
+        # Unknown is no failure: the same command may prove it later.
         return Exit.UNKNOWN if self.unknown else Exit.CLEAN
 
     def render(self, console: Console) -> None:

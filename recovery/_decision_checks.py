@@ -22,10 +22,10 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Objection:
-    """A reason to refuse. ``is_unknown``: only because an answer is missing."""
+    """A reason to refuse."""
 
     text: str
-    is_unknown: bool = False
+    is_unknown: bool = False  # only because an answer is missing
 
 
 def objections(
@@ -49,7 +49,7 @@ def objections(
     several = len(record.participants) > 1
     if several and verdict is Verdict.COMMITTED and evidence.witness is WitnessAnswer.READABLE:
         return []  # the first output is committed; the decision is to continue without another one
-    if evidence.txn is None:
+    if evidence.txn is None:  # no topic: the other outputs prove it
         return list(_by_outputs(verdict, evidence))
     return [*_by_proofs(verdict, evidence), *_by_transaction(verdict, evidence)]
 
@@ -123,7 +123,7 @@ def _by_proofs(verdict: Verdict, seen: Evidence) -> Iterator[Objection]:
             f"{', '.join(unread)} can't be read now, and may have the epoch's messages.",
             is_unknown=True,
         )
-    # What readers already have can't be called aborted.
+    # A row that readers have can't be called aborted.
     if verdict is Verdict.ABORTED and is_read:
         yield Objection("Its receipt is readable: the epoch is committed.")
     elif verdict is Verdict.ABORTED and seen.readable:

@@ -244,6 +244,7 @@ def _ask_coordinator(
         found = admin.transaction(txn)
     except EosError:
         return AtCoordinator.UNKNOWN
+    # An id that the coordinator has forgotten says nothing: it was committed, aborted or expired.
     return AtCoordinator.GONE if found is None else _status(found, record)
 
 

@@ -178,8 +178,8 @@ class Takeover:
         return self._claim.decide(record, state, reason)
 
     def close(self) -> None:
-        """Close connections. The claim stays until the next driver takes it."""
-        self._participants.close()
+        """Close connections."""
+        self._participants.close()  # the claim stays until the next driver takes it
 
     def __enter__(self) -> Self:
         return self

@@ -104,7 +104,8 @@ class Target(Cluster):
         return CommitLog.open_read_only(self.root, sink_id, storage_options=self.storage_options)
 
     def writable_log(self, sink_id: str) -> CommitLog:
-        """Open the sink's log for compaction. Does not take the claim."""
+        """Open the sink's log for compaction."""
+        # Without the claim: a running driver is not disturbed.
         return CommitLog.open(self.root, sink_id, storage_options=self.storage_options)
 
     def addresses(self) -> tuple[Address, ...]:

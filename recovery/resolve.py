@@ -56,6 +56,7 @@ def resolve(
         give_up=give_up,
         deadline_s=deadline_s,
     ) as takeover:
+        # The first one takes the claim: where nothing is unfinished, no driver is fenced.
         for record in takeover.unfinished:
             # One epoch in doubt does not keep the others from ending.
             try:

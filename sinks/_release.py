@@ -22,6 +22,7 @@ def check_release(version: str = pyspark.__version__) -> None:
         ConfigurationError: it is too old.
     """
     release = tuple(int(part) for part in version.split(".")[:2])
+    # Refused now, before anything is written.
     if release < OLDEST:
         raise ConfigurationError(
             f"PySpark {version} is not supported.",

@@ -1,11 +1,4 @@
-"""Spark's Data Source API as of 4.2, on Spark 4.0 and 4.1 too; Spark 3.5 has none.
-
-Before 4.2 Spark does not tell a stream's reader where an epoch begins: it calls ``latestOffset()``.
-But when it restarts a query, with any trigger, it first plans the empty epoch from its last offset
-to its last offset, for readers that prefetch, whether that epoch runs again or not (measured on
-4.0.5 and 4.1.4). So the reader learns its place, and remembers each offset that it returns
-afterwards: Spark logs that offset, or the query ends.
-"""
+"""Spark's Data Source API as of 4.2, on Spark 4.0 and 4.1 too; Spark 3.5 has none."""
 
 from __future__ import annotations
 
@@ -71,10 +64,11 @@ class StartlessStreamReader(DataSourceStreamReader):
     def __init__(self, reader: Any) -> None:
         self._reader = reader
         self._initial: OffsetJson | None = None
+        # The last offset that Spark has: from its log, or returned by ``latestOffset``, as Spark
+        # logs that offset, or the query ends.
         self._last: OffsetJson | None = None
-        """The last offset that Spark has: from its log, or returned by ``latestOffset``."""
+        # Where the epoch of ``_last`` begins; None if an earlier run of the query planned it.
         self._begin: OffsetJson | None = None
-        """Where the epoch of ``_last`` begins; None if an earlier run of the query planned it."""
 
     def __getstate__(self) -> OffsetJson:
         """Leave out the driver's state, for tasks."""
@@ -102,6 +96,9 @@ class StartlessStreamReader(DataSourceStreamReader):
             ConfigurationError: the epoch does not follow the last one: messages would be read
                 twice, or not at all.
         """
+        # Before 4.2 Spark does not tell where an epoch begins. But when it restarts a query, with
+        # any trigger, it first plans the empty epoch from its last offset to its last offset, for
+        # readers that prefetch, whether that epoch runs again or not (measured, 4.0.5 and 4.1.4).
         if self._last is None:
             self._last = end
         if start == end == self._last:

@@ -162,7 +162,7 @@ def drop(
         # Checked before the user is asked for the name.
         check_droppable(name, description.stats)
         typed = _ask(cluster, description) if confirm is None else confirm
-        # Only a full name that a person typed: a drop can't be undone.
+        # As typed, or given by --confirm: any name but the full one is refused.
         topics.drop(name, confirm=typed)
     return DropReport(
         topic=str(name),
@@ -180,6 +180,7 @@ def _ask(cluster: Cluster, description: TopicDescription) -> str:
     topic = description.topic
     console.print(f"This deletes [bold]{escape(topic)}[/], for all users:", highlight=False)
     console.print(facts_table(_losses(description)), highlight=False)
+    # A missing answer is not a yes: a script must pass --confirm.
     if cluster.as_json or not sys.stdin.isatty():
         raise ConfigurationError(
             "drop asks for the topic's name, but there is no terminal.",

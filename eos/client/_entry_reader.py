@@ -1,8 +1,4 @@
-"""A reader of one exact topic that returns its entries as they are stored, one after the other.
-
-The broker sends no entries of an aborted transaction, and none from the first entry of an open one
-on.
-"""
+"""A reader of one exact topic that returns its entries as they are stored, one after the other."""
 
 from __future__ import annotations
 

@@ -22,11 +22,9 @@ from eos.wire.commands import SchemaInfo
 
 @dataclass(frozen=True)
 class _IdleProducer:
-    """A producer with nothing in flight, the schema it was opened with, and its last transaction.
+    """A producer with nothing in flight, the schema that it was opened with, its last transaction."""
 
-    It is another object than the one that has sent: it can't send in the old transaction (I3).
-    """
-
+    # Another object than the one that has sent: it can't send in the old transaction (I3).
     producer: EntryProducer
     schema: SchemaInfo | None
     txn: TxnId | None

@@ -376,10 +376,7 @@ def _poisoned(txn_id: TxnId, reason: EosError) -> TransactionPoisoned:
 
 
 def _drain(producers: Iterable[TransactionWriter], timeout_s: float) -> None:
-    """Wait until ``producers`` have nothing in flight, for at most two timeouts in total.
-
-    Raises nothing, as the abort must be sent in any case.
-    """
+    """Wait until ``producers`` have nothing in flight, for at most two timeouts in total."""
     # An abort that overtakes the first send to a new partition blocks the partition's readers
     # (measured). So wait for all acknowledgements first.
     deadline = time.monotonic() + timeout_s
@@ -387,7 +384,7 @@ def _drain(producers: Iterable[TransactionWriter], timeout_s: float) -> None:
     for producer in producers:
         try:
             producer.flush(deadline)
-        except EosError:
+        except EosError:  # not raised: the abort must be sent in any case
             failed.append(producer)
     if not failed:
         return

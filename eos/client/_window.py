@@ -238,12 +238,12 @@ class Window:
     ) -> PendingEntry | None:
         """Wait under the lock until ``is_done``, or until this window has failed.
 
-        Returns the ``oldest`` entry if it stayed unacknowledged for the whole timeout, or until
-        ``deadline``; acknowledgements of younger entries do not count.
+        Returns the ``oldest`` entry if it stayed unacknowledged for the timeout, or the deadline.
         """
         while self._failure is None and not is_done():
             before = oldest()
 
+            # Only the oldest one counts: acknowledgements of younger entries are no progress.
             def moved(before: PendingEntry | None = before) -> bool:
                 return self._failure is not None or is_done() or oldest() is not before
 

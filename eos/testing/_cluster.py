@@ -195,6 +195,7 @@ class PulsarCluster:
     def _transport(self, timeout_s: float) -> Transport:
         """Connect to the brokers that can answer, or to all if none can."""
         brokers = self._started()
+        # A paused broker accepts connections, and does not answer.
         awake = [one for one in brokers if one.is_running() and not one.is_paused] or brokers
         return Transport(_admin_url(awake), Auth(), timeout_s=timeout_s)
 

@@ -78,5 +78,5 @@ def _picture(run: BasketsRun) -> Panel:
 def sparkline(numbers: Sequence[int], width: int) -> str:
     """Return the newest ``width`` numbers as blocks of their height."""
     newest = numbers[-width:]
-    top = max(newest, default=0) or 1
+    top = max(newest, default=0) or 1  # all may be zero
     return "".join(_BLOCKS[-(-n * (len(_BLOCKS) - 1) // top)] for n in newest)

@@ -95,6 +95,7 @@ def compare(
         topic, table: the rows of the two outputs.
     """
     known = {basket.basket: basket for basket in baskets}
+    # The final event closes the windows, and has no closed one itself.
     messages = Counter(basket for basket in sent if basket != last.basket)
     expected = _expected(known, messages)
     rows = Counter(topic), Counter(table)

@@ -115,7 +115,8 @@ class FlightsRun:
         return max(event.at for event in self.events if event.event == "end")
 
     def last_kill(self, what: Literal["executor", "driver"]) -> Kill | None:
-        """Return the newest kill of a kind; an earlier one of an executor hit no running task."""
+        """Return the newest kill of a kind."""
+        # An earlier one of an executor hit no running task.
         return next((kill for kill in reversed(self.kills) if kill.what == what), None)
 
     def history(self, epoch: int) -> list[LogRecord]:
@@ -141,7 +142,7 @@ class FlightsRun:
         known: set[int] = set()
         for at, flight in self.seen:
             if flight in known:
-                continue
+                continue  # a duplicate
             known.add(flight)
             epoch = self.flights.epoch_of(flight)
             found[epoch] = VisibleWindow(found[epoch].first if epoch in found else at, at)

@@ -68,6 +68,7 @@ class KillScenario:
         try:
             with TopicWatcher(self._broker.service_url, topic.url) as watcher:
                 self._log("starting Spark: a driver and two executors")
+                # Of the two ways, only pulsar-client's dies by itself; eos has a failpoint.
                 dying = replace(task, dies_after=self._driver_epoch)
                 self._run_driver(run, dying, topic, first=True)
                 if run.last_kill("driver"):
@@ -121,7 +122,7 @@ class KillScenario:
                 raise TimeoutError(f"No rows of epoch {self._executor_epoch} arrive")
             time.sleep(_POLL_S)
         if sent >= rows:
-            return
+            return  # too late: it would hit no running task
         pid = driver.kill_oldest_executor()
         if pid is None:
             raise RuntimeError("No executor is running")

@@ -15,7 +15,7 @@ from eos.pulsar.recount import Recount, is_entry_of
 from eos.recovery._sink_view import is_decided
 from eos.task_report import PartitionFigures
 
-# A readable message of such an attempt is a finding, whatever the log counts.
+# A readable message of such an attempt is a finding.
 NEVER_READABLE: Final = frozenset({State.ABORTING, State.ABORTED, State.EMPTY, State.ABANDONED})
 
 

@@ -342,6 +342,7 @@ class SinkAudit:
             return  # in doubt, reported as unfinished
         if record.state is not State.COMMITTED:
             what = f"a receipt is readable, but the log says {record.state.value}"
+        # A receipt carries the figures that PREPARED has.
         elif _body(entry) != _figures(record):
             what = "the receipt and the log have different figures"
         else:

@@ -10,8 +10,8 @@ from eos.pulsar.part import pulsar_part
 from eos.recovery._target import Target
 from eos.recovery.checks.result import Check, failed, of_error, ok, unknown, warning
 
-MAX_SKEW_S = 5.0
-OLD_TRANSACTION_S = 3600.0
+MAX_SKEW_S = 5.0  # for readable times in reports; safety does not depend on clocks
+OLD_TRANSACTION_S = 3600.0  # it holds back the coordinator's low-water mark
 
 
 def check_cluster(

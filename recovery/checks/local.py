@@ -25,7 +25,7 @@ from eos.recovery.checks.result import (
     warning,
 )
 
-MAX_AHEAD_S = 5.0
+MAX_AHEAD_S = 5.0  # for readable times in reports; order and safety do not depend on clocks
 
 
 def check_logs(target: Target, sink: str | None) -> tuple[list[Check], list[History]]:

@@ -272,6 +272,7 @@ def _missing(name: str, topic: TopicName, obstacle: str | None, *, has_begun: bo
 
 
 def _check_subscriptions(name: str, topic: TopicName, found: list[str]) -> Check:
+    # Without it the broker may trim the receipts, by which an outcome is proved.
     if not found:
         return failed(
             name,

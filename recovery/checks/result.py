@@ -15,16 +15,16 @@ class CheckStatus(StrEnum):
     WARNING = "warning"  # a risk: the exit code stays
     FAILED = "failed"
     UNKNOWN = "unknown"
-    NOT_CHECKED = "not checked"  # nobody asked for it: the exit code stays
+    NOT_CHECKED = "not checked"  # not requested: the exit code stays
 
 
 class Check(Facts):
-    """``found`` is a fact, ``hint`` the remedy."""
+    """The result of one check."""
 
     name: str
     verdict: CheckStatus
-    found: str
-    hint: str = ""
+    found: str  # a fact
+    hint: str = ""  # the remedy
 
 
 def ok(name: str, found: str) -> Check:

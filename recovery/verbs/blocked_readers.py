@@ -109,6 +109,7 @@ class OrphansReport(Report):
     @property
     def exit(self) -> Exit:
         """Orphans and pinned topics need action; unanswered queries are unknown."""
+        # A topic behind an open transaction is normal: its end frees the readers.
         pinned = any(one.cause == "pinned" for one in self.held_back)
         loading = any(one.cause == "loading" for one in self.held_back)
         return worst(

@@ -99,6 +99,7 @@ def decide_verb(
     decision = ManualDecision(
         target, sink, epoch, query, verdict, reason, deadline_s, tuple(give_up or ())
     )
+    # Only shown: `apply` gathers the evidence again, after it has taken the claim.
     plan = _plan(decision)
 
     def do(progress: ChangeProgress) -> None:

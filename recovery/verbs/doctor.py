@@ -33,7 +33,7 @@ class DoctorReport(Report):
 
     @property
     def exit(self) -> Exit:
-        """Failed checks need action. Warnings do not change the exit code."""
+        """Failed checks need action."""
         verdicts = {check.verdict for check in self.checks}
         return worst(
             Exit.NEEDS_ACTION if CheckStatus.FAILED in verdicts else Exit.CLEAN,

@@ -29,7 +29,7 @@ class MetricsReport(Report):
     text: str
     out: str | None  # the file they were written to
     seen: Exit
-    problems: list[str]  # what is missing from the text, and why
+    problems: list[str]  # data missing from the text, and why
 
     @property
     def exit(self) -> Exit:
@@ -66,6 +66,7 @@ def metrics(
     """
     found = survey(target, sink)
     registry = _registry(found)
+    # Not at the top: the other verbs work without it.
     from prometheus_client import generate_latest, write_to_textfile
 
     if out is not None:
@@ -143,7 +144,7 @@ def _figures(sink: SinkView) -> SinkFigures:
 
     return SinkFigures(
         sink.sink_id,
-        # `opened_at` is by the driver's clock: if that is ahead of ours, the age is negative.
+        # `opened_at` is by the driver's clock: if that is ahead, the age is negative.
         tuple(UnfinishedAttempt(one.state, max(0.0, one.age_s)) for one in sink.unfinished),
         len(sink.owing),
         max((one.written_at for one in sink.progress if one.written_at), default=None),

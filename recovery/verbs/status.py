@@ -40,7 +40,8 @@ class StatusReport(Survey, Report):
     @property
     def exit(self) -> Exit:
         """Epochs unfinished or not written for longer than the grace, and broken logs, need
-        action; logs that could not be reached are unknown."""
+        action."""
+        # By the newest record of an epoch: a running driver may still finish a young one.
         ages = [
             *(one.written_age_s for sink in self.sinks for one in sink.unfinished),
             *(one.written_age_s for sink in self.sinks for one in sink.owing),
@@ -221,7 +222,7 @@ class Watch(Generic[R]):
         raise VerbExit(int(Exit.CLEAN))
 
     def _print_lines(self, report: R) -> NoReturn:
-        print(report.model_dump_json(), flush=True)
+        print(report.model_dump_json(), flush=True)  # a pipe gets each line at once
         while True:
             time.sleep(self._every_s)
             # A log that disappears may come back: the watch continues.

@@ -162,5 +162,6 @@ def _each(admin: AdminClient, topics: list[TopicName]) -> Iterator[tuple[TopicNa
             missing += 1  # a partition that was never used
             continue
         yield from ((topic, one) for one in found)
+    # Of a partitioned topic, unused partitions need not exist; a single topic must.
     if missing == len(topics) == 1:
         raise ConfigurationError(f"Topic {topics[0]} does not exist.")

@@ -89,7 +89,7 @@ def resolve_verb(
 
     def do(progress: ChangeProgress) -> None:
         for log in logs:
-            if log.history.unfinished:
+            if log.history.unfinished:  # otherwise its driver must not be fenced
                 with open_takeover(target, log.sink_id, deadline_s, give_up) as takeover:
                     # Read again, with the log open for writing: the plan's records may be outdated.
                     for record in takeover.unfinished:
@@ -140,6 +140,7 @@ def abort(
     target.sinks(sink)
     log = target.log(sink)
     chosen = [record for record in log.history.unfinished if _is_chosen(record, query, epoch)]
+    # I1: without PREPARED, a commit is impossible. With it, an abort would reverse a decision.
     undecided = [record for record in chosen if record.state is not State.PREPARED]
     plan = Plan(
         steps=[_abort_step(record) for record in undecided],
@@ -239,6 +240,7 @@ def _recorded_url(target: Target) -> str | None:
 
 def owner_of(target: Target, txn: TxnId) -> str | None:
     """The sink whose log contains ``txn``; None if no log does."""
+    # All logs below the root: a transaction's id does not name its sink.
     for sink_id in target.sinks():
         if any(pulsar_part(record).txn == txn for record in target.log(sink_id).records()):
             return sink_id

@@ -27,8 +27,8 @@ class VerifyReport(Report):
 
     @property
     def exit(self) -> Exit:
-        """Findings, broken logs, and epochs that are unfinished or not written need action; checks
-        that could not be made are unknown."""
+        """Findings, broken logs, and epochs that are unfinished or not written need action."""
+        # A check that could not be made is never clean.
         unfinished = any(sink.unfinished or sink.owing for sink in self.sinks)
         return worst(
             Exit.NEEDS_ACTION if self.findings or self.broken or unfinished else Exit.CLEAN,
@@ -155,6 +155,7 @@ def verify(
     broken: list[str] = []
     unknown: list[str] = []
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    # Standard output is for the report alone.
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("reading")
         for sink_id in target.sinks(sink):
