@@ -83,7 +83,7 @@ def _medians(found: Results, value_bytes: int, partitions: int) -> dict[str, flo
 
 
 def _ratio_to(rates: dict[str, float], peer: str) -> float | None:
-    """Return None if the peer was not measured."""
+    # None: the peer was not measured.
     return round(rates["eos"] / rates[peer], 2) if peer in rates else None
 
 

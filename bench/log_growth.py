@@ -31,9 +31,9 @@ from eos.pulsar.part import PulsarPart, pulsar_part
 from eos.task_report import PartitionFigures
 
 QUERY: Final = "6f2c7a52-9c3e-4b5f-8d0a-1b2c3d4e5f60"
-REAL_EPOCHS: Final = 1_000
+REAL_EPOCHS: Final = 1_000  # the newest ones of the long log: real appends, with compaction
 BULK_ROWS: Final = 30_000
-COMMITS_PER_EPOCH: Final = 3
+COMMITS_PER_EPOCH: Final = 3  # OPEN, PREPARED, COMMITTED
 
 
 def epoch_records(claim: LogRecord, epoch: int, mark: uuid.UUID) -> Iterator[LogRecord]:
@@ -155,7 +155,7 @@ def measure_logs(
     long.claim()
     for _ in track(range(100), "100 epochs", console=console):
         short.write_epoch()
-    # The last 1,000 epochs, and everything measured, are real appends, with compaction.
+    # Everything measured consists of real appends, too.
     long.write_in_bulk(epochs - REAL_EPOCHS)
     long.claim()
     for _ in track(range(REAL_EPOCHS), f"to epoch {epochs:,}", console=console):
@@ -249,7 +249,7 @@ def log(
     console.print(f"{out}/log.json, {out}/log.png")
 
 
-TARGET: Final = 1.2
+TARGET: Final = 1.2  # of the ratios: the long log's time to the short log's
 
 
 def draw_logs(results: dict[str, Any], path: Path) -> None:

@@ -99,7 +99,7 @@ def _run(env: Environment, name: str, write: WriteRows, shape: RowShape, count: 
     env.settle()  # a broker that still works on the run before would slow this one down
     with env.topic(shape.partitions) as topic:
         rate = write(topic, count)
-        if name != "spark_empty":
+        if name != "spark_empty":  # which writes nothing
             env.await_count(topic, count)
     return rate
 

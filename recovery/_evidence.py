@@ -46,7 +46,7 @@ class PartitionEvidence(Facts):
     last_id: str
     records: int
     readable: int | None  # None: it could not be read
-    is_whole: bool
+    is_whole: bool  # with the figures in PREPARED
     says: str
 
 

@@ -73,6 +73,7 @@ def _with_broker(sink_view: SinkView, admin: AdminClient, problems: list[str]) -
             continue
         try:
             found = admin.transaction(TxnId.parse(one.txn))
+            # "gone": a coordinator forgets a transaction that has ended.
             asked.append(one.model_copy(update={"at_broker": found.status if found else "gone"}))
         except EosError as error:
             problems.append(f"transaction {one.txn} at the broker: {error}")

@@ -257,6 +257,7 @@ class EpochPlanner:
             {name: stop for name, stop in stops.items() if stop is not None},
             self._topics,
             wait_s=self._options.ending_wait_s,
+            # Otherwise an open transaction would cut the window short, unnoticed.
             fail=self._options.on_open_transaction == "fail",
         )
         bounds: dict[str, Bounds] = self._topics.bounds(places)

@@ -177,7 +177,7 @@ class BacklogFacts(Facts):
 
 
 class DescribeReport(Report):
-    """One topic. ``messages_in``: since its brokers loaded it. Retention -1: no limit."""
+    """One topic."""
 
     topic: str
     partitions: int
@@ -186,11 +186,11 @@ class DescribeReport(Report):
     schema_text: str
     storage_bytes: int
     entries: int
-    messages_in: int
+    messages_in: int  # since its brokers loaded it
     producers: int
     readers: int
-    retention_minutes: int
-    retention_megabytes: int
+    retention_minutes: int  # -1: no limit
+    retention_megabytes: int  # the same
     subscriptions: list[BacklogFacts]
     sizes: list[PartitionFacts]
 

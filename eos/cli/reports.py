@@ -96,11 +96,11 @@ def ascii_json(value: Any, *, indent: int | None = None) -> str:
 
 
 def facts_table(rows: Iterable[tuple[str, str]]) -> Table:
-    """Return a table of names and texts, for below a heading; it fits a narrow terminal."""
+    """Return a table of names and texts, for below a heading."""
     table = Table.grid(padding=(0, 2, 0, 0), pad_edge=True)
     table.add_column(width=1)
     table.add_column(no_wrap=True, style="dim")
-    table.add_column(overflow="fold")
+    table.add_column(overflow="fold")  # fits a narrow terminal
     for name, text in rows:
         table.add_row("", escape(name), escape(text))
     return table

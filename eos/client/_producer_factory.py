@@ -22,7 +22,7 @@ from eos.wire.commands import SchemaInfo
 
 @dataclass(frozen=True)
 class _IdleProducer:
-    """A producer with nothing in flight, the schema that it was opened with, its last transaction."""
+    """A producer with nothing in flight, the schema of its opening, and its last transaction."""
 
     # Another object than the one that has sent: it can't send in the old transaction (I3).
     producer: EntryProducer

@@ -258,7 +258,7 @@ def heal(
     """
     admin = target.admin()
     problems: list[str] = []
-    connect_coordinators(target, [], problems)
+    connect_coordinators(target, [], problems)  # or they list no transactions
     open_ = admin.open_transactions()
     pinned = _pinned(admin, existing_partitions(admin, topic), open_)
     plan = Plan(
@@ -327,6 +327,7 @@ def _free(
         left = still
         if left and patience.is_over:
             for name in left:
+                # Unknown, not failed: the repair works once the older transaction has ended.
                 older = Indeterminate(
                     "The partition is still pinned: an older transaction is open on its "
                     "coordinator.",

@@ -187,7 +187,7 @@ def status(
         return StatusReport(**dict(seen), grace_s=grace_s)
 
     if watch:
-        Watch(read, _table, every_s).run(as_json=target.as_json)
+        Watch(read, _table, every_s).run(as_json=target.as_json)  # never returns
     return read()
 
 
