@@ -139,10 +139,8 @@ class RowsPerEntry:
         unknown = [name for name in starts if name not in self._known]
         # A few in turn: an entry of each topic in each epoch would be sent for planning alone.
         in_turn = islice((name for name in self._known if name in starts), MAX_RESAMPLED)
-        names = [
-            *unknown,
-            *in_turn,
-        ]  # known ones too: a topic's first entry may be unlike later ones
+        # Known ones too: the first entry of a topic may be unlike later ones.
+        names = [*unknown, *in_turn]
         for name, rows in zip(
             names, parallel_map(lambda name: self._sample(name, starts[name]), names), strict=True
         ):

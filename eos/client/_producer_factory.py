@@ -183,7 +183,8 @@ class ProducerFactory:
         self._cache.clear()
 
     def _check_exists(self, topics: Sequence[TopicName]) -> None:
-        """Check each topic, as PRODUCER would create a missing one. One request per base topic."""
+        """Check each topic. One request per base topic."""
+        # PRODUCER would create a missing one.
         partitions = [topic for topic in topics if topic.partition_index is not None]
         counts = {base: self._maybe_count(base) for base in {topic.base for topic in partitions}}
         for topic in topics:

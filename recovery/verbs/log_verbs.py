@@ -146,6 +146,7 @@ def export(
             f"{to} must end in {', '.join(list(_WRITERS)[:-1])} or {list(_WRITERS)[-1]}.",
             hint="The ending selects the format.",
         )
+    # Before the log is read; the writers refuse a file that appears later.
     if to.exists():
         raise ConfigurationError(
             f"{to} already exists.", hint="Choose a new file; nothing is overwritten."
