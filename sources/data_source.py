@@ -119,6 +119,7 @@ class _Reader:
         else:
             assert isinstance(partition, EntryRange | RangeGroup)
             ranges = [partition] if isinstance(partition, EntryRange) else partition.ranges
+            # All of them: with maxPartitions a task reads several partitions.
             for one in ranges:
                 yield from read_range(self._options, self._form, one)
         freeze_imports()

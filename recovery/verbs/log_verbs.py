@@ -89,8 +89,8 @@ class ExportReport(Report):
 
     @property
     def exit(self) -> Exit:
-        """Always clean: errors are raised."""
-        return Exit.CLEAN
+        """Always clean."""
+        return Exit.CLEAN  # errors are raised
 
     def render(self, console: Console) -> None:
         """One line."""
@@ -146,7 +146,6 @@ def export(
             f"{to} must end in {', '.join(list(_WRITERS)[:-1])} or {list(_WRITERS)[-1]}.",
             hint="The ending selects the format.",
         )
-    # Before the log is read; the writers refuse a file that appears later.
     if to.exists():
         raise ConfigurationError(
             f"{to} already exists.", hint="Choose a new file; nothing is overwritten."
