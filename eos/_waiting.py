@@ -1,10 +1,4 @@
-"""Waiting for other threads in a way that Ctrl-C may interrupt at any moment.
-
-An interrupt can leave ``threading.Condition``, and all that uses it, with its lock held forever,
-which blocks the thread that should answer; or without the lock, so that ``with`` raises a
-RuntimeError instead of the interrupt. Both were seen: in CPython's ``Lib/threading.py``
-``__enter__`` and ``wait`` are Python code, which signals interrupt between any two calls.
-"""
+"""Waiting for other threads in a way that Ctrl-C may interrupt at any moment."""
 
 from __future__ import annotations
 
@@ -19,6 +13,10 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
+# An interrupt can leave ``threading.Condition``, and all that uses it, with its lock held forever,
+# which blocks the thread that should answer; or without the lock, so that ``with`` raises a
+# RuntimeError instead of the interrupt. Both were seen: in CPython's ``Lib/threading.py``
+# ``__enter__`` and ``wait`` are Python code, which signals interrupt between any two calls.
 class Monitor(_thread.RLock):  # type: ignore[misc]  # final in its stub only
     """A ``threading.Condition`` that stays consistent when an interrupt comes at any point.
 
@@ -75,11 +73,9 @@ class Future(concurrent.futures.Future[T]):
 
 
 def begin(call: Callable[[], T], future: Future[T]) -> None:
-    """Run ``call`` in a new thread, which gets no signals, and put its result into ``future``.
-
-    ``Thread.start`` waits in Python code: after an interrupt there, it is unknown whether the
-    thread runs. Here ``future.cancel()`` decides it: a call that has not begun never will.
-    """
+    """Run ``call`` in a new thread, which gets no signals, and put its result into ``future``."""
+    # ``Thread.start`` waits in Python code: after an interrupt there, it is unknown whether the
+    # thread runs. Here ``future.cancel()`` decides it: a call that has not begun never will.
     _thread.start_new_thread(_end, (future, call))
 
 

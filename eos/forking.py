@@ -17,8 +17,8 @@ from eos.errors import UsedAfterFork
 _SPECIAL: Final = (
     "__call__", "__enter__", "__aenter__", "__aiter__", "__exit__", "__aexit__"
 )  # fmt: skip
+# Methods that a child may call; they do nothing there.
 _ENDS: Final = ("close", "__exit__", "__aexit__")
-"""Methods that a child may call; they do nothing there."""
 
 
 class ThisProcess:

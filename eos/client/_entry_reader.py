@@ -40,8 +40,8 @@ measured). An entry that is read alone takes no other with it."""
 MAX_QUEUED_BYTES: Final = 64 * 1024 * 1024
 
 _LONGEST_WAIT_S: Final = 3600.0
+# In one FLOW: an entry may claim any number of messages.
 _MOST_GRANTED: Final = 2**31 - 1
-"""In one FLOW: an entry may claim any number of messages."""
 
 
 def checked_start(start: MessageId | None) -> MessageId | None:

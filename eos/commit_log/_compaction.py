@@ -38,13 +38,13 @@ from eos.protocol import LogRecord, ThinnedLog, thin
 KEEP_EPOCHS = 100
 """Default number of the newest finished epochs that a log keeps in full."""
 
+# Half the time after which another compaction cleans up commits.
 _DOUBTFUL_S: Final = 60.0
-"""Half the time after which another compaction cleans up commits."""
 
 _DATA: Final = ".parquet"
 
+# Tries of the commit, against a driver whose appends take a few ms: Delta's 15 are too few.
 _TRIES: Final = 200
-"""Tries of the commit, against a driver whose appends take a few ms: Delta's 15 are too few."""
 
 
 @dataclass(frozen=True)

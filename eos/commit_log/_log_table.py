@@ -30,12 +30,12 @@ from eos.steps import LogStep
 CHECKPOINT_INTERVAL: Final = 12
 """Appends by ``deltalake`` between two checkpoints; compaction writes one in each round."""
 
+# How long a handle may rely on its view. Even with ``_DOUBTFUL_APPEND_S`` on top this is much less
+# than the time for which commits are kept: the name of a cleaned up commit is free again.
 _FRESH_S: Final = 5.0
-"""How long a handle may rely on its view. Even with ``_DOUBTFUL_APPEND_S`` on top this is much less
-than the time for which commits are kept: the name of a cleaned up commit is free again."""
 
+# The protocol of new tables. If it was raised later, commits may need more.
 _PLAIN_WRITER: Final = 2
-"""The protocol of new tables. If it was raised later, commits may need more."""
 
 
 class LogTable:

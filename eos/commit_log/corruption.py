@@ -37,10 +37,10 @@ CHANGED_HINT: Final = (
     "take the change back, by the tool that made it."
 )
 
+# As in Delta's messages (deltalake 1.6).
 _REFUSALS: Final = (
     "Unsupported table features", "append-only", "Cannot cast schema", "failed validation check",
 )  # fmt: skip
-"""As in Delta's messages (deltalake 1.6)."""
 
 _UNWRITTEN_HINT: Final = (
     "A power failure leaves this, before the commit is confirmed: `eos recovery log repair "

@@ -25,13 +25,13 @@ from eos.ids import check_sink_id
 _log = logging.getLogger(__name__)
 _PASSWORD: Final = re.compile(r"://[^/?#]*:[^/?#]*@|[?#]")
 LOG_FOLDER: Final = "_delta_log"
+# Schemes that ``deltalake`` opens and that several machines share.
 _SCHEMES: Final = (
     "s3", "s3a", "gs", "gcs", "az", "azure", "adl", "abfs", "abfss", "hdfs",
 )  # fmt: skip
-"""Schemes that ``deltalake`` opens and that several machines share."""
 _MAX_PART_BYTES: Final = 255
+# Limits of file systems, minus the space for a sink's folder and a file of Delta's.
 _MAX_PATH_BYTES: Final = 3_800
-"""Limits of file systems, minus the space for a sink's folder and a file of Delta's."""
 
 
 class Location:

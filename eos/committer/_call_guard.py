@@ -49,8 +49,8 @@ class Policies:
     on_rewind: Literal["refuse", "skip"] = "refuse"
 
 
+# No FAILED is recorded for these: the log is another run's, has the epoch, or is unreliable.
 _NOT_RECORDED: Final = (Fenced, RewoundCheckpoint, CommitLogError)
-"""No FAILED is recorded for these: the log is another run's, has the epoch, or is unreliable."""
 
 
 class CallGuard:

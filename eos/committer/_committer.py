@@ -47,8 +47,8 @@ from eos.steps import Step
 
 logger = logging.getLogger(__name__)
 
+# Midnight of one day differs by zone; of daily keys in one zone, at most this many match.
 _MAX_DAYS = 2
-"""Midnight of one day differs by zone; of daily keys in one zone, at most this many match."""
 
 PlanTime = Callable[[], datetime | None]
 """When Spark planned an epoch; None if unknown."""

@@ -1,9 +1,10 @@
 """One run of a sink in several processes: tasks open an epoch or join it, one process commits it.
 
 For drivers that Spark calls step by step, each time in another process (its Data Source writer).
-The processes share only the commit log and the run's id. An attempt is opened by the conditional
-append of OPEN, which has one winner; the others find it and join.
 """
+
+# The processes share only the commit log and the run's id. An attempt is opened by the conditional
+# append of OPEN, which has one winner; the others find it and join.
 
 from __future__ import annotations
 

@@ -22,8 +22,8 @@ from eos.delta.part import DeltaPart
 from eos.errors import ConfigurationError, Retriable
 from eos.participant import Audited, Kept
 
+# Operations that change rows on purpose, rather than restore or recreate the table.
 _CHANGES_ROWS: Final = frozenset({"DELETE", "UPDATE", "MERGE", "TRUNCATE"})
-"""Operations that change rows on purpose, rather than restore or recreate the table."""
 _RESTORE: Final = "RESTORE"
 _LOG: Final = "_delta_log"
 
@@ -104,8 +104,8 @@ class LaterCommits:
     live: Mapping[str, FileFate]
     marked: Set[str]
     _fates: dict[str, FileFate] = field(default_factory=dict)
+    # Removed by a RESTORE: an earlier commit may have moved their rows to a file that is live.
     _restored: set[str] = field(default_factory=set)
-    """Removed by a RESTORE: an earlier commit may have moved their rows to a file that is live."""
 
     def look_up(
         self, wanted: set[str], newest: int, read: Callable[[int], Commit | None]

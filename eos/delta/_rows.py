@@ -20,8 +20,8 @@ from eos.errors import InputError
 
 NULL_FOLDER: Final = "__HIVE_DEFAULT_PARTITION__"
 """Name of a partition's folder for a null value, by convention."""
+# Limit of a quoted name or value in a folder's name; both fit into a file system's 255 bytes.
 _MAX_NAME_CHARS: Final = 120
-"""Limit of a quoted name or value in a folder's name; both fit into a file system's 255 bytes."""
 
 _EPOCH: Final = datetime(1970, 1, 1)
 

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 
 INDEXED_COLUMNS: Final = 32
 """Number of columns with statistics, counted as Delta does: each field of a struct counts."""
+# Length of a bound of text, as in Delta.
 _TEXT_CHARS: Final = 32
-"""Length of a bound of text, as in Delta."""
 _LAST_CHAR: Final = "\U0010ffff"
 _EXACT_DIGITS: Final = 15
 _EPOCH: Final = datetime(1970, 1, 1)

@@ -27,8 +27,8 @@ T = TypeVar("T")
 
 _LOG_FOLDER: Final = "_delta_log"
 _CHECKPOINT_INTERVAL: Final = "delta.checkpointInterval"
+# Default if the table does not set it; as in ``deltalake``.
 _COMMITS_PER_CHECKPOINT: Final = 100
-"""Default if the table does not set it; as in ``deltalake``."""
 
 
 class TargetTable:

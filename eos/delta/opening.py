@@ -22,16 +22,16 @@ from eos.errors import CommitUnconfirmed, ConfigurationError, Fatal, Retriable
 SPARK_METADATA: Final = "SPARK::metadata::json"
 """Key in Arrow under which PySpark stores a column's metadata, as one text."""
 _DEFAULTS: Final = {"CURRENT_DEFAULT", "EXISTS_DEFAULT"}
+# Features that ``deltalake`` commits to, and those that matter to an append only if a column or a
+# property uses them: these are checked one by one.
 _KNOWN: Final = {
     "appendOnly", "changeDataFeed", "checkConstraints", "columnMapping", "deletionVectors",
     "generatedColumns", "invariants", "timestampNtz", "v2Checkpoint", "variantType",
     "variantType-preview",
 }  # fmt: skip
-"""Features that ``deltalake`` commits to, and those that matter to an append only if a column or a
-property uses them: these are checked one by one."""
 _IDENTITY_VERSION: Final = 6
+# ``minWriterVersion`` with identity columns, and the one that lists features by name.
 _FEATURES_VERSION: Final = 7
-"""``minWriterVersion`` with identity columns, and the one that lists features by name."""
 _COLUMN_RULES: Final = {
     "delta.generationExpression": "generated column",
     "delta.invariants": "invariant of column",

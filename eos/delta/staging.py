@@ -21,10 +21,10 @@ from eos.delta.files import StagedFile, file_name
 from eos.delta.folder import Folder
 from eos.errors import ConfigurationError, InputError
 
+# Size of a row group in memory, before encoding; for all open files of a task together.
 _ROW_GROUP_BYTES: Final = 64 * 1024**2
-"""Size of a row group in memory, before encoding; for all open files of a task together."""
+# Limit per task. With more partitions than this, there are more files than partitions.
 _OPEN_FILES: Final = 200
-"""Limit per task. With more partitions than this, there are more files than partitions."""
 
 
 @dataclass(frozen=True)

@@ -43,8 +43,8 @@ from eos.wire.commands import TxnAction
 logger = logging.getLogger(__name__)
 
 DEFAULT_TTL_MS: Final = 600_000
+# Transactions. Without message keys a task may return to a partition after many epochs.
 _REMEMBERED: Final = 100
-"""Transactions. Without message keys a task may return to a partition after many epochs."""
 
 
 class PulsarParticipant(Participant):

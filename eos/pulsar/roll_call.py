@@ -1,10 +1,10 @@
-"""The roll call of one attempt: did each task run once? If not, its writes are poisoned (I4).
+"""The roll call of one attempt: did each task run once? If not, its writes are poisoned (I4)."""
 
-The receipt topic has one order for all readers: the mark, the answers, the closing. A run of a task
-sends rows only after it has read its own answer there, and neither the closing nor another run of
-its task before it. So every run that sends rows is counted, and a later run sends nothing (I3).
-"""
-
+# The receipt topic has one order for all readers: the mark, the answers, the closing. A run of a
+# task sends rows only after it has read its own answer there, and neither the closing nor another
+# run of its task before it. So every run that sends rows is counted, and a later run sends nothing
+# (I3).
+#
 # Spark does not report how often a task ran: ``TaskContext`` shows attempt 0 again when a stage
 # runs again after a fetch failure, and the events about it are dropped when listeners are slow
 # (both measured, the second with the rows of both runs committed). So the runs report it.
@@ -38,10 +38,10 @@ _RUN: Final = "run"
 _PARTITION: Final = "partition"
 
 _OWN: Final = frozenset((KIND, CALL, _RUN, _PARTITION))
+# Limit of a property's text: uuids and words.
 _MAX_CHARS: Final = 64
-"""Limit of a property's text: uuids and words."""
+# Limit of a message in a receipt topic, uncompressed: those of eos have less than 4 KiB.
 _MAX_BYTES: Final = 64 * 1024
-"""Limit of a message in a receipt topic, uncompressed: those of eos have less than 4 KiB."""
 _MAX_DIGITS: Final = 9
 
 MAX_CALLS_CACHED: Final = 8
