@@ -10,6 +10,7 @@ import contextlib
 import inspect
 from typing import TYPE_CHECKING, Any, Final
 
+from py4j.protocol import Py4JError
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas import types
@@ -55,6 +56,9 @@ def local_checkpoint(df: DataFrame) -> DataFrame:
 
 def offset_metadata(plan: Any) -> Any:
     """Return the metadata of the JVM's ``OffsetSeq``."""
-    # Scala's methods are found by Java's reflection: Py4J makes an object of any name.
-    names = {method.getName() for method in plan.getClass().getMethods()}
-    return (plan.metadataOpt() if "metadataOpt" in names else plan.metadata()).get()
+    # Each epoch asks for it: to list the methods first would be a call into the JVM for each one.
+    try:
+        found = plan.metadataOpt()
+    except Py4JError:  # before 4.2
+        found = plan.metadata()
+    return found.get()

@@ -1,8 +1,10 @@
-"""Fixtures for users' tests: a real broker, and the chaos harness::
+"""Fixtures for users' tests: a real broker, and the chaos harness.
 
-def test_orders_survive(chaos_cluster, assert_exactly_once):
-    result = chaos_cluster.run("my_jobs.orders:pipeline", seed=7)
-    assert_exactly_once(result)
+::
+
+    def test_orders_survive(chaos_cluster, assert_exactly_once):
+        result = chaos_cluster.run("my_jobs.orders:pipeline", seed=7)
+        assert_exactly_once(result)
 """
 
 from __future__ import annotations
