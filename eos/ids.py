@@ -148,7 +148,7 @@ class TopicName:
         return TopicName(self.tenant, self.namespace, match["base"]) if match else self
 
     def partition(self, index: int) -> TopicName:
-        """The exact name of one partition. Transactions accept only these (docs/facts.md)."""
+        """The exact name of one partition. Transactions accept only these."""
         return TopicName(self.tenant, self.namespace, f"{self.local}-partition-{index}")
 
     def partitions(self, count: int) -> list[TopicName]:

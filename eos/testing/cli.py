@@ -324,10 +324,6 @@ def _fail(error: EosError) -> Never:
     raise typer.Exit(_EXIT_WRONG if isinstance(error, ConfigurationError) else _EXIT_FAILED)
 
 
-if __name__ == "__main__":
-    app()
-
-
 def main() -> None:
     """Run the command line; ``sys.argv[0]`` is the program's name."""
     app(prog_name=sys.argv[0])

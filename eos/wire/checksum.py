@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from typing import Final
 
 import google_crc32c
 import pyarrow as pa
 
+# The checksum of a partition is the sum of its entries' modulo this: any reader of entries can
+# recompute it, and the order in which they arrived does not matter.
 CHECKSUM_MODULUS: Final = 2**64
 
 if google_crc32c.implementation != "c":
@@ -42,9 +43,3 @@ def entry_checksum(
     A message without a key adds nothing; a binary key counts as its base64 text on the wire.
     """
     return crc32c(keys, crc32c(values))
-
-
-def partition_checksum(entries: Iterable[int]) -> int:
-    """Return the checksum of a partition: the sum modulo 2^64 of those of its entries."""
-    # Any reader of entries can recompute it, and the order in which they arrived does not matter.
-    return sum(entries) % CHECKSUM_MODULUS

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from tests.support.checkout import ROOT, SHIPPED, copy_checkout
 HERE = Path(__file__).parent
 COPIED = (*SHIPPED, "examples", "tests", "pyproject.toml")
 TEST_TIMEOUT_S = 240
+AT_ONCE = 2  # as make test
 TESTS_FAILED = 1  # pytest's exit code for "ran, and failed"; 2 to 5 mean that no test could run
 
 
@@ -64,10 +66,20 @@ def read_mutants() -> list[Mutant]:
     return mutants
 
 
-def run_tests(tree: Path, tests: list[str]) -> subprocess.CompletedProcess[str]:
+def run_tests(tree: Path, tests: list[str], *options: str) -> subprocess.CompletedProcess[str]:
     """Run ``tests`` in ``tree``; its modules take precedence over installed ones."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
-    environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-x",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        *options,
+        *tests,
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(tree)}
     return subprocess.run(
         command,
         cwd=tree,
@@ -79,7 +91,13 @@ def run_tests(tree: Path, tests: list[str]) -> subprocess.CompletedProcess[str]:
     )
 
 
-def try_mutant(mutant: Mutant) -> str:
+def try_mutant(mutant: Mutant) -> tuple[str, float]:
+    """Return ``killed`` or the problem, and the seconds that it took."""
+    started = time.monotonic()
+    return outcome_of(mutant), time.monotonic() - started
+
+
+def outcome_of(mutant: Mutant) -> str:
     """Return ``killed``, or the problem."""
     with tempfile.TemporaryDirectory(prefix="eos-mutant-") as folder:
         tree = Path(folder)
@@ -115,20 +133,19 @@ def main() -> int:
     chosen = [known[name] for name in sys.argv[1:] or known]
     tests = sorted({mutant.killed_by for mutant in chosen})
     console.print(f"{len(chosen)} mutants; first their {len(tests)} tests on the tree as it is")
-    baseline = run_tests(ROOT, tests)
+    baseline = run_tests(ROOT, tests, "-n", str(AT_ONCE), "--dist", "loadfile")
     if baseline.returncode:
         console.print(baseline.stdout[-3000:], markup=False)
         return 1
     table = Table("mutant", "breaks", "test", "", title="mutants")
     survivors = 0
-    for number, mutant in enumerate(chosen, 1):
-        started = time.monotonic()
-        outcome = try_mutant(mutant)
-        survivors += outcome != "killed"
-        took_s = time.monotonic() - started
-        console.print(f"{number}/{len(chosen)} {mutant.name}: {outcome} ({took_s:.0f} s)")
-        test = escape(mutant.killed_by.split("::")[-1])
-        table.add_row(mutant.name, mutant.breaks, test, outcome)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        tried = zip(chosen, pool.map(try_mutant, chosen), strict=True)
+        for number, (mutant, (outcome, took_s)) in enumerate(tried, 1):
+            survivors += outcome != "killed"
+            console.print(f"{number}/{len(chosen)} {mutant.name}: {outcome} ({took_s:.0f} s)")
+            test = escape(mutant.killed_by.split("::")[-1])
+            table.add_row(mutant.name, mutant.breaks, test, outcome)
     console.print(table)
     console.print(f"{len(chosen) - survivors} killed, {survivors} not")
     return 1 if survivors else 0

@@ -29,7 +29,8 @@ def module_name(path: Path) -> str:
 
 def copy_checkout(target: Path, names: Iterable[str]) -> None:
     """Copy these files and folders of the checkout into ``target``; links stay links."""
-    ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    # With the compiled modules: they are valid for files of the same time and size.
+    ignore = shutil.ignore_patterns("*.egg-info")
     for name in names:
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, target / name, symlinks=True, ignore=ignore)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eos.wire.checksum import crc32c, entry_checksum, partition_checksum
+from eos.wire.checksum import crc32c, entry_checksum
 
 
 def naive_crc32c(data: bytes) -> int:
@@ -59,8 +59,3 @@ def test_an_entrys_checksum_covers_values_then_keys(rows: list[tuple[bytes, byte
     values = b"".join(value for value, _ in rows)
     keys = b"".join(key for _, key in rows)
     assert entry_checksum(values, keys) == naive_crc32c(values + keys)
-
-
-def test_a_partitions_checksum_is_the_sum_modulo_2_to_the_64() -> None:
-    assert partition_checksum([]) == 0
-    assert partition_checksum([2**64 - 1, 2, 5]) == 6
