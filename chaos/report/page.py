@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -112,7 +113,7 @@ def recovery_times(durations: Mapping[str, Sequence[float]]) -> str:
     with matplotlib.rc_context(_STYLE):
         figure, panels = plt.subplots(1, len(durations), figsize=(11, 3.2))
         for axes, (name, seconds) in zip(panels, durations.items(), strict=True):
-            axes.set_title("\n until ".join(DURATIONS[name].split(" until ")), fontsize=9)
+            axes.set_title(textwrap.fill(DURATIONS[name], 30), fontsize=9)
             axes.set_xlabel("seconds")
             axes.set_xlim(left=0)
             if not seconds:
