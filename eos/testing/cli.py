@@ -145,9 +145,9 @@ class _StopRequested(BaseException):  # not an Exception: no handler may take it
 def describe() -> None:
     """A real Pulsar broker on this machine, for first steps, demos and tests.
 
-    It runs in Docker if an engine answers, otherwise in a JVM (Java 17 or newer), from jars that
-    Maven fetches once into ~/.cache/eos. EOS_BROKER=docker or maven overrides this;
-    EOS_CACHE_DIR moves the cache.
+    It runs in Docker if an engine answers and Testcontainers is installed, otherwise in a JVM (Java
+    17 or newer), from jars that Maven fetches once into ~/.cache/eos. EOS_BROKER=docker or maven
+    overrides this; EOS_CACHE_DIR moves the cache. A cluster always runs in JVMs.
 
     Exit codes: 0 stopped by Ctrl-C or SIGTERM; 1 the broker was not ready in time, or died; 2 wrong
     options, or something is not installed.
