@@ -1,6 +1,6 @@
 """How a Pulsar transaction may end: the queries, their answers, and the one function that decides.
 
-- END_TXN carries only the decided action (I1, I6), and only after the mark was found.
+- END_TXN carries only the decided action (I1, I6), once the mark was found, or was just sent.
 - A transaction counts as committed only after OK, a readable receipt or readable data, and as
   expired only after a proof (I5). Everything else is unknown (I8). Repeating changes nothing (I7).
 """
