@@ -30,6 +30,7 @@ _VALUES: Final = {
     "hashing": {"javastringhash": "java", "murmur3_32hash": "murmur3"},
     "compression": {"gzip": "zlib"},
 }
+_NAME: Final = "queryname"
 _NOT_HERE: Final = {
     "listeners": "epochs run in other processes than your code: use PulsarSink",
     "max_attempts": "Spark runs an epoch once, and a restart of the query runs it again",
@@ -81,7 +82,8 @@ class WriterOptions(PulsarSinkOptions):
                 "Complete mode replaces earlier rows, but a topic can only append.",
                 hint='Use outputMode("append"): changed rows become new messages of their key.',
             )
-        options = cls._of(given)
+        # Spark passes the name of a query on, as an option.
+        options = cls._of({name: text for name, text in given.items() if plain(name) != _NAME})
         if options.epoch is not None:
             raise ConfigurationError(
                 "option 'epoch' is for batch jobs: Spark numbers a stream's epochs."

@@ -26,6 +26,7 @@ def main(given: str, folder: str) -> None:
         query = (
             spark.readStream.text(str(source))
             .writeStream.format("pulsar")
+            .queryName("orders")
             .options(**options, onNewQuery="continue")
             .option("checkpointLocation", f"{folder}/checkpoint")
             .trigger(availableNow=True)

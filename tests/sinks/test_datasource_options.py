@@ -114,7 +114,8 @@ def test_modes_that_replace_rows_are_refused():
 
 def test_checkpoint_is_for_streams_and_epoch_for_batch_jobs():
     checkpoint = {"checkpointLocation": "/data/checkpoints/orders"}
-    options = WriterOptions.of_stream(NEEDED | checkpoint, overwrite=False)
+    named = NEEDED | checkpoint | {"queryName": "orders"}
+    options = WriterOptions.of_stream(named, overwrite=False)
     assert options.checkpoint_location == "/data/checkpoints/orders"
     assert ".option('checkpointLocation'" in refused({}, stream=True)
     WriterOptions.of_stream(NEEDED | {"on_rewind": "skip"}, overwrite=False)

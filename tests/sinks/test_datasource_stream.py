@@ -38,6 +38,7 @@ def run(source, writer_options, tmp_path) -> Run:
         query = (
             of(stream)
             .writeStream.format("pulsar")
+            .queryName("orders")  # Spark passes it on
             .outputMode(mode)
             .options(**writer_options | more)
             .option("checkpointLocation", str(checkpoint))
