@@ -22,7 +22,7 @@ test: setup ## All tests, on real brokers and real Spark, two files at a time
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-fast: $(STAMP) ## The tests that need neither broker nor JVM nor patience
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not broker and not chaos and not slow' --ignore tests/model
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not broker and not chaos and not release and not slow' --ignore tests/model
 
 check: $(STAMP) ## Formatting, lint, types, the rules of the house, plain words
 	$(BIN)/ruff format --check .

@@ -92,7 +92,7 @@ def pulsar(versions: Versions = None) -> None:
 
     def trial(version: str) -> Trial:
         # This -m replaces the suite's, so it must also exclude the long tests.
-        tests = ("-m", "broker and not chaos")
+        tests = ("-m", "broker and not chaos and not release")
         environment = {PULSAR_VERSION_VARIABLE: version}
         return Trial(version, _emptied("compat", version), Path(sys.executable), tests, environment)
 
