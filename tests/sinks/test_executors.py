@@ -12,6 +12,7 @@ import pytest
 from pyspark import SparkContext
 
 from eos.chaos.cluster.processes import kill_session
+from eos.protocol import State
 from tests.support.judge import drain
 from tests.support.spark_cluster import HOME, standalone_cluster
 from tests.support.wheel import (
@@ -21,6 +22,7 @@ from tests.support.wheel import (
     installed_environment,
     small_environment,
 )
+from tests.transport.scripted import wait_until
 
 # A master, a worker, a driver and an executor: four JVMs start one after the other.
 pytestmark = pytest.mark.timeout(400)
@@ -40,6 +42,20 @@ sink = PulsarSink(sink_id=name, service_url=service_url, topic=name, commit_log=
 rows = spark.range(1000).selectExpr("CAST(id AS STRING) AS value", "CAST(id % 7 AS STRING) AS key")
 print(sink.write(rows, epoch="a"))
 """
+STREAM = """
+import sys
+from pyspark.sql import SparkSession
+from eos import PulsarSink
+
+service_url, commit_log, name = sys.argv[1:]
+spark = SparkSession.builder.getOrCreate()
+sink = PulsarSink(sink_id=name, service_url=service_url, topic=name, commit_log=commit_log,
+                  create_topics=True)
+lines = spark.readStream.option("maxFilesPerTrigger", 1).text("lines")
+query = lines.writeStream.foreachBatch(sink).option("checkpointLocation", "checkpoint")
+query.trigger(availableNow=True).start().awaitTermination()
+"""
+FILES, LINES = 12, 100  # each file is an epoch
 
 
 @pytest.fixture(scope="module")
@@ -59,12 +75,12 @@ def cluster(tmp_path_factory):
 
 
 @pytest.fixture
-def submit(cluster, driver_programs, pulsar_standalone, tmp_path, name):
-    """Run the job with ``spark-submit``; return its exit code and output."""
+def start(driver_programs, pulsar_standalone, tmp_path, name):
+    """Starts a job with ``spark-submit``, in a session of its own and in ``tmp_path``."""
+    processes: list[subprocess.Popen[str]] = []
 
-    def run(executor_python: Path, *options: str) -> tuple[int, str]:
-        job = tmp_path / "job.py"
-        job.write_text(JOB)
+    def start(job: str, url: str, executor_python: Path, *options: str) -> subprocess.Popen[str]:
+        (tmp_path / "job.py").write_text(job)
         env = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
         env |= {
             "SPARK_HOME": str(HOME),
@@ -73,8 +89,8 @@ def submit(cluster, driver_programs, pulsar_standalone, tmp_path, name):
         }
         conf = ("spark.executor.memory=512m", "spark.ui.enabled=false", "spark.task.maxFailures=1")
         settings = [word for pair in conf for word in ("--conf", pair)]
-        command = [str(HOME / "bin" / "spark-submit"), "--master", cluster, *settings, *options]
-        args = [str(job), pulsar_standalone.service_url, str(tmp_path / "log"), name]
+        command = [str(HOME / "bin" / "spark-submit"), "--master", url, *settings, *options]
+        args = ["job.py", pulsar_standalone.service_url, str(tmp_path / "log"), name]
         process = subprocess.Popen(
             [*command, *args],
             cwd=tmp_path,
@@ -84,10 +100,22 @@ def submit(cluster, driver_programs, pulsar_standalone, tmp_path, name):
             text=True,
             start_new_session=True,
         )
-        try:
-            out, _ = process.communicate(timeout=180)
-        finally:
-            kill_session(process.pid)
+        processes.append(process)
+        return process
+
+    yield start
+    for process in processes:
+        kill_session(process.pid)
+        process.communicate()
+
+
+@pytest.fixture
+def submit(cluster, start):
+    """Run the job with ``spark-submit``; return its exit code and output."""
+
+    def run(executor_python: Path, *options: str) -> tuple[int, str]:
+        process = start(JOB, cluster, executor_python, *options)
+        out, _ = process.communicate(timeout=180)
         return process.returncode, out
 
     return run
@@ -119,6 +147,47 @@ def test_an_installed_package_is_enough(submit, built, tmp_path, pulsar_standalo
     python = small_environment(tmp_path / "executor", NEEDED + SPARK)
     install(built, tmp_path / "executor")
     check_written(submit(python), pulsar_standalone.service_url, name)
+
+
+@pytest.mark.release
+def test_a_driver_that_is_killed_and_started_again_writes_each_row_once(
+    start, built, tmp_path_factory, tmp_path, pulsar_standalone, name, log
+):
+    """Two workers in processes of their own, executors with the zip; a supervisor restarts it."""
+    (tmp_path / "lines").mkdir()
+    for number in range(FILES):
+        lines = "".join(f"{number}-{line}\n" for line in range(LINES))
+        (tmp_path / "lines" / f"{number}.txt").write_text(lines)
+    archive = shutil.copy(built, tmp_path / "eos.zip")
+    python = small_environment(tmp_path / "executor", NEEDED + SPARK)
+
+    def committed() -> int:
+        if not list(tmp_path.glob("log/*/_delta_log/*.json")):
+            return 0
+        return sum(record.state is State.COMMITTED for record in log())
+
+    folder = tmp_path_factory.mktemp("two-workers")
+    with standalone_cluster(folder, cores=1, memory_mb=1024, workers=2) as url:
+        killed = start(STREAM, url, python, "--py-files", str(archive))
+        wait_until(lambda: committed() >= 2 or killed.poll() is not None, timeout_s=120)
+        kill_session(killed.pid)
+        assert 2 <= committed() < FILES, killed.communicate()[0][-3000:]
+        again = start(STREAM, url, python, "--py-files", str(archive))
+        out, _ = again.communicate(timeout=180)
+        assert again.returncode == 0, out[-3000:]
+    seen = drain(pulsar_standalone.service_url, f"persistent://public/default/{name}")
+    assert sorted(one.value.decode() for one in seen) == sorted(
+        f"{number}-{line}" for number in range(FILES) for line in range(LINES)
+    )
+
+
+@pytest.mark.release
+def test_spark_takes_no_python_driver_into_a_standalone_cluster(start, small_python):
+    options = ("--deploy-mode", "cluster", "--supervise")
+    refused = start(JOB, "spark://127.0.0.1:7077", small_python, *options)
+    out, _ = refused.communicate(timeout=60)
+    # Else docs/deployment.md must change.
+    assert "not supported for python applications on standalone clusters" in out
 
 
 def test_spark_does_not_accept_a_wheel_file():

@@ -1,4 +1,4 @@
-"""A real standalone Spark cluster: a master and a worker as separate processes."""
+"""A real standalone Spark cluster: a master and workers as separate processes."""
 
 from __future__ import annotations
 
@@ -18,17 +18,23 @@ HOME = Path(pyspark.__file__).parent
 
 
 @contextmanager
-def standalone_cluster(folder: Path, *, cores: int, memory_mb: int) -> Iterator[str]:
-    """The master's URL. All ports are on loopback and chosen by Spark."""
+def standalone_cluster(
+    folder: Path, *, cores: int, memory_mb: int, workers: int = 1
+) -> Iterator[str]:
+    """The master's URL. All ports are on loopback and chosen by Spark.
+
+    ``cores`` and ``memory_mb`` are those of each worker.
+    """
     with ExitStack() as stack:
         place = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
         log = stack.enter_context(_daemon("master.Master", folder / "master.log", *place))
         (url,) = _await(log, r"Starting Spark master at (spark://\S+)")
         size = ("--cores", str(cores), "--memory", f"{memory_mb}m", "--work-dir", str(folder))
-        log = stack.enter_context(
-            _daemon("worker.Worker", folder / "worker.log", *place, *size, url)
-        )
-        _await(log, r"Successfully registered with master")
+        logs = [folder / f"worker-{number}.log" for number in range(workers)]
+        for log in logs:
+            stack.enter_context(_daemon("worker.Worker", log, *place, *size, url))
+        for log in logs:
+            _await(log, r"Successfully registered with master")
         yield url
 
 
