@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, write_deltalake
@@ -28,7 +28,7 @@ from eos.protocol import LogRecord
 from eos.steps import LogStep
 
 CHECKPOINT_INTERVAL: Final = 12
-"""Appends by ``deltalake`` between two checkpoints; compaction writes one in each round."""
+"""Refreshes of Delta's view between two checkpoints; compaction writes one in each round."""
 
 # How long a handle may rely on its view. Even with ``_DOUBTFUL_APPEND_S`` on top this is much less
 # than the time for which commits are kept: the name of a cleaned up commit is free again.
@@ -36,6 +36,14 @@ _FRESH_S: Final = 5.0
 
 # The protocol of new tables. If it was raised later, commits may need more.
 _PLAIN_WRITER: Final = 2
+
+
+class CompactionIds(NamedTuple):
+    """Transaction identifiers of compaction's commits; ``LogTable`` has a property for each."""
+
+    rounds: str
+    horizon: str
+    kept: str
 
 
 class LogTable:
@@ -46,16 +54,15 @@ class LogTable:
         self.sink_id = sink_id
         self._table = table
         self.app_id = f"eos/{sink_id}"
-        self._slow_appends = 0
-        self._is_current = False
+        self._refreshes = 0
+        self._all_columns_seen = False
         self._since_seen: Stopwatch | None = None
         """Time since the table was seen at this handle's version; None: not measured."""
         self._own = (-1, 0)
         """Version and ``seq`` of the newest append that ``_table`` may not have read yet."""
-        self.compaction_ids = tuple(
-            f"{self.app_id}/{what}" for what in ("housekeeping", "horizon", "kept")
-        )
-        """Identifiers of compaction's commits: ``rounds``, ``horizon`` and ``kept``."""
+        # "housekeeping" is in the commits of existing logs: another text would start at round 0.
+        ids = (f"{self.app_id}/{what}" for what in ("housekeeping", "horizon", "kept"))
+        self.compaction_ids = CompactionIds(*ids)
         self.doubled = 0
         """Number of duplicate rows that the last ``read`` left out."""
         self.durable: set[str] = set()
@@ -151,17 +158,17 @@ class LogTable:
     @property
     def rounds(self) -> int:
         """How often compaction has rewritten the records; its fence."""
-        return self._committed(self.compaction_ids[0])
+        return self._committed(self.compaction_ids.rounds)
 
     @property
     def horizon(self) -> int:
         """The ``seq`` up to which retention may have dropped records; 0: never."""
-        return self._committed(self.compaction_ids[1])
+        return self._committed(self.compaction_ids.horizon)
 
     @property
     def kept(self) -> int:
         """Number of records that retention has left at or below the horizon."""
-        return self._committed(self.compaction_ids[2])
+        return self._committed(self.compaction_ids.kept)
 
     @property
     def files(self) -> dict[str, int]:
@@ -231,11 +238,13 @@ class LogTable:
         """Commit ``record``, if the table is at ``record.seq - 1``.
 
         Raises:
-            LostRace: it is not.
+            LostRace: it is not known to be: the log must be read again.
             Exception: any other error, from a conflict to a full disk; the record may be in the
                 table or not. Only reading it again shows.
         """
         with panics_as_errors():
+            # The fast path; again after a refresh, if this view was old or a compaction has taken
+            # the version. Delta commits where it can't: object stores, newer protocols or columns.
             if not self._commit_directly(record):
                 self._check_position(record)
                 if not self._commit_directly(record):
@@ -281,7 +290,7 @@ class LogTable:
         """
         seen, since, self._since_seen = self.version, Stopwatch(), None
         self._table.update_incremental()
-        self._slow_appends += 1
+        self._refreshes += 1
         # Direct appends must be there, too: otherwise the table was rolled back.
         if self._is_ahead or self.position != record.seq - 1:
             raise LostRace(f"the log is not at seq {record.seq - 1}")
@@ -312,8 +321,8 @@ class LogTable:
         return None if self._columns() == set(SCHEMA.names) else "merge"
 
     def _has_all_columns(self) -> bool:
-        self._is_current = self._is_current or self._columns().issuperset(SCHEMA.names)
-        return self._is_current
+        self._all_columns_seen = self._all_columns_seen or self._columns().issuperset(SCHEMA.names)
+        return self._all_columns_seen
 
     def _columns(self) -> set[str]:
         return {field.name for field in self._table.schema().fields}
@@ -325,9 +334,9 @@ class LogTable:
             Exception: it failed; the table is as good as before.
         """
         # Each commit that a handle has seen slows Delta's later ones (docs/facts.md).
-        if self._slow_appends < CHECKPOINT_INTERVAL:
+        if self._refreshes < CHECKPOINT_INTERVAL:
             return
-        self._slow_appends = 0
+        self._refreshes = 0
         with panics_as_errors():
             self.make_all_durable()  # a checkpoint must not outlive the files that it names
             self.write_checkpoint()

@@ -169,7 +169,6 @@ def _make_durable(table: LogTable) -> None:
 
 
 def _not_written(location: Location, record: LogRecord, cause: Exception | None) -> EosError:
-    """The error for a record that is not in the log after a failed append."""
     text = location.clean(cause) if cause else "it took too long"
     is_refused = cause is not None and is_refusal(cause)
     is_race = cause is not None and is_lost_race(cause)
@@ -202,7 +201,6 @@ def _taken_by_own_run(location: Location, record: LogRecord, last: LogRecord) ->
 
 
 def _outcome_unknown(location: Location, record: LogRecord, error: Exception) -> CommitLogError:
-    """The error for a record of which it is unknown whether it will stay."""
     return CommitLogError(
         f"Commit log {location.uri}: it is not known whether the {record.state.value} record at "
         f"seq {record.seq} was written for good: {location.clean(error)}.",

@@ -97,7 +97,6 @@ class Claim:
 
     @property
     def _has_open_attempt(self) -> bool:
-        """Whether the shared run has an open attempt."""
         # The process that opened it has completed the claim. It must not be ended as if an earlier
         # run had left it, and a prepared one hides everything after its receipt.
         return any(

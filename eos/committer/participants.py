@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from eos.commit_log import CommitLog
 from eos.errors import ConfigurationError, EosError, InDoubt
 from eos.participant import Access, Kind, Participant, kind_of
-from eos.protocol import Key, LogRecord, Part, UnknownPart, check_order
+from eos.protocol import LogRecord, Part, ParticipantKey, UnknownPart, check_order
 
 
 class Participants:
@@ -32,7 +32,7 @@ class Participants:
         self._log = log
         self._sink_id = log.sink_id
         self._open_other = open_other
-        self._by_key: dict[Key, Participant] = {}
+        self._by_key: dict[ParticipantKey, Participant] = {}
 
     def claim(self) -> tuple[Part, ...]:
         """Return the parts of a new claim, one for each of ``own``.

@@ -12,7 +12,7 @@ from eos.protocol._epochs import (
     lost_log_error,
     unfinished_epoch_error,
 )
-from eos.protocol._history import History, Key
+from eos.protocol._history import History, ParticipantKey
 from eos.protocol._outcome_rules import (
     ABORTED,
     COMMITTED,
@@ -72,10 +72,10 @@ __all__ = [
     "Fate",
     "Finished",
     "History",
-    "Key",
     "Known",
     "LogRecord",
     "Part",
+    "ParticipantKey",
     "Payload",
     "Reason",
     "ReasonKind",

@@ -39,20 +39,20 @@ def decide_epoch(history: History, query_id: str, epoch: str) -> EpochDecision:
     """Decide about an epoch without an unfinished attempt.
 
     Raises:
-        UnfinishedEpoch: an earlier epoch of the streaming query was attempted and is not in the
-            topics.
-        ValueError: an attempt of the epoch is unfinished; it has to be ended first.
+        UnfinishedEpoch: an earlier epoch of the streaming query was attempted, is not in the
+            topics, and must run again.
+        ValueError: an attempt of this epoch is unfinished; it has to be ended first.
     """
     newest = history.newest(query_id, epoch)
     if history.is_done(query_id, epoch):
         return Skip(newest)
     # Spark continues with the next epoch only if the last one seems done: an error was swallowed.
-    left = _first_owed(history, query_id, epoch)
-    if left is not None:
+    owed = _first_owed(history, query_id, epoch)
+    if owed is not None:
         raise unfinished_epoch_error(
-            query_id, epoch, str(left.epoch), str(left.reason), sink_id=history.sink_id
+            query_id, epoch, str(owed.epoch), str(owed.reason), sink_id=history.sink_id
         )
-    if newest is None or newest.attempt is None:
+    if newest is None or newest.attempt is None:  # it failed before it opened an attempt
         return Run(1, None)
     if newest.state in UNFINISHED:
         raise ValueError(f"epoch {epoch} of {query_id} has an unfinished attempt")
@@ -60,7 +60,6 @@ def decide_epoch(history: History, query_id: str, epoch: str) -> EpochDecision:
 
 
 def _first_owed(history: History, query_id: str, epoch: str) -> LogRecord | None:
-    """Return the first epoch before ``epoch`` that still has to be written."""
     if not is_streaming(query_id):
         return None
     last, number = _last_committed(history, query_id), epoch_number(query_id, epoch)
@@ -76,23 +75,22 @@ def _first_owed(history: History, query_id: str, epoch: str) -> LogRecord | None
 
 
 def _last_committed(history: History, query_id: str) -> int:
-    """Return the number of the query's last committed epoch, -1 if there is none."""
     last = history.last_committed_epoch(query_id)
     return -1 if last is None else last
 
 
 def unfinished_epoch_error(
-    query_id: str, epoch: str, left: str, why: str, *, sink_id: str
+    query_id: str, epoch: str, owed: str, why: str, *, sink_id: str
 ) -> UnfinishedEpoch:
-    """Return the error for epoch ``epoch`` when the earlier epoch ``left`` is not done."""
+    """Return the error for epoch ``epoch`` when the earlier epoch ``owed`` must run again."""
     return UnfinishedEpoch(
-        f"Epoch {left} ended in an error ({why}), and epoch {epoch} must not follow it.",
+        f"Epoch {owed} ended in an error ({why}), and epoch {epoch} must not follow it.",
         hint="Does the foreachBatch function catch the sink's errors? Let them end the query. To "
-        f"write epoch {left}, stop the query, delete commits/{left} and offsets/{int(left) + 1} "
+        f"write epoch {owed}, stop the query, delete commits/{owed} and offsets/{int(owed) + 1} "
         "and all later ones from its checkpoint, and start it again (but not if the function also "
         "writes to other sinks that have continued: they would refuse Spark's new plan). To "
         f"continue without its rows: eos recovery decide {sink_id} --query {query_id} --epoch "
-        f'{left} --as abandoned --because "why"; then write them with sink.write(rows, epoch="a '
+        f'{owed} --as abandoned --because "why"; then write them with sink.write(rows, epoch="a '
         'key").',
         query_id=query_id,
         epoch=epoch,

@@ -12,8 +12,8 @@ from eos.protocol._record import LogRecord, epoch_number, is_streaming
 from eos.protocol._record_checks import check_record, check_successor, refused
 from eos.protocol._states import FINAL, OWING, UNFINISHED, State
 
-Key = tuple[str, str]
-"""A participant: its kind and its identity."""
+ParticipantKey = tuple[str, str]
+"""Its kind and its identity; the key of an epoch's records is (query id, epoch)."""
 
 
 class History:
@@ -25,9 +25,9 @@ class History:
         self._last_claim: LogRecord | None = None
         self._last_written: LogRecord | None = None
         self._run_ids: set[str] = set()
-        self._parts: dict[Key, Part] = {}
-        self._last_begun: dict[Key, LogRecord] = {}
-        self._anchors: dict[Key, set[int | str]] = {}
+        self._parts: dict[ParticipantKey, Part] = {}
+        self._last_begun: dict[ParticipantKey, LogRecord] = {}
+        self._anchors: dict[ParticipantKey, set[int | str]] = {}
         self._newest: dict[tuple[str, str], LogRecord] = {}
         self._unfinished: dict[tuple[str, str], LogRecord] = {}
         self._owing: dict[tuple[str, str], LogRecord] = {}
@@ -77,12 +77,15 @@ class History:
         """The newest part of each participant of one kind, unordered."""
         return tuple(part for part in self._parts.values() if part.kind == kind)
 
-    def last_begun(self, key: Key) -> LogRecord | None:
-        """A record of the attempt that a participant has begun last; None if it has begun none."""
+    def last_begun(self, key: ParticipantKey) -> LogRecord | None:
+        """A record of the attempt that a participant has begun last; None if it has begun none.
+
+        Later commits in the output show that the log was rolled back.
+        """
         return self._last_begun.get(key)
 
-    def anchors(self, key: Key) -> frozenset[int | str]:
-        """The anchors that a participant still needs after the attempt's end; see ``Part``."""
+    def anchors(self, key: ParticipantKey) -> frozenset[int | str]:
+        """Needed after an attempt's end, for example Pulsar's coordinators; see ``Part``."""
         return frozenset(self._anchors.get(key, ()))
 
     @property
@@ -92,12 +95,13 @@ class History:
 
     @property
     def unfinished(self) -> tuple[LogRecord, ...]:
-        """Newest record of each epoch that recovery must end, by ``seq``."""
+        """Newest record of each epoch with an attempt that recovery must end, by ``seq``."""
         return tuple(sorted(self._unfinished.values(), key=lambda record: record.seq))
 
     @property
     def owing(self) -> tuple[LogRecord, ...]:
-        """Newest record of each epoch that failed or was aborted and must run again, by ``seq``."""
+        """Newest record of each epoch that failed or was aborted and must run again, by ``seq``:
+        ``UnfinishedEpoch`` refuses the later ones of its query. It has no attempt in flight."""
         return tuple(sorted(self._owing.values(), key=lambda record: record.seq))
 
     def newest(self, query_id: str, epoch: str) -> LogRecord | None:
@@ -109,7 +113,8 @@ class History:
         return self._last_committed.get(query_id)
 
     def is_done(self, query_id: str, epoch: str) -> bool:
-        """Whether an epoch must be skipped: it is COMMITTED or EMPTY, or at or below such an epoch.
+        """Whether an epoch must be skipped: it is COMMITTED or EMPTY, or it has no record and its
+        query has such an epoch at or above it.
 
         Raises:
             ValueError: a streaming query's ``epoch`` is not a plain number.
@@ -193,7 +198,7 @@ class History:
         assert key is not None
         query_id, epoch = key
         self._newest[key] = record
-        if record.records:
+        if record.records:  # the number of its rows
             self._last_written = record
         for states, epochs in ((UNFINISHED, self._unfinished), (OWING, self._owing)):
             if record.state in states:

@@ -53,7 +53,10 @@ class EndPart:
 
 @dataclass(frozen=True)
 class AppendState:
-    """Append the next record; ``expired``: the part has expired, and was not aborted by eos."""
+    """Append the next record.
+
+    ``expired``: the deciding part has expired, or its data is gone; eos did not abort it.
+    """
 
     state: State
     expired: bool = False
@@ -70,7 +73,7 @@ class StayInDoubt:
 
 @dataclass(frozen=True)
 class Finished:
-    """The record is final for its attempt."""
+    """The attempt has ended."""
 
 
 Action = EndPart | AppendState | StayInDoubt | Finished
@@ -118,13 +121,13 @@ def _commit(record: LogRecord, fates: Sequence[Fate]) -> Action:
         if fate.known is Known.UNKNOWN:
             return StayInDoubt(fate.why)
         if fate.known is Known.ABORTED:
-            return _lost(record, index)
+            return _not_committed(record, index)
     if len(fates) < len(record.participants):
         return EndPart(len(fates), commit=True)
     return AppendState(State.COMMITTED)
 
 
-def _lost(record: LogRecord, index: int) -> Action:
+def _not_committed(record: LogRecord, index: int) -> Action:
     if index:
         part, first = record.participants[index], record.participants[0]
         return StayInDoubt(

@@ -88,7 +88,6 @@ def _needed(
 
 
 def _last_finals(below: Sequence[LogRecord]) -> dict[str, int]:
-    """The highest finished epoch of each streaming query."""
     last: dict[str, int] = {}
     for record in below:
         if record.state in FINAL and record.key is not None and is_streaming(record.key[0]):

@@ -108,7 +108,6 @@ class ContiguousRead(Generic[Item]):
         return items
 
     def _idle_reader(self, client: PulsarClient, *, reuse: bool) -> EntryReader | None:
-        """Return the idle reader if it can be used."""
         reader = client.acquire_reader(self.topic)
         if reader is None:
             return None

@@ -278,7 +278,6 @@ class PulsarParticipant(Participant):
         )
 
     def _send_end_txn(self, part: PulsarPart, *, commit: bool, timeout_s: float) -> EndAnswer:
-        """Send END_TXN once."""
         assert part.txn is not None
         action = TxnAction.COMMIT if commit else TxnAction.ABORT
         try:

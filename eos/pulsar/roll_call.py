@@ -49,8 +49,6 @@ MAX_CALLS_CACHED: Final = 8
 
 
 class _Message(NamedTuple):
-    """Position and properties of a message of a roll call."""
-
     id: MessageId
     properties: dict[str, str]
 

@@ -292,7 +292,7 @@ def test_a_compaction_that_slept_before_its_commit_can_not_commit(root, log):
             mode="overwrite",
             schema=slept.delta.schema(),
             commit_properties=CommitProperties(
-                app_transactions=[Transaction(slept.compaction_ids[0], round_)]
+                app_transactions=[Transaction(slept.compaction_ids.rounds, round_)]
             ),
         )
     assert seqs(root) == list(range(1, 8))
