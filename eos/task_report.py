@@ -57,8 +57,8 @@ class TaskSummary:
     Attributes:
         run_id: the task's answer to the roll call; empty if it had no rows to send.
         registered: the exact partitions that it added to the transaction.
-        counts: the number of partitions of each topic that its rows named.
-        limit_hit: a policy admits fewer producers than its process would keep open.
+        partition_counts: the number of partitions of each topic that its rows named.
+        limit_hit: a limit of producers or readers has refused its process at least once.
     """
 
     spark_partition: int
@@ -68,7 +68,7 @@ class TaskSummary:
     # Reported instead of raised: Spark would only run the task again, and no second run may write
     # into the same transaction.
     error: TaskError | None = None
-    counts: tuple[tuple[str, int], ...] = ()
+    partition_counts: tuple[tuple[str, int], ...] = ()
     limit_hit: bool = False
 
     @property
@@ -111,7 +111,9 @@ class TaskSummary:
                     for part in row["partitions"]
                 ),
                 error=TaskError(**row["error"]) if row["error"] else None,
-                counts=tuple((str(topic), int(count)) for topic, count in row["counts"]),
+                partition_counts=tuple(
+                    (str(topic), int(n)) for topic, n in row["partition_counts"]
+                ),
                 limit_hit=bool(row["limit_hit"]),
             )
         except (KeyError, TypeError) as error:

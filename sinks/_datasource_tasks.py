@@ -118,7 +118,7 @@ class Writing:
         part = pulsar_part(joined.record)
         summary = process.output.task(part, topics, self.layout).write(rows)
         if topics:  # each task has looked them up itself: the results must be equal
-            summary = replace(summary, counts=((str(self.options.topic), len(topics)),))
+            summary = replace(summary, partition_counts=((str(self.options.topic), len(topics)),))
         return self.report(name, part, summary)
 
     def begin(self, name: EpochName) -> BatchTarget | Skip:

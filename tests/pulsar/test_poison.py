@@ -50,8 +50,8 @@ def test_everything_else_is_poison_with_a_reason(summaries, answers, why):
 
 def test_topics_that_got_more_partitions_are_poison():
     """A key may have gone to different partitions; found when rows name their topics."""
-    first, second = (replace(one, counts=((TOPIC, 2),)) for one in GOOD)
+    first, second = (replace(one, partition_counts=((TOPIC, 2),)) for one in GOOD)
     assert find_poison([first, second], ALL) is None
-    other = replace(second, counts=((TOPIC, 4),))
+    other = replace(second, partition_counts=((TOPIC, 4),))
     assert "got more partitions meanwhile" in str(find_poison([first, other], ALL))
     assert TaskSummary.from_json(other.to_json()) == other

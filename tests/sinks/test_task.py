@@ -100,7 +100,7 @@ def closing(
     monkeypatch.setattr(_Run, "_send", lambda *args: args[5].update(writers))
     try:
         task = replace(write_task(), reuse=reuse)
-        return _Run(task, 0)._write([]), seen
+        return _Run(task, 0)._connect_and_send([]), seen
     except EosError as error:
         return error, seen
 
