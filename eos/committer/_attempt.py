@@ -62,7 +62,7 @@ class OpenAttempt:
         """Steps 3 and 4: begin each participant, append OPEN.
 
         Args:
-            executor: one thread, which does both.
+            executor: one thread, which does both, after the work that an interrupted call has left.
             meanwhile: work that needs no parts, such as planning. Its argument waits for the begun
                 parts, or raises the error of their begin; ``meanwhile`` must raise nothing else.
             planned_at: called meanwhile, too: when Spark planned the epoch.
@@ -107,6 +107,7 @@ class OpenAttempt:
             raise failures[0]
         self._timer.step_ended(Step.CHECK)
         failpoints.reached(Step.CHECK)
+        # Never appended: PREPARED has the parts that are made from it, with their receipts.
         draft = replace(self.record, participants=tuple(counted)).with_totals()
         if not draft.records:
             return
@@ -116,7 +117,7 @@ class OpenAttempt:
             for part, (_, participant) in zip(reversed(counted), reversed(pairs), strict=True)
         ]
         self._timer.step_ended(Step.RECEIPT)
-        claimed = self._claim.complete()
+        claimed = self._claim.ensure()
         self.record = self._log.append(
             self.record.advance(State.PREPARED, claim=claimed, participants=prepared[::-1])
         )
@@ -129,8 +130,9 @@ class OpenAttempt:
         Raises:
             InDoubt: an outcome can't be proved now.
         """
+        # is_own: every send was acknowledged just now, so Pulsar's mark is not read again.
         return self._claim.finisher.end_parts(
-            self.record, self._claim.complete(), reason=NO_RECORDS, is_own=True
+            self.record, self._claim.ensure(), reason=NO_RECORDS, is_own=True
         )
 
     def finish(self, ended: EndedAttempt) -> LogRecord:
@@ -139,7 +141,7 @@ class OpenAttempt:
         Raises:
             Fenced: another run holds the claim.
         """
-        last = self._claim.finisher.append_outcome(ended, self._claim.complete())
+        last = self._claim.finisher.append_outcome(ended, self._claim.ensure())
         self._claim.finisher.clean_up(last)
         failpoints.reached(Step.FINISH)
         return last
@@ -153,7 +155,7 @@ class OpenAttempt:
         """
         try:
             yield
-        except (Fenced, InDoubt):  # the attempt belongs to another run, or to the next one
+        except (Fenced, InDoubt):  # the run that fenced it, or the next claim, ends it
             raise
         except BaseException as error:
             self._timer.step_failed()
@@ -171,7 +173,7 @@ class OpenAttempt:
         """
         if self.record.state is not State.OPEN:
             return  # PREPARED is decided: the next claim ends it
-        claimed = self._claim.complete()
+        claimed = self._claim.ensure()
         try:
             last = self._claim.finisher.finish(self.record, claimed, reason=reason_of(error))
         except EosError as failure:
@@ -194,7 +196,7 @@ class _Beginning:
         deadline_s: float,
         timer: StepTimer,
     ) -> None:
-        self._claimed = claim.complete()
+        self._claimed = claim.ensure()
         self._pairs = list(claim.participants.of_record(self._claimed))
         self._query_id = query_id
         self._epoch = epoch

@@ -51,8 +51,8 @@ class Claim:
         """The CLAIMED of this run, once it is appended."""
         return self._record
 
-    def complete(self) -> LogRecord:
-        """Step 1: claim the sink, attach to its outputs, end unfinished attempts.
+    def ensure(self) -> LogRecord:
+        """Step 1, if not yet done: claim the sink, attach to its outputs, end unfinished attempts.
 
         Raises:
             Fenced: another driver claimed the sink at the same moment.
@@ -79,12 +79,12 @@ class Claim:
         return claim
 
     def take(self) -> LogRecord:
-        """The first half of ``complete``: fence all other drivers, but end nothing yet.
+        """The first half of ``ensure``: fence all other drivers, but end nothing yet.
 
         Raises:
             Fenced: another driver claimed the sink at the same moment.
             ConfigurationError: the outputs can't be written all or nothing.
-            NewCluster: as ``complete``.
+            NewCluster: as ``ensure``.
         """
         if self._record is None:
             parts = self.participants.claim()

@@ -126,10 +126,10 @@ class Committer:
         """Step 1, unless it is done: claim the sink, end unfinished attempts.
 
         Raises:
-            Fenced, InDoubt, NewCluster: as ``Claim.complete``.
+            Fenced, InDoubt, NewCluster: as ``Claim.ensure``.
         """
         self._catch_up()
-        return self._claim.complete()
+        return self._claim.ensure()
 
     def run_epoch(
         self,

@@ -122,7 +122,7 @@ class MultiProcessRun:
                 raise Fenced("Another driver has claimed the sink.", sink_id=self.log.sink_id)
             if not self.has_claimed:
                 return None
-            self._claim.complete()  # which may end an earlier run's attempt of this very epoch
+            self._claim.ensure()  # which may end an earlier run's attempt of this very epoch
         newest = self.log.history.newest(query_id, epoch)
         if self.log.history.is_done(query_id, epoch):
             return Skip(newest)
@@ -161,7 +161,7 @@ class MultiProcessRun:
         found = self.find(query_id, epoch)
         if found is None and not self.has_claimed:
             check_lineage(self.log.history, query_id, epoch, self._policies.on_new_query)
-            self._claim.complete()
+            self._claim.ensure()
             found = self.find(query_id, epoch)  # meanwhile another process may have been quicker
         if found is not None:
             is_over = isinstance(found, OpenAttempt) and found.record.state is not State.OPEN

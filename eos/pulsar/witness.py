@@ -75,7 +75,8 @@ class Witness:
     def commits_after(self, part: PulsarPart, *, timeout_s: float) -> str | None:
         """Describe the first receipt of another transaction after the mark of ``part``.
 
-        None if there is no such receipt, or if the mark is gone and with it the proof.
+        It shows a log that was rolled back. None: there is no such receipt, or the mark is gone,
+        and with it the proof.
 
         Raises:
             ConnectionLost: no sentinel was read in time.
@@ -100,6 +101,7 @@ class Witness:
 
     def _read_from(self, part: PulsarPart) -> EntryReader:
         """A reader from the mark on that leaves out nothing: a gap would prove an absence."""
+        # With more permits the broker may silently drop entries that it reads at once (measured).
         return self._client.entry_reader(self._receipts.name, _mark_id(part), permits=ONE_PERMIT)
 
     def ask_data(self, part: PulsarPart, *, timeout_s: float) -> DataAnswer:

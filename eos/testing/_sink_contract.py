@@ -233,7 +233,7 @@ class SinkContract:
         driver = start_driver()
         begun = driver.begin()
         parts = {
-            Stage.CLAIMED: part_of(driver.claim.complete()),
+            Stage.CLAIMED: part_of(driver.claim.ensure()),
             Stage.BEGUN: part_of(begun.record),
         }
         begun.prepare([output.write(part_of(begun.record), ROWS)])
