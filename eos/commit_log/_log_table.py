@@ -244,7 +244,7 @@ class LogTable:
         """
         with panics_as_errors():
             # The fast path; again after a refresh, if this view was old or a compaction has taken
-            # the version. Delta commits where it can't: object stores, newer protocols or columns.
+            # the version. Delta commits to object stores, newer protocols and logs of version 1.
             if not self._commit_directly(record):
                 self._check_position(record)
                 if not self._commit_directly(record):
