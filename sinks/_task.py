@@ -129,7 +129,6 @@ class _Run:
     limit_hit: bool = False
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> TaskSummary:
-        """Send ``batches``; the summary has the error if that fails."""
         figures: tuple[PartitionFigures, ...] = ()
         registered: tuple[str, ...] = ()
         counts: tuple[tuple[str, int], ...] = ()

@@ -221,7 +221,6 @@ class _Beginning:
         return parts
 
     def record(self, parts: tuple[Part, ...], planned_at: datetime | None) -> LogRecord:
-        """Return the record OPEN."""
         return LogRecord.opened(
             self._claimed,
             query_id=self._query_id,
