@@ -49,6 +49,16 @@ def test_of_four_processes_exactly_one_wins_each_of_sixty_decisions(root):
     assert len({table_id for _, _, table_id, _, _ in outcomes}) == 1
 
 
+def test_an_append_looks_at_the_log_even_if_its_handle_is_new(root, log):
+    """A compaction refreshes Delta's handle, and reads no records."""
+    CommitLog.open(root, "orders").append(claim("run-2"))
+    log._position.table.delta.update_incremental()
+    with pytest.raises(Fenced):
+        log.append(opened(log.history.last_claim, "2"))
+    numbers = [record.seq for record in CommitLog.open_read_only(root, "orders").records()]
+    assert numbers == sorted(set(numbers))
+
+
 def test_of_many_creators_one_creates_and_all_open_the_same_table(root):
     with ThreadPoolExecutor(4) as pool:
         for number in range(15):

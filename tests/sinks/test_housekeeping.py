@@ -18,6 +18,7 @@ def slow_compaction(monkeypatch):
 
     def wait_and_compact(*args, **options):
         begun.append(threading.current_thread())
+        assert threading.current_thread() is not threading.main_thread()  # the epochs'
         assert goes_on.wait(60)
         return compact(*args, **options)
 
@@ -34,6 +35,7 @@ def test_close_waits_for_compaction_and_epochs_do_not(
     for number in range(5):
         sink.write(spark.createDataFrame([(str(number),)], "value string"), epoch=f"e{number}")
     assert len(begun) == 1
+    assert begun[0] is not threading.main_thread()
     threading.Timer(1.0, goes_on.set).start()
     sink.close()
     assert len(DeltaTable(tmp_path / "log" / name).file_uris()) == 1
