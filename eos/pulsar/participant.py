@@ -6,11 +6,10 @@ import logging
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from eos import failpoints
 from eos._waiting import run_both
-from eos.admin import AdminClient
 from eos.client.worker_cache import ClientOptions
 from eos.errors import (
     BrokerNotReady,
@@ -39,6 +38,9 @@ from eos.task_report import Answer, TaskSummary, merge_figures, raise_task_error
 from eos.transport.address import ClusterRules
 from eos.transport.auth import Auth
 from eos.wire.commands import TxnAction
+
+if TYPE_CHECKING:
+    from eos.admin import AdminClient
 
 logger = logging.getLogger(__name__)
 
@@ -83,6 +85,8 @@ class PulsarParticipant(Participant):
         self._namespace = receipt_namespace
         self._admin: AdminClient | None = None
         if admin_url:
+            from eos.admin import AdminClient  # its models take a tenth of a second to import
+
             service = self.client.lookup.service
             self._admin = AdminClient(admin_url, auth, timeout_s=timeout_s, service=service)
         self._stuck = StuckPartitions(self.client, self._admin)

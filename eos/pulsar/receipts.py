@@ -12,9 +12,8 @@ import re
 import threading
 import time
 import uuid
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from eos.admin import AdminClient
 from eos.client import Entry, EntryProducer, PulsarClient, Transaction
 from eos.errors import ConfigurationError, EosError, TopicNotFound
 from eos.ids import MessageId, TopicName
@@ -22,6 +21,9 @@ from eos.protocol import LogRecord
 from eos.pulsar.part import PulsarPart
 from eos.pulsar.roll_call import CALL, KIND, MARK, RollCall, properties_of
 from eos.task_report import Answer
+
+if TYPE_CHECKING:
+    from eos.admin import AdminClient
 
 logger = logging.getLogger(__name__)
 

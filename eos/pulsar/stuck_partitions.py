@@ -13,13 +13,15 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from eos.admin import AdminClient
 from eos.client import PulsarClient
 from eos.errors import EosError
 from eos.ids import TopicName, TxnId
 from eos.retry import Patience
+
+if TYPE_CHECKING:
+    from eos.admin import AdminClient
 
 logger = logging.getLogger(__name__)
 
