@@ -5,15 +5,17 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
 from pyspark.sql.types import StructType
 
 from eos.errors import ConfigurationError
 from eos.ids import TopicName
 from eos.sources.data_source import PulsarDataSource
 from eos.user_input import plain
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
 
 _OTHER: Final = re.compile(r"[^a-z0-9_]")
 _DIGITS: Final = 8

@@ -21,7 +21,8 @@ from eos.sinks.sink import Sink
 Frames = Callable[[DataFrame], Sequence[DataFrame]]
 """Makes each output's DataFrame from the epoch's, in the order of the sinks."""
 
-_LOST: Final = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
+# Of CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND; PySpark 3.5 does not name the class.
+_LOST: Final = "originally checkpointed this partition is no longer alive"
 
 _MAY_DIFFER: Final = ("storage_options", "listeners")
 _SHARED = tuple(name for name in SinkOptions.model_fields if name not in _MAY_DIFFER)

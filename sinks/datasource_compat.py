@@ -16,7 +16,7 @@ try:
     )
 except ImportError:
     raise ConfigurationError(
-        'format("pulsar") needs PySpark 4.0 or newer: 3.5 has no data sources in Python.',
+        'format("pulsar") and the catalog need PySpark 4.0: 3.5 has no data sources in Python.',
         hint="With 3.5 write by PulsarSink or DeltaSink, in foreachBatch or by their write().",
     ) from None
 

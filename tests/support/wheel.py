@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 
 from tests.support.checkout import ROOT
 
-PACKAGES = Path(sysconfig.get_paths()["purelib"])
+# Of this environment: its own packages, and those that make compat-spark takes from another one.
+PACKAGES = [Path(entry) for entry in sys.path if Path(entry).name == "site-packages"]
 
 
 def build_wheel(folder: Path) -> Path:
@@ -42,7 +42,7 @@ def installed_environment(home: Path, wheel: Path) -> Path:
     site = bare_environment(home)
     install(wheel, home)
     # .pth files are not read recursively: those there that point to the checkout have no effect.
-    (site / "dependencies.pth").write_text(str(PACKAGES))
+    (site / "dependencies.pth").write_text("\n".join(map(str, PACKAGES)))
     return home / "bin"
 
 
@@ -50,6 +50,8 @@ def small_environment(home: Path, names: tuple[str, ...]) -> Path:
     """Create an environment with only these packages of this one; return its Python."""
     site = bare_environment(home)
     for name in names:
-        for entry in PACKAGES.glob(name):
+        # The first one counts, as in an import.
+        for entry in [entry for folder in reversed(PACKAGES) for entry in folder.glob(name)]:
+            (site / entry.name).unlink(missing_ok=True)
             (site / entry.name).symlink_to(entry)
     return home / "bin" / "python"
