@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from typing import TYPE_CHECKING, Any, Final
+import json
+from collections.abc import Iterable
+from typing import Any, Final
 
+import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas import types
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql.types import DataType, StructType
+from eos.delta.column_rules import SPARK_METADATA
 
 ClassicDataFrame: type[DataFrame] = DataFrame
 """A DataFrame of a session with its own JVM, not of Spark Connect."""
@@ -38,8 +40,41 @@ def arrow_type(kind: DataType) -> pa.DataType:
 
 
 def arrow_schema(columns: StructType) -> pa.Schema:
-    """Return Spark's Arrow schema, with timestamps in UTC."""
-    return types.to_arrow_schema(columns, **_IN_UTC)
+    """Return Spark's Arrow schema, with timestamps in UTC, and with the metadata of columns."""
+    schema = types.to_arrow_schema(columns, **_IN_UTC)
+    if hasattr(types, "to_arrow_metadata"):
+        return schema
+    # Before 4.2 comments and declared lengths were left out.
+    return pa.schema(with_metadata(columns.fields, schema))
+
+
+def with_metadata(columns: Iterable[StructField], fields: Iterable[pa.Field]) -> list[pa.Field]:
+    """Return Arrow's ``fields`` with the metadata of Spark's ``columns``, as Spark 4.2 has them."""
+    return [
+        pa.field(
+            field.name,
+            _described(column.dataType, field.type),
+            field.nullable,
+            {SPARK_METADATA: json.dumps(column.metadata)} if column.metadata else None,
+        )
+        for column, field in zip(columns, fields, strict=True)
+    ]
+
+
+def _described(kind: DataType, arrow: pa.DataType) -> pa.DataType:
+    match kind:
+        case StructType():
+            return pa.struct(with_metadata(kind.fields, arrow))
+        case ArrayType():
+            items = arrow.value_field
+            return pa.list_(items.with_type(_described(kind.elementType, items.type)))
+        case MapType():
+            keys, items = arrow.key_field, arrow.item_field
+            return pa.map_(
+                keys.with_type(_described(kind.keyType, keys.type)),
+                items.with_type(_described(kind.valueType, items.type)),
+            )
+    return arrow
 
 
 def spark_schema(columns: pa.Schema) -> StructType:

@@ -33,6 +33,8 @@ from eos.errors import InputError
 _DIGITS: Final = {8: 3, 16: 5, 32: 10, 64: 19}
 # Refused by Spark's Delta writer: it could not write to the table any more (delta-spark 4.4).
 _REFUSED_IN_NAMES: Final = " ,;{}()\n\t="
+SPARK_METADATA: Final = "SPARK::metadata::json"
+"""Key in Arrow under which PySpark stores a column's metadata, as one text."""
 DECLARED: Final = "__CHAR_VARCHAR_TYPE_STRING"
 """Key of a column's metadata under which Spark stores its declared type."""
 _SIMPLE: Final = re.compile(r"(?:char|varchar)\((\d+)\)")

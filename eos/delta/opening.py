@@ -15,12 +15,16 @@ from eos._storage import clean
 from eos.commit_log.corruption import panics_as_errors
 from eos.commit_log.delta_table import NO_HOOKS
 from eos.delta._rows import can_partition
-from eos.delta.column_rules import DECLARED, is_enforced, local_times_in_maps, unsupported_length
+from eos.delta.column_rules import (
+    DECLARED,
+    SPARK_METADATA,
+    is_enforced,
+    local_times_in_maps,
+    unsupported_length,
+)
 from eos.delta.folder import Folder
 from eos.errors import CommitUnconfirmed, ConfigurationError, Fatal, Retriable
 
-SPARK_METADATA: Final = "SPARK::metadata::json"
-"""Key in Arrow under which PySpark stores a column's metadata, as one text."""
 _DEFAULTS: Final = {"CURRENT_DEFAULT", "EXISTS_DEFAULT"}
 # Features that ``deltalake`` commits to, and those that matter to an append only if a column or a
 # property uses them: these are checked one by one.
