@@ -111,7 +111,8 @@ def check_dataframe(df: Any) -> None:
     """Raise ConfigurationError unless ``df`` is a DataFrame of classic Spark."""
     if isinstance(df, ClassicDataFrame):
         return
-    if isinstance(df, DataFrame):
+    # On 3.5 the DataFrame of Connect is another class.
+    if isinstance(df, DataFrame) or type(df).__module__.startswith("pyspark.sql.connect"):
         raise ConfigurationError(
             "Spark Connect is not supported: the sink must run in the driver's process.",
             hint="Run the job with a classic SparkSession (spark-submit, or master(...)).",

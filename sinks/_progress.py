@@ -45,7 +45,7 @@ def log_written(result: EpochResult, sink_id: str, query_id: str, epoch: str) ->
 def log_job(records: int, sink_id: str, key: str | None) -> None:
     """Log the rows that a job of the Data Source writer has written; warn if it had no key."""
     # Spark runs the commit in a process without a logging configuration, where Python shows only
-    # warnings, and only their text.
+    # warnings, and only their text. From 4.1 on it may have a handler, which gets no more.
     if key is None:
         logger.warning(
             "%s rows are written by sink %s, without a key: a rerun writes them again. Set the "
@@ -54,7 +54,8 @@ def log_job(records: int, sink_id: str, key: str | None) -> None:
             sink_id,
         )
         return
-    level = logging.INFO if logger.hasHandlers() else logging.WARNING
+    is_shown = logger.hasHandlers() and logger.isEnabledFor(logging.INFO)
+    level = logging.INFO if is_shown else logging.WARNING
     logger.log(level, "%s rows are written by sink %s, epoch %s", f"{records:,}", sink_id, key)
 
 

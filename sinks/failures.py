@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import re
 from typing import Any, Final
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -18,7 +19,7 @@ _INTERRUPTED: Final = (
     "InterruptedIOException",
     "ClosedByInterruptException",
 )
-_CANCELLED: Final = "[SPARK_JOB_CANCELLED]"
+_CANCELLED: Final = re.compile(r"\bJob \d+ cancelled")  # 3.5 names no error class
 
 
 class JavaFailure(Py4JJavaError):  # type: ignore[misc]
@@ -54,7 +55,7 @@ def shortened(error: Exception, epoch: str) -> tuple[Exception, Exception]:
 def _shortened_java(error: Py4JJavaError, epoch: str) -> tuple[Exception, Exception]:
     line = _java_line(error)
     is_interruption = line.split(":")[0].endswith(_INTERRUPTED)
-    if is_interruption or _CANCELLED in line:
+    if is_interruption or _CANCELLED.search(line):
         logger.info("%s: Spark was stopped; none of its rows is readable", epoch)
     else:
         logger.error("%s was not written", epoch, exc_info=error)

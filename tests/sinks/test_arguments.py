@@ -24,6 +24,8 @@ class ConnectDataFrame(DataFrame):
 
 PANDAS = pd.DataFrame({"value": ["a"]})
 CONNECTED = object.__new__(ConnectDataFrame)
+# On 3.5 the class has no base class.
+CONNECTED_3_5 = type("DataFrame", (), {"__module__": "pyspark.sql.connect.dataframe"})()
 
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -159,8 +161,17 @@ def test_a_number_and_its_digits_are_one_key(spark, make_sink, log):
         (None, ["not None", "Return the DataFrame"]),
         ("orders", ["not str", "spark.createDataFrame"]),
         (CONNECTED, ["Spark Connect is not supported", "classic SparkSession"]),
+        (CONNECTED_3_5, ["Spark Connect is not supported", "classic SparkSession"]),
     ],
-    ids=["pandas", "arrow", "pandas on Spark", "None", "str", "Spark Connect"],
+    ids=[
+        "pandas",
+        "arrow",
+        "pandas on Spark",
+        "None",
+        "str",
+        "Spark Connect",
+        "Spark Connect of 3.5",
+    ],
 )
 def test_other_objects_than_dataframes_are_refused_with_a_fix(make_sink, df, says):
     sink = make_sink()

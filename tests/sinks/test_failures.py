@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import StreamingQueryException
@@ -109,6 +111,15 @@ def test_an_interrupted_call_has_the_words_that_spark_searches_for(spark):
         spark_sees = spark._jvm.py4j.Py4JException(said)
         context = spark.sparkContext._jsc.sc()
         assert streaming.isInterruptionException(spark_sees, context) is is_interruption
+
+
+@pytest.mark.parametrize("words", ["[SPARK_JOB_CANCELLED] Job 7 cancelled by", "Job 7 cancelled"])
+def test_a_job_that_spark_has_cancelled_is_no_error(spark, caplog, words):
+    caplog.set_level(logging.INFO, logger="eos.sinks.failures")
+    thrown = spark._jvm.org.apache.spark.SparkException(f"{words} job group a")
+    shortened(Py4JJavaError("An error occurred.\n", thrown), "epoch 0 of sink a")
+    (record,) = [one for one in caplog.records if one.name == "eos.sinks.failures"]
+    assert "Spark was stopped" in record.getMessage()
 
 
 @pytest.mark.parametrize("text", ["f(a)\n^^^^", "Traceback (most recent call last):\n x\nf(a)"])

@@ -6,6 +6,7 @@ import logging
 
 import pytest
 
+from eos.sinks._progress import log_job
 from tests.support.admin import create_partitioned
 
 
@@ -13,6 +14,14 @@ from tests.support.admin import create_partitioned
 def lines(caplog):
     caplog.set_level(logging.INFO, logger="eos.sinks._progress")
     return lambda: [r.getMessage() for r in caplog.records if r.name == "eos.sinks._progress"]
+
+
+@pytest.mark.parametrize(("level", "shown"), [(logging.WARNING, "WARNING"), (logging.INFO, "INFO")])
+def test_the_line_about_a_job_is_shown_whatever_is_logged(caplog, level, shown):
+    """From PySpark 4.1 on a worker's root logger has a handler, and shows warnings only."""
+    caplog.set_level(level, logger="eos.sinks._progress")
+    log_job(2, "orders", "one")
+    assert [record.levelname for record in caplog.records] == [shown]
 
 
 def test_each_epoch_logs_its_rows_bytes_and_time(spark, make_sink, lines, name):
