@@ -67,17 +67,12 @@ BROKER_CONFIG: Final = {
 
 @dataclass(frozen=True)
 class Environment:
-    """The broker and Spark session of a measurement.
-
-    Attributes:
-        folder: temporary.
-        has_pulsar_spark: whether that connector's jars are on Spark's class path.
-    """
+    """The broker and Spark session of a measurement."""
 
     broker: PulsarStandalone
     spark: SparkSession
     folder: Path
-    has_pulsar_spark: bool
+    has_pulsar_spark: bool  # its jars are on Spark's class path
 
     def commit_log(self) -> str:
         """Return the root of all sinks' logs."""

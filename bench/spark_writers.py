@@ -28,16 +28,10 @@ _DIGITS: Final = 9
 
 @dataclass(frozen=True)
 class RowShape:
-    """The shape of rows and of their topic.
-
-    Attributes:
-        value_bytes: size of each value.
-        columns: ``value``, ``keyed`` (with key and event time) or ``properties`` (with two).
-        partitions: number of the topic's partitions.
-    """
+    """The shape of rows and of their topic."""
 
     value_bytes: int = 100
-    columns: str = "value"
+    columns: str = "value"  # or ``keyed`` (with key and event time), ``properties`` (with two)
     partitions: int = 1
 
     @property

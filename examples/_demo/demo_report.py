@@ -48,11 +48,7 @@ class DemoReport:
     """A demo's whole report.
 
     Attributes:
-        title: of the page.
-        summary: a paragraph about the course of the demo.
         table_title, columns, lines: the table; ``columns`` without the one of the labels.
-        caption: how the table's figures were counted.
-        picture_title, picture_caption: of the picture.
         evidence: the commit log on the killed epochs, one sentence each, without a full stop.
     """
 

@@ -141,11 +141,9 @@ class EpochChart:
     """The data of one run's picture. Seconds count from the beginning of the first epoch.
 
     Attributes:
-        outages: intervals without a driver.
         reads: drawn below the epochs' bars.
         curves, curves_label: the lower half.
         limit: a dotted line in the lower half, with its label.
-        total: a label in the lower half.
     """
 
     title: str

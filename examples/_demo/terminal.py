@@ -18,11 +18,7 @@ _WIDTH_CHARS: Final = 88
 
 
 class Terminal:
-    """Prints to a terminal or a file.
-
-    Attributes:
-        console: for further output.
-    """
+    """Prints to a terminal or a file."""
 
     def __init__(self) -> None:
         self.console = Console(highlight=False)

@@ -34,12 +34,9 @@ class BasketsRun:
         events: of the driver programs: ``started``, ``begin`` and ``end`` of an epoch,
             ``committed``, ``progress``, ``finished``, ``died``.
         backlog: times, and the entries that the input subscription had not acknowledged.
-        sent, aborted, repeated: as reported by the producer program.
-        all_sent: whether the producer program has finished.
         unplanned: driver programs that ended with an error and were started again.
         took_over_at: when another broker served the killed broker's topics.
         back_at: when the killed broker was running again.
-        records: the commit log.
     """
 
     year: Year

@@ -48,11 +48,7 @@ class BasketsTask(Task):
     """The settings of one run of the program.
 
     Attributes:
-        scratch_dir: for Spark's temporary files.
-        checkpoint: of the streaming query; the same after a restart.
         source, target: the input and the output topic.
-        table: the Delta table.
-        commit_log: root folder.
         delay_s: of the watermark: how late a basket may arrive.
         closed_at: the watermark at which the job may finish, as ISO text.
     """

@@ -28,7 +28,6 @@ class OutputVerdict:
     """The comparison for one output. All zero but ``rows`` for exactly-once.
 
     Attributes:
-        rows: how many it has.
         extra: rows of windows that already have a row, or that do not exist.
         missing: windows without a row.
         wrong: windows with a row of wrong counts.
@@ -49,7 +48,6 @@ class BasketVerdict:
         duplicates: those of them whose basket has an earlier message.
         unsent: baskets of the data set that are not in the input topic.
         fakes: readable messages of aborted transactions.
-        windows: how many there must be.
         differing: rows that only one output has, or that it has more often.
     """
 

@@ -37,10 +37,6 @@ class FlightsTask(Task):
 
     Attributes:
         way: write with ``pulsar-client`` or with ``PulsarSink``.
-        input_dir: folder of the Parquet files.
-        scratch_dir: for Spark's temporary files.
-        checkpoint: of the streaming query; the same after a restart.
-        commit_log: root folder, for ``PulsarSink``.
         rows_per_step: rows that go to Python at a time.
         dies_after: with ``pulsar-client``, kill this process after writing this epoch.
     """
