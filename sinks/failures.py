@@ -63,7 +63,7 @@ def _shortened_java(error: Py4JJavaError, epoch: str) -> tuple[Exception, Except
     if is_interruption:
         # With the words that Spark searches for when a query is stopped, in the last line only:
         # its expression reads all text after them.
-        line = f"py4j.protocol.Py4JJavaError: {error.errmsg.strip()} {line}"
+        line = f"py4j.protocol.Py4JJavaError: {error.errmsg.strip()}\n: {line}"  # 3.5: on two lines
     return JavaFailure(error, line), headline
 
 

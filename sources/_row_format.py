@@ -284,7 +284,7 @@ def row_format(
             field has their names.
 
     Raises:
-        ConfigurationError: ``schema`` has an unknown column, or a wrong type.
+        ConfigurationError: ``schema`` has an unknown column, a wrong type, or one without nulls.
     """
     known = {name: column.type for name, column in METADATA.items()}
     known = {
@@ -300,5 +300,15 @@ def row_format(
                 f"Column {field.name!r} is of type {known[field.name].simpleString()}, not "
                 f"{field.dataType.simpleString()}.",
                 hint="If the topic's schema has just changed, load it again.",
+            )
+        # Otherwise Spark believes it: from 4.2 on tasks fail, before that rows are left out.
+        is_known = spark_compat.arrow_type(field.dataType).equals(
+            spark_compat.arrow_type(known[field.name])
+        )
+        if not (field.nullable and is_known):
+            raise ConfigurationError(
+                f"Column {field.name!r} is declared NOT NULL, or a part of it is; messages may "
+                "have nulls there.",
+                hint="Leave NOT NULL out of the schema; filter the nulls afterwards.",
             )
     return RowFormat(values, tuple(field.name for field in schema))

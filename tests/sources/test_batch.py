@@ -82,6 +82,8 @@ def test_a_schema_chooses_columns_and_is_checked(load, send):
         load("key binary").collect()
     with pytest.raises(Exception, match="is of type binary, not string"):
         load("value string").collect()
+    with pytest.raises(Exception, match="'value' is declared NOT NULL"):
+        load("value binary NOT NULL").collect()
 
 
 def test_starting_offsets_are_inclusive_and_ending_offsets_exclusive(load, send, name):

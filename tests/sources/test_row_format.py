@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, MapType, StringType, StructField, StructType
 
 from eos.errors import ConfigurationError
 from eos.ids import TopicName
@@ -81,3 +81,20 @@ def test_a_field_with_a_name_of_permissive_mode_is_refused_in_it() -> None:
 def test_tombstones_and_kinds_of_keys_are_columns() -> None:
     assert made("__isTombstone", value=pa.array([b"", None, b"v"])) == [0, 1, 0]
     assert made("__keyIsBinary", key_is_binary=pa.array([True, None, False])) == [1, None, 0]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        StructField("value", BinaryType(), nullable=False),
+        StructField("__messageProperties", MapType(StringType(), StringType(), False)),
+    ],
+    ids=lambda column: column.name,
+)
+def test_a_column_without_nulls_is_refused(column: StructField) -> None:
+    """Spark would believe it: from 4.2 on tasks fail, before that it may leave rows out."""
+    values = ValueFormat(None, None, Mode.FAILFAST)
+    with pytest.raises(ConfigurationError, match=f"'{column.name}' is declared NOT NULL"):
+        row_format(values, StructType([column]))
+    own = schema_of_source(values, metadata=True)
+    assert row_format(values, own)  # of all columns
