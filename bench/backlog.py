@@ -235,7 +235,6 @@ class Costs:
     Attributes:
         sent_core_us: broker: to receive a message from a producer and store one copy.
         copied_core_us: broker and Spark: to read it and write it to another topic.
-        stored_bytes: its share of a compressed entry.
         epoch_core_ms: all processes: for an epoch of ten rows.
     """
 

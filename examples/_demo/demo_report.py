@@ -21,7 +21,6 @@ class Conclusion:
     Attributes:
         anomalies: errors of eos, in words.
         unproved: kills without effect, so the demo showed nothing. Both empty: exactly once.
-        success: the sentence for that case.
     """
 
     anomalies: tuple[str, ...]

@@ -33,7 +33,6 @@ class Event:
     Attributes:
         event: its name; each program's module lists its events.
         epoch: -1 if the event has none.
-        facts: further values by name.
     """
 
     event: str

@@ -36,7 +36,6 @@ class BasketsRun:
         backlog: times, and the entries that the input subscription had not acknowledged.
         unplanned: driver programs that ended with an error and were started again.
         took_over_at: when another broker served the killed broker's topics.
-        back_at: when the killed broker was running again.
     """
 
     year: Year

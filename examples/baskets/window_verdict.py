@@ -29,8 +29,6 @@ class OutputVerdict:
 
     Attributes:
         extra: rows of windows that already have a row, or that do not exist.
-        missing: windows without a row.
-        wrong: windows with a row of wrong counts.
     """
 
     rows: int

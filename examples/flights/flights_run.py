@@ -24,7 +24,6 @@ class Tally(Generic[RecordT]):
 
     Attributes:
         duplicates: records found too often, with the number of surplus copies.
-        missing: records that were not found.
         incomplete: epochs of which some records were found and others were not.
         unknown: records that were found, and never written.
     """

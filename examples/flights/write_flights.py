@@ -37,7 +37,6 @@ class FlightsTask(Task):
 
     Attributes:
         way: write with ``pulsar-client`` or with ``PulsarSink``.
-        rows_per_step: rows that go to Python at a time.
         dies_after: with ``pulsar-client``, kill this process after writing this epoch.
     """
 
