@@ -12,19 +12,16 @@ from deltalake import DeltaTable, QueryBuilder
 from hypothesis import strategies as st
 from pyspark.ml.linalg import VectorUDT
 from pyspark.sql.types import (
-    CalendarIntervalType,
     DayTimeIntervalType,
-    GeometryType,
     NullType,
     StringType,
     StructType,
     TimestampNTZType,
-    TimeType,
-    VariantType,
     YearMonthIntervalType,
 )
 
 from tests.support.frames import ATOMS, Frame, contents, structs, types
+from tests.support.spark_releases import HAS_COLLATIONS, newer_types
 
 NOT_IN_NAMES = " ,;{}()\n\t="
 NAMES = st.sampled_from(
@@ -36,9 +33,9 @@ NAMES = st.sampled_from(
 )
 TABLES = structs(types(ATOMS, NAMES, not_in_maps=TimestampNTZType), NAMES, most=6)
 REFUSED = [
-    NullType(), VariantType(), DayTimeIntervalType(), YearMonthIntervalType(), TimeType(),
-    CalendarIntervalType(), VectorUDT(), GeometryType(4326), StringType("UTF8_LCASE"),
-    StructType([]),
+    NullType(), DayTimeIntervalType(), YearMonthIntervalType(), VectorUDT(), StructType([]),
+    *newer_types(VariantType=(), TimeType=(), CalendarIntervalType=(), GeometryType=(4326,)),
+    *([StringType("UTF8_LCASE")] if HAS_COLLATIONS else []),
 ]  # fmt: skip
 ODD_NAMES = NAMES | st.sampled_from([f"a{char}b" for char in f"{NOT_IN_NAMES}\0"])
 ODD_TABLES = structs(types(ATOMS | st.sampled_from(REFUSED), ODD_NAMES), ODD_NAMES, most=3)

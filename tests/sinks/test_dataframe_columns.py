@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import BinaryType, StructField, StructType
+from pyspark.sql.types import BinaryType, StructField, StructType, _parse_datatype_string
 
 from eos.errors import InputError
 from eos.schemas import AvroSchema, KeyValueSchema, PrimitiveSchema
 from eos.sinks._message_names import NOT_KEPT, OF_SOURCE
 from eos.sinks._row_encoding import message_rows, without_tombstones
 from eos.sinks.dataframe_columns import COLUMNS, layout_of
-from eos.sources._row_format import METADATA, schema_of_source
-from eos.sources._value_format import Mode, ValueFormat
+from tests.support.spark_releases import HAS_DATA_SOURCES, needs_data_sources
+
+if HAS_DATA_SOURCES:
+    from eos.sources._row_format import METADATA, schema_of_source
+    from eos.sources._value_format import Mode, ValueFormat
 
 pytestmark = pytest.mark.usefixtures("spark")  # which reads the types' names
 
@@ -25,11 +28,12 @@ SCHEMAS = [None, PrimitiveSchema("string"), AvroSchema()]
 
 
 def columns(text: str) -> StructType:
-    found = StructType.fromDDL(text)
+    found = _parse_datatype_string(text)  # StructType.fromDDL came with 4.0
     assert isinstance(found, StructType)
     return found
 
 
+@needs_data_sources
 def test_all_columns_of_the_source_are_accepted_by_their_names():
     assert {*OF_SOURCE.values(), *NOT_KEPT} == set(METADATA)
     read = schema_of_source(ValueFormat(None, None, Mode.FAILFAST), metadata=True)
@@ -98,6 +102,7 @@ def test_similar_names_are_fields():
     assert layout_of(fields, schema=AvroSchema()).record == names
 
 
+@needs_data_sources
 def test_without_metadata_all_columns_are_fields():
     text = ", ".join(f"{name} STRING" for name in METADATA)
     layout = layout_of(
@@ -108,6 +113,7 @@ def test_without_metadata_all_columns_are_fields():
         layout_of(columns("value BINARY, __key STRING"), metadata=False)
 
 
+@needs_data_sources
 def test_without_metadata_columns_read_as_the_messages_own_are_refused():
     read = schema_of_source(ValueFormat(None, None, Mode.FAILFAST), metadata=True)
     for field in read.fields[1:]:
@@ -119,6 +125,7 @@ def test_without_metadata_columns_read_as_the_messages_own_are_refused():
         assert layout_of(rows, schema=AvroSchema(), metadata=False).record == ("id", "own")
 
 
+@needs_data_sources
 def test_a_struct_value_that_was_read_as_a_field_is_refused():
     value = columns("value STRUCT<a: INT>")["value"].dataType
     field = StructField("value", value, metadata={"pulsar": "field"})

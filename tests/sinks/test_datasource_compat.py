@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("pyspark.sql.datasource")
-
 from eos.errors import ConfigurationError
 from eos.sinks.datasource_compat import OffsetJson, StartlessStreamReader
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 import pytest
+from py4j.java_gateway import JavaClass
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import StreamingQueryException
 
@@ -103,9 +104,10 @@ def test_an_interrupted_call_has_the_words_that_spark_searches_for(spark):
     thrown = spark._jvm.java.lang.InterruptedException("stopped")
     error = Py4JJavaError("An error occurred while calling o1.collectToPython.\n", thrown)
     failure, headline = shortened(error, "epoch 0 of sink a")
-    companion = getattr(
-        spark._jvm.org.apache.spark.sql.execution.streaming.runtime, "StreamExecution$"
-    )
+    package = spark._jvm.org.apache.spark.sql.execution.streaming
+    # In the package `runtime` since 4.1; py4j takes a name that is no class for a package.
+    found = [getattr(one, "StreamExecution$") for one in (package, package.runtime)]
+    (companion,) = [one for one in found if isinstance(one, JavaClass)]
     streaming = getattr(companion, "MODULE$")
     for said, is_interruption in ((str(failure), True), (str(headline), False)):
         spark_sees = spark._jvm.py4j.Py4JException(said)

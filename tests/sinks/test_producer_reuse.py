@@ -10,6 +10,7 @@ from eos.pulsar.part import pulsar_part
 from eos.pulsar.participant import PulsarParticipant
 from tests.support import admin
 from tests.support.judge import drain
+from tests.support.spark_releases import needs_data_sources
 from tests.transport.scripted import wait_until
 
 
@@ -104,6 +105,7 @@ def test_a_topic_can_be_deleted_after_a_batch_without_force(
     admin.call(pulsar_standalone.admin_url, "DELETE", f"/v2/persistent/public/default/{name}")
 
 
+@needs_data_sources
 def test_the_datasource_writer_keeps_no_producers(
     spark, source, writer_options, log, tmp_path, pulsar_standalone, name
 ):

@@ -9,6 +9,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from tests.support.judge import drain
+from tests.support.spark_releases import needs_data_sources
 
 
 @pytest.fixture
@@ -49,6 +50,7 @@ def test_an_epoch_committed_under_the_old_sink_id_is_refused(
     assert values() == [*before, "new", "newer"]
 
 
+@needs_data_sources
 def test_the_datasource_writer_is_refused_too(
     spark, source, writer_options, values, tmp_path, name
 ):

@@ -25,15 +25,12 @@ from pyspark.sql.types import (
     ArrayType,
     BinaryType,
     ByteType,
-    CalendarIntervalType,
     DataType,
     DateType,
     DayTimeIntervalType,
     DecimalType,
     DoubleType,
     FloatType,
-    GeographyType,
-    GeometryType,
     IntegerType,
     MapType,
     NullType,
@@ -43,12 +40,9 @@ from pyspark.sql.types import (
     StructType,
     TimestampNTZType,
     TimestampType,
-    TimeType,
-    VariantType,
     YearMonthIntervalType,
 )
 
-from eos import PulsarCatalog
 from eos.errors import InputError
 from eos.schemas import schema_of
 from eos.sinks.dataframe_columns import layout_of
@@ -65,6 +59,7 @@ from tests.support.frames import (
     types,
 )
 from tests.support.judge import drain
+from tests.support.spark_releases import HAS_DATA_SOURCES, needs_data_sources, newer_types
 
 NAMES = st.sampled_from(
     ["a", "A1", "_", "value", "key", "__key", "__value", "topic", "Row", "items", "null", "record"]
@@ -180,23 +175,26 @@ class RoundTrip:
         self, spark: SparkSession, server: PulsarStandalone, make_sink: Any, folder: Path
     ) -> None:
         self.spark, self.server, self.make_sink, self.folder = spark, server, make_sink, folder
-        self.catalog = PulsarCatalog(
-            spark, server.service_url, server.admin_url, commit_log=str(folder / "log")
-        )
 
-    def by_sink(self, frame: Frame, topic: str, schema: str) -> DataFrame:
-        """Write by the sink, and read by the source."""
+    def by_sink(self, frame: Frame, topic: str, schema: str) -> DataFrame | None:
+        """Write by the sink, and read by the source; None if Spark has no sources in Python."""
         sink = self.make_sink(sink_id=topic, topic=topic, schema=schema, metadata=False)
         sink.write(self.load(frame, topic), epoch="rows")
         sink.close()
+        if not HAS_DATA_SOURCES:
+            return None
         options = {"serviceUrl": self.server.service_url, "topic": topic, "schema": "auto"}
         return self.spark.read.format("pulsar").options(**options).load()
 
     def by_sql(self, frame: Frame, topic: str, schema: str) -> DataFrame:
         """Write and read a table of the topic by SQL."""
+        from eos import PulsarCatalog  # which 3.5 can't import
+
+        log, server = str(self.folder / "log"), self.server
+        catalog = PulsarCatalog(self.spark, server.service_url, server.admin_url, commit_log=log)
         self.load(frame, topic).createOrReplaceTempView("new_rows")
-        self.catalog.create(topic, schema=schema, columns=frame.schema.toDDL())
-        table = self.catalog.register(topic)
+        catalog.create(topic, schema=schema, columns=frame.schema.toDDL())
+        table = catalog.register(topic)
         self.spark.sql(f"INSERT INTO {table} WITH (epoch='rows') SELECT * FROM new_rows")
         return self.spark.sql(f"SELECT * FROM {table}")
 
@@ -220,14 +218,15 @@ class RoundTrip:
         """Check that the frame read back and the messages equal what was written."""
         told = f"{way} {schema} {frame.schema.json()}"
         read = (self.by_sql if way == "sql" else self.by_sink)(frame, topic, schema)
-        if frame.rows or way == "sql":
-            assert unmarked(read.schema) == as_read(frame.schema, schema), told
-        else:  # without rows there is no producer, and no registered schema
-            assert (read.columns, read.count()) == (["value"], 0), told
+        if not frame.rows and way == "sink":
+            # Without rows there is no producer, and no registered schema.
+            assert read is None or (read.columns, read.count()) == (["value"], 0), told
             return
         given = contents(frame.to_arrow())
-        back = numbers(read.toArrow()).to_pylist()
-        assert of_rows(back, frame.schema, of_spark(schema)) == given, told
+        if read is not None:
+            assert unmarked(read.schema) == as_read(frame.schema, schema), told
+            back = numbers(read.toArrow()).to_pylist()
+            assert of_rows(back, frame.schema, of_spark(schema)) == given, told
         # Afterwards, because the judge sends its own message to mark the topic's end.
         rows = self.messages(topic, schema)
         sent = of_rows(rows, frame.schema, of_avro if schema == "avro" else of_json)
@@ -256,13 +255,17 @@ def trip(
 
 
 REFUSED = [
-    NullType(), VariantType(), DayTimeIntervalType(), YearMonthIntervalType(), TimeType(),
-    CalendarIntervalType(), VectorUDT(), GeometryType(4326), GeographyType(4326),
+    NullType(), DayTimeIntervalType(), YearMonthIntervalType(), VectorUDT(),
+    *newer_types(VariantType=(), TimeType=(), CalendarIntervalType=()),
+    *newer_types(GeometryType=(4326,), GeographyType=(4326,)),
 ]  # fmt: skip
 ODD_TYPES = ATOMS | st.sampled_from(REFUSED)
 ODD_NAMES = NAMES | st.text(max_size=3)
 ODD_RECORDS = structs(types(ODD_TYPES, ODD_NAMES), ODD_NAMES, most=3)
 MAY_BE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+WAYS = ["sink", pytest.param("sql", marks=needs_data_sources)]
 
 
 def objections(kind: DataType) -> Iterator[str]:
@@ -297,7 +300,7 @@ def test_a_dataframe_of_unsupported_types_is_refused(columns, schema):
 
 
 @pytest.mark.parametrize("schema", ["avro", "json"])
-@pytest.mark.parametrize("way", ["sink", "sql"])
+@pytest.mark.parametrize("way", WAYS)
 def test_any_dataframe_comes_back_unchanged(trip, name, way, schema):
     (frame,) = frames(records(way, schema), 1, 20)
     trip.check(way, frame, name, schema)
@@ -306,7 +309,7 @@ def test_any_dataframe_comes_back_unchanged(trip, name, way, schema):
 @pytest.mark.chaos
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("schema", ["avro", "json"])
-@pytest.mark.parametrize("way", ["sink", "sql"])
+@pytest.mark.parametrize("way", WAYS)
 def test_ten_thousand_rows_come_back_unchanged(trip, name, way, schema):
     rows = 0
     trip.check(way, Frame(StructType([StructField("a", StringType())])), f"{name}-none", schema)

@@ -26,6 +26,7 @@ from eos.testing import maven
 from eos.testing.jvm import find_java
 from tests.support.admin import call
 from tests.support.judge import quiet_client
+from tests.support.spark_releases import needs_variant
 
 CONSUME = Path(__file__).parent / "java" / "Consume.java"
 
@@ -316,7 +317,7 @@ def test_renamed_columns_are_logged_or_refused(spark, make_sink, registered, log
 
 @pytest.mark.parametrize("options", [{}, {"schema": "avro"}])
 def test_wrong_columns_are_refused_before_a_transaction_begins(spark, make_sink, log, options):
-    df = spark.sql("SELECT 1 AS wrong" if not options else "SELECT parse_json('1') AS v")
+    df = spark.sql("SELECT 1 AS wrong" if not options else "SELECT INTERVAL '1' DAY AS v")
     with pytest.raises(InputError):
         make_sink(**options).write(df, epoch="a")
     assert {record.state for record in log() if record.epoch} <= {State.FAILED}
@@ -507,7 +508,9 @@ def test_each_compatibility_strategy_is_respected(
         ("avro", "SELECT STRUCT(1 AS a, 2 AS A) AS s", "Two columns are called 's.a'"),
         ("avro", "SELECT INTERVAL '1' DAY AS i", "'i' is interval day"),
         ("avro", "SELECT NULL AS n", "'n' is void"),
-        ("json", "SELECT ARRAY(PARSE_JSON('1')) AS v", r"'v\[\]' is variant"),
+        pytest.param(
+            "json", "SELECT ARRAY(PARSE_JSON('1')) AS v", r"'v\[\]' is variant", marks=needs_variant
+        ),
         ("string", "SELECT INTERVAL '1' YEAR AS value", "The value is interval year"),
         ("protobuf", "SELECT 1.5BD AS m", r"'m' is decimal\(2,1\)"),
         ("key_value", "SELECT STRUCT(1 AS a) AS value", "Column 'key' is missing"),

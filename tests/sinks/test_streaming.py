@@ -7,11 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pandas as pd
 import pytest
 from pyspark.sql import functions as sf
-from pyspark.sql.streaming import StatefulProcessor
+from pyspark.sql import streaming
 from pyspark.sql.streaming.state import GroupStateTimeout
 
 from eos.errors import ConfigurationError
 from eos.sinks._spark_jvm import RunningQuery, is_stateful, may_rerun, running_query
+from tests.support.spark_releases import needs_stateful_processor
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
@@ -20,7 +21,7 @@ def keys_as_they_are(key, pdfs, state):
     yield pd.DataFrame({"value": [key[0]]})
 
 
-class KeysAsTheyAre(StatefulProcessor):
+class KeysAsTheyAre(getattr(streaming, "StatefulProcessor", object)):
     def init(self, handle) -> None:
         pass
 
@@ -94,7 +95,8 @@ def in_a_call(source, tmp_path, function, of=lambda rows: rows, mode="append"):
             answers.append(function(df))
         df.collect()
 
-    source.add("a", "b", "a")
+    # Each value once: with a new pyarrow, 3.5 fails on groups of several rows that have state.
+    source.add("a", "b")
     source.run(call, tmp_path / "checkpoint", of, mode)
     return answers[0]
 
@@ -104,7 +106,13 @@ def test_a_stateless_query_is_recognised(source, tmp_path, operator):
     assert not in_a_call(source, tmp_path, is_stateful, STATELESS[operator])
 
 
-@pytest.mark.parametrize("operator", STATEFUL)
+@pytest.mark.parametrize(
+    "operator",
+    [
+        pytest.param(one, marks=needs_stateful_processor if one == "transform" else ())
+        for one in STATEFUL
+    ],
+)
 def test_each_stateful_operator_is_recognised(source, tmp_path, operator, spark_conf):
     if operator == "transform":
         spark_conf("spark.sql.streaming.stateStore.providerClass", ROCKSDB)

@@ -17,7 +17,6 @@ import pyarrow as pa
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -38,6 +37,8 @@ from pyspark.sql.types import (
     TimestampNTZType,
     TimestampType,
 )
+
+from eos.sinks.spark_compat import arrow_schema
 
 _T = TypeVar("_T")
 
@@ -65,7 +66,7 @@ class Frame:
 
     def to_arrow(self) -> pa.Table:
         """The rows with nulls; timestamps as microseconds, dates as days since 1970."""
-        columns = to_arrow_schema(self.schema, timezone="UTC")
+        columns = arrow_schema(self.schema)
         arrays = [
             pa.array([row[at] for row in self.rows], field.type) for at, field in enumerate(columns)
         ]
