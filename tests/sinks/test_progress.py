@@ -42,7 +42,8 @@ def test_another_topic_of_a_known_sink_warns_with_both_names(
     df = spark.range(10).selectExpr("cast(id as string) AS value")
     make_sink().write(df, epoch="a")
     make_sink().write(df, epoch="b")
-    assert not caplog.records
+    # Not of other loggers: the broker may close a producer, and the epoch runs again.
+    assert not [one for one in caplog.records if one.name == "eos.sinks._progress"]
     make_sink(topic=f"{name}-new").write(df, epoch="c")
     (record,) = [one for one in caplog.records if one.name == "eos.sinks._progress"]
     assert record.levelname == "WARNING"
