@@ -179,6 +179,7 @@ def test_a_number_and_its_digits_are_one_key(spark, make_sink, log):
         ),
         (CONNECTED_3_5, ["Spark Connect is not supported", "classic SparkSession"]),
     ],
+    ids=["pandas", "arrow", "pandas on Spark", "None", "str", "Connect", "Connect of 3.5"],
 )
 def test_other_objects_than_dataframes_are_refused_with_a_fix(make_sink, df, says):
     sink = make_sink()
