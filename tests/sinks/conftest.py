@@ -9,7 +9,7 @@ import pytest
 
 from eos import PulsarSink
 from eos.commit_log import CommitLog
-from eos.protocol import LogRecord
+from eos.protocol import LogRecord, State
 from eos.testing import PulsarStandalone
 from tests.recovery.conftest import recovery  # noqa: F401 - a fixture
 from tests.sinks.source import Source
@@ -69,6 +69,18 @@ def make_sink(pulsar_standalone: PulsarStandalone, tmp_path, name: str) -> Itera
 def log(tmp_path, name: str) -> Callable[[], list[LogRecord]]:
     """Reads the sink's commit log afresh."""
     return lambda: CommitLog.open_read_only(tmp_path / "log", name).records()
+
+
+@pytest.fixture
+def committed(tmp_path, log) -> Callable[[], int]:
+    """Counts the sink's committed epochs; there may be no log yet."""
+
+    def committed() -> int:
+        if not list(tmp_path.glob("log/*/_delta_log/*.json")):
+            return 0
+        return sum(record.state is State.COMMITTED for record in log())
+
+    return committed
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ import pytest
 from pyspark import SparkContext
 
 from eos.chaos.cluster.processes import kill_session
-from eos.protocol import State
 from tests.support.judge import drain
 from tests.support.spark_cluster import HOME, standalone_cluster
 from tests.support.wheel import (
@@ -151,7 +150,7 @@ def test_an_installed_package_is_enough(submit, built, tmp_path, pulsar_standalo
 
 @pytest.mark.release
 def test_a_driver_that_is_killed_and_started_again_writes_each_row_once(
-    start, built, tmp_path_factory, tmp_path, pulsar_standalone, name, log
+    start, built, tmp_path_factory, tmp_path, pulsar_standalone, name, committed
 ):
     """Two workers in processes of their own, executors with the zip; a supervisor restarts it."""
     (tmp_path / "lines").mkdir()
@@ -160,11 +159,6 @@ def test_a_driver_that_is_killed_and_started_again_writes_each_row_once(
         (tmp_path / "lines" / f"{number}.txt").write_text(lines)
     archive = shutil.copy(built, tmp_path / "eos.zip")
     python = small_environment(tmp_path / "executor", NEEDED + SPARK)
-
-    def committed() -> int:
-        if not list(tmp_path.glob("log/*/_delta_log/*.json")):
-            return 0
-        return sum(record.state is State.COMMITTED for record in log())
 
     folder = tmp_path_factory.mktemp("two-workers")
     with standalone_cluster(folder, cores=1, memory_mb=1024, workers=2) as url:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from eos.chaos.cluster.processes import kill_session
 from eos.client import PulsarClient
-from eos.protocol import State
 from tests.support.judge import drain
 from tests.transport.scripted import wait_until
 
@@ -77,7 +76,7 @@ def project(tmp_path, pulsar_standalone, name) -> Path:
 
 
 def started(project: Path) -> subprocess.Popen[bytes]:
-    """``spark-pipelines run`` in a process group of its own; its output is in a file."""
+    """``spark-pipelines run`` in a session of its own; its output is in a file."""
     command = Path(sys.executable).with_name("spark-pipelines")
     # Tables are known to the next run only through a catalog that is kept: Hive's, in a folder.
     hive = ("--conf", "spark.sql.catalogImplementation=hive", "--conf", "spark.ui.enabled=false")
@@ -92,32 +91,23 @@ def started(project: Path) -> subprocess.Popen[bytes]:
         )
 
 
-def killed(process: subprocess.Popen[bytes]) -> None:
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-
-
 def test_a_pipeline_that_is_killed_and_run_again_has_written_once(
-    project: Path, pulsar_standalone, name: str, log, spark: Any
+    project: Path, pulsar_standalone, name: str, committed, spark: Any
 ) -> None:
-    def committed() -> int:
-        if not list(project.glob("log/*/_delta_log/*.json")):
-            return 0
-        return sum(record.state is State.COMMITTED for record in log())
-
     first = started(project)
     try:
         wait_until(lambda: committed() >= 2 or first.poll() is not None, timeout_s=150)
         assert first.poll() is None, (project / "run.log").read_text()[-3000:]
     finally:
-        killed(first)
+        kill_session(first.pid)
+        first.wait()
     assert 2 <= committed() < ROWS / ROWS_OF_AN_EPOCH
     for _ in range(2):  # the last run finds nothing to do
         again = started(project)
         try:
             code = again.wait(150)
         finally:
-            killed(again) if again.poll() is None else None
+            kill_session(again.pid)
         assert code == 0, (project / "run.log").read_text()[-3000:]
     expected = sorted(str(number) for number in range(ROWS))
     topic = f"persistent://public/default/{name}"
