@@ -107,8 +107,9 @@ class StartlessStreamReader(DataSourceStreamReader):
         if end != self._last or self._begin not in (None, start):
             raise ConfigurationError(
                 "Spark planned an epoch that does not follow the query's last one.",
-                hint="Nothing was read. Restart the query; if this error comes again, use PySpark "
-                "4.2 or newer, which tells a source where each epoch begins.",
+                hint="Nothing was read. Restart the query without "
+                "spark.sql.streaming.triggerAvailableNowWrapper.enabled; if the error comes again, "
+                "use PySpark 4.2 or newer, which tells a source where each epoch begins.",
             )
         tasks: Sequence[InputPartition] = self._reader.partitions(start, end)
         return tasks

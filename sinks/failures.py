@@ -1,15 +1,19 @@
-"""Shortens errors that leave a ``foreachBatch`` function, so that they are readable in Spark."""
+"""Makes errors of Spark readable: those of executors, and those that leave ``foreachBatch``."""
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import logging
 import re
+import sys
+from collections.abc import Iterator
 from typing import Any, Final
 
 from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
 
-from eos.errors import EosError
+from eos.errors import ConfigurationError, EosError
 
 logger = logging.getLogger(__name__)
 
@@ -20,6 +24,8 @@ _INTERRUPTED: Final = (
     "ClosedByInterruptException",
 )
 _CANCELLED: Final = re.compile(r"\bJob \d+ cancelled")  # 3.5 names no error class
+_NO_MODULE: Final = re.compile(r"ModuleNotFoundError: No module named ('[\w.]+')")
+_OTHER_PYTHON: Final = "[PYTHON_VERSION_MISMATCH]"
 
 
 class JavaFailure(Py4JJavaError):  # type: ignore[misc]
@@ -31,6 +37,28 @@ class JavaFailure(Py4JJavaError):  # type: ignore[misc]
 
     def __str__(self) -> str:
         return self._line
+
+
+@contextlib.contextmanager
+def explained_failures() -> Iterator[None]:
+    """Raise ConfigurationError instead of an error of Spark that the executors' Python causes."""
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        text = str(error)
+        if _OTHER_PYTHON in text:
+            driver = "{}.{}".format(*sys.version_info)
+            raise ConfigurationError(
+                f"The driver has Python {driver}, the executors have another one.",
+                hint=f"Set PYSPARK_PYTHON or spark.pyspark.python to a Python {driver}.",
+            ) from error
+        if missing := _NO_MODULE.search(text):
+            raise ConfigurationError(
+                f"The executors' Python has no module {missing[1]}.",
+                hint="Install it there (PYSPARK_PYTHON), or pass it by --py-files. What eos needs "
+                "is in docs/deployment.md, Executors.",
+            ) from error
+        raise
 
 
 def shortened(error: Exception, epoch: str) -> tuple[Exception, Exception]:

@@ -32,7 +32,7 @@ from eos.sinks._spark_jvm import (
     running_query,
     spark_context,
 )
-from eos.sinks.failures import shortened
+from eos.sinks.failures import explained_failures, shortened
 from eos.sinks.options import SinkOptions
 from eos.sinks.output import Output
 
@@ -255,7 +255,12 @@ class Sink(ABC):
             output.plan(frame, context, partial(_nth, begun, number))
             for number, (output, frame) in enumerate(ordered)
         ]
-        return lambda: [write() for write in writes]
+
+        def write_all() -> Reports:
+            with explained_failures():
+                return [write() for write in writes]
+
+        return write_all
 
 
 def _nth(begun: PartsBegun, number: int) -> Part:

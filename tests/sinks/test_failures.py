@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import logging
+import sys
 
+import pyspark
 import pytest
 from py4j.java_gateway import JavaClass
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import StreamingQueryException
 
+from eos import DeltaSink
 from eos.commit_log import CommitLog
-from eos.errors import NewLineage
+from eos.errors import ConfigurationError, NewLineage
 from eos.sinks.failures import shortened
 from tests.support.processes import driver
+from tests.support.spark_releases import JobFailed
 
 SPARKS_WORDS = "An exception was raised by the Python Proxy. Return Message: "
 
@@ -128,3 +132,53 @@ def test_a_job_that_spark_has_cancelled_is_no_error(spark, caplog, words):
 def test_the_line_of_an_error_names_it(text):
     _, headline = shortened(RuntimeError(text), "epoch 0 of sink a")
     assert str(headline) == "epoch 0 of sink a: RuntimeError: f(a)"
+
+
+@pytest.fixture
+def job(spark, tmp_path):
+    """Write a batch, computed by a function on executors, to a table."""
+
+    def run(compute) -> None:
+        options = {"table": str(tmp_path / "table"), "commit_log": str(tmp_path / "log")}
+        DeltaSink(sink_id="a", **options).write(
+            spark.range(1).mapInArrow(compute, "id long"), epoch="a"
+        )
+
+    return run
+
+
+def test_a_module_that_executors_lack_is_named_with_the_way_out(job):
+    def compute(batches):
+        import not_there  # noqa: F401
+
+        yield from batches
+
+    with pytest.raises(ConfigurationError, match="Python has no module 'not_there'") as refused:
+        job(compute)
+    assert "--py-files" in refused.value.hint
+    assert "not_there" in str(refused.value.__cause__)
+
+
+def test_executors_with_another_python_are_refused_with_the_way_out(job, spark, monkeypatch):
+    driver = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    monkeypatch.setattr(spark.sparkContext, "pythonVer", "3.9")  # what it tells to the workers
+    with pytest.raises(ConfigurationError, match="the executors have another one") as refused:
+        job(lambda batches: batches)
+    assert f"PYSPARK_PYTHON or spark.pyspark.python to a Python {driver}" in refused.value.hint
+
+
+def test_an_error_of_spark_that_is_no_set_up_stays_as_it_is(job):
+    def compute(batches):
+        raise ValueError("order 7 has no customer")
+        yield
+
+    with pytest.raises(JobFailed, match="order 7 has no customer"):
+        job(compute)
+
+
+def test_a_jvm_of_another_release_is_refused_before_the_first_task(job, monkeypatch, tmp_path):
+    monkeypatch.setattr(pyspark, "__version__", "3.4.0")
+    with pytest.raises(ConfigurationError, match=r"PySpark 3\.4\.0 runs with Spark") as refused:
+        job(lambda batches: batches)
+    assert "SPARK_HOME" in refused.value.hint
+    assert not (tmp_path / "log").exists()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 import warnings
 
 import pyspark
@@ -23,6 +25,19 @@ def test_a_tested_release_is_accepted_in_silence(version):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check_release(version)
+
+
+@pytest.mark.parametrize("python", [(3, 11), (3, 12)])
+def test_a_module_that_python_no_longer_has_is_asked_for(monkeypatch, python):
+    """PySpark 3.5 on Python 3.12 converts types by distutils, which setuptools brings."""
+    monkeypatch.setattr(sys, "version_info", python)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda module: None)
+    check_release("4.0.0")
+    if python < (3, 12):
+        check_release("3.5.9")
+        return
+    with pytest.raises(ConfigurationError, match="needs setuptools"):
+        check_release("3.5.9")
 
 
 @pytest.mark.parametrize("version", ["4.4.0", "5.0.0.dev1"])
