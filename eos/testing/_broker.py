@@ -253,7 +253,8 @@ _DATA: Final = "/pulsar/data"
 # The image's script turns PULSAR_PREFIX_* variables into settings; exec makes java process 1, which
 # receives the signals.
 _COMMAND: Final = (
-    "bin/apply-config-from-env.py conf/standalone.conf && exec bin/pulsar standalone -nfw -nss"
+    "umask 077; bin/apply-config-from-env.py conf/standalone.conf"
+    " && exec bin/pulsar standalone -nfw -nss"
 )
 
 
@@ -296,11 +297,19 @@ class Container:
 
     def start(self, values: Mapping[str, str], ports: list[int]) -> None:
         """Create and start the container; the second time, start the same one again."""
-        if self._container is None:
-            self._container = self._create(values, ports)
-            self._container.start()
-        else:
-            self._container.get_wrapped_container().start()
+        from docker.errors import DockerException
+
+        try:
+            if self._container is None:
+                self._container = self._create(values, ports)
+                self._container.start()
+            else:
+                self._container.get_wrapped_container().start()
+        except DockerException as error:
+            raise ConfigurationError(
+                f"The broker's container did not start: {getattr(error, 'explanation', error)}.",
+                hint="Free the port or pull the image that it names, or set EOS_BROKER=maven.",
+            ) from error
 
     def _create(self, values: Mapping[str, str], ports: list[int]) -> Any:
         from testcontainers.core.container import DockerContainer
@@ -308,6 +317,8 @@ class Container:
         container = DockerContainer(self._image).with_command(["sh", "-c", _COMMAND])
         container.with_env("PULSAR_MEM", self._options)
         container.with_env("PULSAR_GC", " ")  # Otherwise the image sets a second collector.
+        # The owner of the data and of private keys, in the group for which the image is writable.
+        container.with_kwargs(user=f"{os.getuid()}:0")
         for name, value in {**values, "bindAddress": "0.0.0.0"}.items():  # noqa: S104
             container.with_env(f"PULSAR_PREFIX_{name}", value)
             path = value.removeprefix("file://")
@@ -320,7 +331,6 @@ class Container:
         if self._host_dir is not None:
             self._host_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
             container.with_volume_mapping(self._host_dir.absolute(), _DATA, "rw")
-            container.with_kwargs(user=f"{os.getuid()}:0")
         return container
 
     def exit_code(self) -> int | None:

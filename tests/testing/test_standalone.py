@@ -28,6 +28,7 @@ from cryptography.hazmat.primitives import serialization
 from eos.errors import BrokerNotReady, ConfigurationError
 from eos.testing import PulsarStandalone, maven
 from eos.testing import _settings as settings
+from eos.testing._broker import runs_in_docker
 from eos.testing._readiness import Probe
 from tests.support.tokens import CONFIG, KEY, token
 from tests.testing.messages import read, write
@@ -103,6 +104,11 @@ def test_data_and_ports_survive_a_kill(topic: str):
         assert read(broker.service_url, topic, 3) == [b"1", b"2", b"3"]
 
 
+# In Docker the data is in the container, which Testcontainers' reaper removes.
+jvm_only = pytest.mark.skipif(runs_in_docker(), reason="the broker runs in Docker")
+
+
+@jvm_only
 def test_broker_and_folder_go_when_the_owner_dies():
     script = (
         "from eos.testing import PulsarStandalone\n"
@@ -141,9 +147,9 @@ def test_a_failed_start_shows_the_brokers_log_and_leaves_nothing():
             config={"brokerServicePort": str(occupied.getsockname()[1])}, transactions=False
         )
         children = set(psutil.Process().children(recursive=True))
-        with pytest.raises(ConfigurationError, match="exited with code") as caught:
+        with pytest.raises(ConfigurationError, match=r"exited with|did not start") as caught:
             broker.start()
-    assert "Address already in use" in "".join(caught.value.__notes__)
+    assert "address already in use" in "".join((str(caught.value), *caught.value.__notes__)).lower()
     assert set(psutil.Process().children(recursive=True)) <= children
     with pytest.raises(BrokerNotReady):
         _ = broker.data_dir
@@ -173,7 +179,7 @@ def test_a_broker_with_tokens_tls_and_without_transactions(tmp_path: Path, topic
     with PulsarStandalone(config=config, transactions=False, admin_token=token) as broker:
         pid, folder = broker.pid, broker.data_dir
         assert pid is not None
-        assert folder.stat().st_mode & 0o077 == 0
+        assert runs_in_docker() or folder.stat().st_mode & 0o077 == 0
         write(broker.service_url, topic, [b"x"], token)
         assert get(broker, "/admin/v2/brokers/health")[0] == 401
         assert "public/default" in broker.admin("GET", "/v2/namespaces/public")
@@ -274,6 +280,7 @@ def test_the_pytest_plugin_imports_nothing_heavy():
     assert added == ["eos", "eos.testing", "eos.testing.pytest_plugin"]
 
 
+@jvm_only
 def test_only_the_user_can_read_files_with_secrets(tmp_path: Path):
     data = tmp_path / "data"
     data.mkdir(mode=0o755)
