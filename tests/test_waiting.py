@@ -39,6 +39,7 @@ class Tracing:
         return self
 
     def __enter__(self):
+        sys._getframe().f_trace_opcodes = True  # Python 3.12 looks for one only in settrace
         sys.settrace(self)
         return self
 
