@@ -76,8 +76,8 @@ class Outcome:
         """The release's row of the table."""
         tests = f"{self.passed:,} passed, {self.skipped} skipped"
         tests += f", **{self.failed} failed**" if self.failed else ""
-        demo = "as promised" if self.demo_code == 0 else f"**ended with {self.demo_code}**"
-        chaos = f"{self.good} of {self.schedules} good"
+        demo = "good" if self.demo_code == 0 else f"**ended with {self.demo_code}**"
+        chaos = f"{self.good} of {self.schedules}"
         return f"| {self.version} | {tests} | {chaos} | {demo} | {date.today()} |"
 
 
