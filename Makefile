@@ -123,8 +123,8 @@ $(STAMP): pyproject.toml
 	$(BIN)/pip install --quiet --progress-bar off -e '.[spark,delta,test,demo,docs]'
 	@touch $@
 
-wheel: $(STAMP) ## Build the wheel into dist/
-	$(BIN)/python -m build --wheel
+wheel: ## Build the wheel into dist/
+	$(PYTHON) -m pip wheel --quiet --no-deps --wheel-dir dist .
 
 clean: ## Remove what was built; the jars in the user's cache stay
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -243,7 +243,10 @@ def _check_no_column_comes_twice(columns: StructType) -> None:
     lower = [name.lower() for name in columns.names]  # Spark ignores case, too
     twice = next((name for name in lower if lower.count(name) > 1), None)
     if twice is not None:
-        raise InputError(f"Two columns are named {twice!r}.", hint="Drop or rename one of them.")
+        raise InputError(
+            f"Two columns are named {twice!r}, in upper or lower case.",
+            hint="Drop or rename one of them.",
+        )
 
 
 def _own_names(columns: StructType, *, whole_rows: bool, is_pair: bool) -> dict[str, str]:

@@ -9,6 +9,7 @@ from eos.errors import ConfigurationError
 
 try:
     from pyspark.sql.datasource import (
+        DataSource,
         DataSourceArrowWriter,
         DataSourceStreamReader,
         DataSourceStreamWriter,
@@ -42,6 +43,7 @@ else:
 
 
 __all__ = [
+    "DataSource",
     "DataSourceStreamArrowWriter",
     "OffsetJson",
     "ReadLimit",

@@ -14,6 +14,7 @@ from pyspark import SparkContext
 from eos.chaos.cluster.processes import kill_session
 from tests.support.judge import drain
 from tests.support.spark_cluster import HOME, standalone_cluster
+from tests.support.spark_releases import needs_data_sources
 from tests.support.wheel import (
     ROOT,
     build_wheel,
@@ -54,6 +55,21 @@ lines = spark.readStream.option("maxFilesPerTrigger", 1).text("lines")
 query = lines.writeStream.foreachBatch(sink).option("checkpointLocation", "checkpoint")
 query.trigger(availableNow=True).start().awaitTermination()
 """
+FORMAT = """
+import sys
+import pyspark_pulsar
+from pyspark.sql import SparkSession
+
+service_url, commit_log, name = sys.argv[1:]
+spark = SparkSession.builder.getOrCreate()
+REGISTER
+options = {"serviceUrl": service_url, "topic": name}
+values = spark.range(1000).selectExpr("CAST(id AS STRING) AS value")
+topic = values.write.format("pulsar").mode("append").options(**options, createTopics=True)
+topic.options(sinkId=name, commitLog=commit_log).save()
+print("rows that were read:", spark.read.format("pulsar").options(**options).load().count())
+"""
+MORE = ("annotated_types*", "arro3*", "deltalake*", "pydantic*", "tenacity*", "typing_*")
 FILES, LINES = 12, 100  # each file is an epoch
 
 
@@ -83,10 +99,16 @@ def start(driver_programs, pulsar_standalone, tmp_path, name):
         env = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
         env |= {
             "SPARK_HOME": str(HOME),
-            "PYSPARK_DRIVER_PYTHON": str(driver_programs / "python"),
+            # For data sources, too, as PYSPARK_DRIVER_PYTHON would be.
             "PYSPARK_PYTHON": str(executor_python),
         }
-        conf = ("spark.executor.memory=512m", "spark.ui.enabled=false", "spark.task.maxFailures=1")
+        del env["PYSPARK_DRIVER_PYTHON"]
+        conf = (
+            f"spark.pyspark.driver.python={driver_programs / 'python'}",
+            "spark.executor.memory=512m",
+            "spark.ui.enabled=false",
+            "spark.task.maxFailures=1",
+        )
         settings = [word for pair in conf for word in ("--conf", pair)]
         command = [str(HOME / "bin" / "spark-submit"), "--master", url, *settings, *options]
         args = ["job.py", pulsar_standalone.service_url, str(tmp_path / "log"), name]
@@ -110,10 +132,10 @@ def start(driver_programs, pulsar_standalone, tmp_path, name):
 
 @pytest.fixture
 def submit(cluster, start):
-    """Run the job with ``spark-submit``; return its exit code and output."""
+    """Run a job with ``spark-submit``; return its exit code and output."""
 
-    def run(executor_python: Path, *options: str) -> tuple[int, str]:
-        process = start(JOB, cluster, executor_python, *options)
+    def run(executor_python: Path, *options: str, job: str = JOB) -> tuple[int, str]:
+        process = start(job, cluster, executor_python, *options)
         out, _ = process.communicate(timeout=180)
         return process.returncode, out
 
@@ -146,6 +168,30 @@ def test_an_installed_package_is_enough(submit, built, tmp_path, pulsar_standalo
     python = small_environment(tmp_path / "executor", NEEDED + SPARK)
     install(built, tmp_path / "executor")
     check_written(submit(python), pulsar_standalone.service_url, name)
+
+
+@needs_data_sources
+@pytest.mark.release
+def test_format_of_a_zip_works_once_it_is_registered(
+    submit, built, tmp_path, pulsar_standalone, name
+):
+    archive = shutil.copy(built, tmp_path / "eos.zip")
+    python = small_environment(tmp_path / "executor", NEEDED + SPARK + MORE)
+    register = "spark.dataSource.register(pyspark_pulsar.DefaultSource)"
+    code, out = submit(python, "--py-files", str(archive), job=FORMAT.replace("REGISTER", register))
+    assert code == 0, out[-3000:]
+    assert "rows that were read: 1000" in out
+    assert len(drain(pulsar_standalone.service_url, f"persistent://public/default/{name}")) == 1000
+
+
+@needs_data_sources
+@pytest.mark.release
+def test_a_package_that_format_lacks_is_named(submit, built, tmp_path):
+    python = small_environment(tmp_path / "executor", NEEDED + SPARK)
+    install(built, tmp_path / "executor")
+    code, out = submit(python, job=FORMAT.replace("REGISTER", ""))
+    assert code != 0
+    assert "can't run in the Python of Spark's workers: No module named 'pydantic'" in out
 
 
 @pytest.mark.release
