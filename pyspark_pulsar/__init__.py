@@ -5,13 +5,13 @@ from eos.errors import ConfigurationError
 # Spark imports them in one loop: an error here would hide the data sources of other packages.
 try:
     from eos.sinks.datasource_compat import DataSource
-except ConfigurationError:  # before 4.0
+except ConfigurationError:  # before 4.0, or not supported
     __all__ = []
 else:
     __all__ = ["DefaultSource"]
     try:
         from eos.sources.data_source import PulsarDataSource as DefaultSource
-    except (ConfigurationError, ImportError) as error:
+    except ImportError as error:
         _REASON = str(error)
 
         class DefaultSource(DataSource):  # type: ignore[no-redef]

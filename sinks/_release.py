@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 import warnings
+from importlib.util import find_spec
 from typing import Final
 
 import pyspark
@@ -31,7 +31,7 @@ def check_release(version: str = pyspark.__version__) -> None:
             hint="Use PySpark 3.5 or newer, on the driver and on all executors.",
         )
     # PySpark 3.5 imports distutils where it converts types; Python 3.12 has it no more.
-    if release < (4, 0) and sys.version_info >= (3, 12) and not _is_installed("distutils"):
+    if release < (4, 0) and sys.version_info >= (3, 12) and find_spec("distutils") is None:
         raise ConfigurationError(
             f"PySpark {version} needs setuptools on Python 3.12 and newer.",
             hint="Install setuptools, or use Python 3.11.",
@@ -56,7 +56,3 @@ def check_jvm(context: SparkContext) -> None:
 
 def _minor(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".")[:2])
-
-
-def _is_installed(module: str) -> bool:
-    return importlib.util.find_spec(module) is not None

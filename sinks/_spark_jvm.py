@@ -19,7 +19,6 @@ from eos.errors import ConfigurationError
 from eos.retry import Patience
 from eos.sinks import spark_compat
 from eos.sinks._arguments import check_dataframe
-from eos.sinks._release import check_jvm
 
 _FLUSH_MS: Final = 10_000
 _END_OF_TASKS_S: Final = 30.0
@@ -52,7 +51,6 @@ def spark_context(df: DataFrame) -> SparkContext:
     for name in _PY4J_LOGGERS:
         logging.getLogger(name).addFilter(_WITHOUT_BYTES)  # which does nothing the second time
     context = df.sparkSession.sparkContext
-    check_jvm(context)
     # From the JVM: PySpark's getConf() copies every setting, which takes 10 ms.
     if context._jsc.sc().getConf().get("spark.speculation", "false").lower() == "true":
         raise ConfigurationError(

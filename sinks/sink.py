@@ -23,6 +23,7 @@ from eos.protocol import BATCH, FINAL, Part, State, unfinished_epoch_error
 from eos.sinks._arguments import BatchKey, NamedKey, batch_key, check_batch
 from eos.sinks._open_log import open_log
 from eos.sinks._progress import log_written, warn_of_skipped_key
+from eos.sinks._release import check_jvm
 from eos.sinks._spark_jvm import (
     is_in_query,
     is_stateful,
@@ -174,7 +175,7 @@ class Sink(ABC):
             result = committer.run_epoch(
                 query_id,
                 epoch,
-                lambda begun: self._plan(df, context, begun),
+                lambda begun: explained_failures()(self._plan(df, context, begun)),
                 check=lambda: self._check(df),
                 **known,
                 # A batch job's caller may end the process, or read the log, right away.
@@ -220,6 +221,7 @@ class Sink(ABC):
     def _opened(self, df: DataFrame, query_id: str, epoch: str, run_id: str) -> Committer:
         options = self.options
         if self._committer is None:
+            check_jvm(df.sparkSession.sparkContext)
             outputs = self.outputs()
             for output in outputs:
                 # An open client has threads that may outlive the interpreter.
@@ -255,12 +257,7 @@ class Sink(ABC):
             output.plan(frame, context, partial(_nth, begun, number))
             for number, (output, frame) in enumerate(ordered)
         ]
-
-        def write_all() -> Reports:
-            with explained_failures():
-                return [write() for write in writes]
-
-        return write_all
+        return lambda: [write() for write in writes]
 
 
 def _nth(begun: PartsBegun, number: int) -> Part:

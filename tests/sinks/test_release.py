@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 import warnings
 
@@ -10,6 +9,7 @@ import pyspark
 import pytest
 
 from eos.errors import ConfigurationError
+from eos.sinks import _release
 from eos.sinks._release import check_release
 
 
@@ -31,7 +31,7 @@ def test_a_tested_release_is_accepted_in_silence(version):
 def test_a_module_that_python_no_longer_has_is_asked_for(monkeypatch, python):
     """PySpark 3.5 on Python 3.12 converts types by distutils, which setuptools brings."""
     monkeypatch.setattr(sys, "version_info", python)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda module: None)
+    monkeypatch.setattr(_release, "find_spec", lambda module: None)
     check_release("4.0.0")
     if python < (3, 12):
         check_release("3.5.9")
