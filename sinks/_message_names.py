@@ -54,7 +54,7 @@ def message_names(
     Args:
         whole_rows: other columns are the record's fields; else there is a column ``value``.
         is_pair: ``key`` and ``value`` belong to a pair; the message's own key is ``message_key``.
-        otherwise: the hint for two columns of one meaning, one of which may be a field.
+        otherwise: the hint for a column that may be a field as well.
 
     Raises:
         InputError: two columns have the same meaning, a name differs from one of these by case
@@ -71,7 +71,7 @@ def message_names(
             raise InputError(
                 f"Column {name!r} is a field of the records that were read, but its name is that "
                 "of a message's own column.",
-                hint=f"{ALL_FIELDS}; or rename it.",
+                hint=f"Rename it. {otherwise}.",
             )
         if name in _OF_MALFORMED:
             raise InputError(

@@ -148,9 +148,15 @@ def test_a_statement_must_read_its_target_by_another_name(
     table = topic(name, "a")
     with pytest.raises(AnalysisException, match="second name"):
         spark.sql(f"INSERT INTO {table} WITH (epoch='one') SELECT value FROM {table}")
-    with pytest.raises(AnalysisException, match="second name"):
-        spark.table(table).writeTo(table).option("epoch", "one").append()
-    assert values(spark, table) == ["a"]
+    writer = spark.table(table).writeTo(table).option("epoch", "one")
+    if spark.version < "4.2":  # there each place has its own options
+        for _ in range(2):
+            writer.append()
+        assert values(spark, table) == ["a", "a"]
+    else:
+        with pytest.raises(AnalysisException, match="second name"):
+            writer.append()
+        assert values(spark, table) == ["a"]
     catalog.mount("again")
     read = table.replace("pulsar", "again", 1)
     for _ in range(2):

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import DataStreamWriter
 
 from eos.client import PulsarClient
 from eos.ids import MessageId
-from eos.sinks.datasource_compat import ReadLimit
 from eos.testing import PulsarStandalone
 from tests.support.admin import call
+from tests.support.spark_releases import HAS_READ_LIMITS
 
 Load = Callable[..., DataFrame]
 
@@ -53,6 +54,21 @@ def send(client: PulsarClient, name: str) -> Callable[..., list[MessageId]]:
     return send
 
 
+def run_to_end(writer: DataStreamWriter, checkpoint: Path, epochs: Sized) -> None:
+    """Run a query, which adds to ``epochs``, until it has read all messages."""
+    known = -1
+    while known < len(epochs):
+        known = len(epochs)
+        located = writer.option("checkpointLocation", str(checkpoint))
+        query = located.trigger(availableNow=True).start()
+        try:
+            query.awaitTermination(120)
+        finally:
+            query.stop()
+        if HAS_READ_LIMITS:
+            break  # before Spark 4.2, one start runs one epoch
+
+
 @pytest.fixture
 def run(
     spark: SparkSession, options: dict[str, Any], tmp_path: Path
@@ -70,21 +86,7 @@ def run(
 
         chosen = {**options, "startingOffsets": "earliest", **more}
         stream = spark.readStream.format("pulsar").options(**_given(chosen)).load()
-        known = -1
-        while known < len(epochs):
-            known = len(epochs)
-            query = (
-                stream.writeStream.foreachBatch(note)
-                .option("checkpointLocation", str(tmp_path / "checkpoint"))
-                .trigger(availableNow=True)
-                .start()
-            )
-            try:
-                query.awaitTermination(120)
-            finally:
-                query.stop()
-            if ReadLimit is not None:
-                break  # before Spark 4.2, one start runs one epoch
+        run_to_end(stream.writeStream.foreachBatch(note), tmp_path / "checkpoint", epochs)
         return epochs
 
     return run

@@ -156,7 +156,8 @@ def test_rows_of_other_topics_are_left_out(load, send, name, archive):
 
 def test_a_partitioned_table_with_missing_columns_is_read(load, send, tmp_path):
     send(b"0", b"1")
-    rows = load(metadata=True).toArrow()
+    # A copy: before PySpark 4.2 an empty array of texts has no offset, and deltalake panics.
+    rows = load(metadata=True).toArrow().take([0, 1])
     day = pa.array(["a b", "c%d"])
     past = tmp_path / "by-day"
     write_deltalake(past, rows.append_column("day", day), partition_by=["day"])

@@ -11,6 +11,7 @@ import pytest
 
 from eos.client import PulsarClient
 from eos.testing import PulsarStandalone
+from tests.sources.conftest import run_to_end
 from tests.support.admin import call
 from tests.support.judge import drain
 from tests.support.offloader import offloading
@@ -143,14 +144,7 @@ def test_a_stream_continues_in_an_offloaded_ledger(spark, broker, ask, away, tmp
             startingOffsets="earliest",
             maxEntriesPerTrigger=15,
         )
-        query = (
-            read.load()
-            .writeStream.foreachBatch(note)
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination(120)
+        run_to_end(read.load().writeStream.foreachBatch(note), tmp_path / "checkpoint", epochs)
 
     run()
     assert len(epochs) > away

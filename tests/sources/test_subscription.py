@@ -8,6 +8,11 @@ import pytest
 
 from eos.errors import BrokerNotReady
 from eos.sources._subscription import QuerySubscription
+from tests.support.spark_releases import HAS_READ_LIMITS
+
+# Of the last epoch, which has one entry, and the entry before, which is kept. Before PySpark 4.2
+# `run` starts the query once more, and Spark then commits the last epoch, too.
+AFTER_RUN = 2 if HAS_READ_LIMITS else 1
 
 
 @pytest.fixture
@@ -40,7 +45,7 @@ def test_it_moves_after_sparks_commit_except_for_one_entry(run, send, subscripti
     assert subscriptions() == {"mine": 5}
     send(b"5")
     run(subscription="mine")  # Spark calls commit in the next epoch: here for the first one
-    assert subscriptions() == {"mine": 2}
+    assert subscriptions() == {"mine": AFTER_RUN}
 
 
 def test_a_removed_subscription_is_recreated(run, send, subscriptions, topic_admin):
@@ -49,7 +54,7 @@ def test_a_removed_subscription_is_recreated(run, send, subscriptions, topic_adm
     topic_admin("DELETE", "/subscription/mine?force=true")
     send(b"3")
     assert run(subscription="mine") == {1: [b"3"]}
-    assert subscriptions() == {"mine": 2}
+    assert subscriptions() == {"mine": AFTER_RUN}
 
 
 def test_batch_reads_and_opted_out_streams_have_no_subscription(load, run, send, subscriptions):

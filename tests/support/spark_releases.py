@@ -18,6 +18,8 @@ _RELEASE: Final = tuple(int(part) for part in pyspark.__version__.split(".")[:2]
 
 HAS_DATA_SOURCES: Final = find_spec("pyspark.sql.datasource") is not None
 """Whether there is ``format("pulsar")``, and so a source and a catalog."""
+HAS_READ_LIMITS: Final = find_spec("pyspark.sql.streaming.datasource") is not None
+"""Whether ``availableNow`` runs several epochs; before 4.2 it runs one."""
 HAS_COLLATIONS: Final = hasattr(functions, "collate")
 
 # 3.5 translates no error of a job that failed in Java.
