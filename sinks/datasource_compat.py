@@ -11,8 +11,10 @@ try:
     from pyspark.sql.datasource import (
         DataSource,
         DataSourceArrowWriter,
+        DataSourceReader,
         DataSourceStreamReader,
         DataSourceStreamWriter,
+        DataSourceWriter,
         InputPartition,
     )
 except ImportError:
@@ -44,7 +46,12 @@ else:
 
 __all__ = [
     "DataSource",
+    "DataSourceReader",
     "DataSourceStreamArrowWriter",
+    "DataSourceStreamReader",
+    "DataSourceStreamWriter",
+    "DataSourceWriter",
+    "InputPartition",
     "OffsetJson",
     "ReadLimit",
     "StartlessStreamReader",

@@ -1,7 +1,19 @@
 """Reading Pulsar topics into Spark: ``spark.read.format("pulsar")``, ``spark.readStream``."""
 
-# First: on PySpark 3.5 it says that there are no data sources in Python.
-import eos.sinks.datasource_compat  # noqa: F401
-from eos.sources.data_source import PulsarDataSource
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from eos.sources.data_source import PulsarDataSource
 
 __all__ = ["PulsarDataSource"]
+
+
+def __getattr__(name: str) -> object:
+    # Lazy: an archive is made without Spark.
+    if name == "PulsarDataSource":
+        from eos.sources.data_source import PulsarDataSource
+
+        return PulsarDataSource
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

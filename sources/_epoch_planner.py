@@ -16,7 +16,7 @@ from eos.sources._entry_ranges import Contents, limited, shares
 from eos.sources._history_files import HistoryRange
 from eos.sources._offsets import EARLIEST, LATEST, HistorySpan, Offset, Span, place_after
 from eos.sources._open_transactions import StandstillWatch, wait_until_decided
-from eos.sources._range_reader import EntryRange, KeySlice, RangeGroup, grouped
+from eos.sources._range_reader import EntryRange, KeySlice, grouped
 from eos.sources._row_format import RowFormat
 from eos.sources._source_options import SourceOptions
 from eos.sources._source_topics import SourceTopics
@@ -186,8 +186,8 @@ class EpochPlanner:
         if self._subscription is not None:
             self._subscription.move(offset.ends)
 
-    def tasks(self, offset: Offset) -> Sequence[EntryRange | RangeGroup | HistoryRange]:
-        """Return the tasks of the epoch of ``offset``.
+    def tasks(self, offset: Offset) -> list[Sequence[EntryRange] | HistoryRange]:
+        """Return the tasks of the epoch of ``offset``; those of a history's files come first.
 
         Raises:
             ConfigurationError: it has topics or a table that the query's options do not name.
@@ -205,7 +205,7 @@ class EpochPlanner:
             self._guard.report(error.message, span.table)
             return []
 
-    def _topic_tasks(self, offset: Offset) -> Sequence[EntryRange | RangeGroup]:
+    def _topic_tasks(self, offset: Offset) -> list[Sequence[EntryRange]]:
         partial = {} if offset.history is None else offset.history.partial
 
         def skip(one: EntryRange) -> int:

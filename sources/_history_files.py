@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -10,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs
-from pyspark.sql.datasource import InputPartition
 
 from eos.delta.folder import Folder
 from eos.errors import ConfigurationError, InputError
@@ -28,18 +28,15 @@ class HistoryFile(NamedTuple):
     partition: Any
 
 
-class HistoryRange(InputPartition):
+@dataclass(frozen=True)
+class HistoryRange:
     """A task's files of the table at ``uri`` with the columns ``schema``, and the topics to
     read."""
 
-    def __init__(
-        self, uri: str, files: Sequence[HistoryFile], schema: pa.Schema, topics: Sequence[str]
-    ) -> None:
-        super().__init__((uri, files, schema, topics))
-        self.uri = uri
-        self.files = files
-        self.schema = schema
-        self.topics = frozenset(topics)
+    uri: str
+    files: Sequence[HistoryFile]
+    schema: pa.Schema
+    topics: frozenset[str]
 
 
 def dataset_of(folder: Folder, files: Sequence[HistoryFile], schema: pa.Schema) -> Any:

@@ -28,8 +28,9 @@ from eos.sources._history_files import (
     last_messages,
 )
 from eos.sources._offsets import HistorySpan
-from eos.sources._row_format import METADATA, RowFormat
+from eos.sources._row_format import RowFormat
 from eos.sources._source_options import SourceOptions
+from eos.sources._spark_columns import OWN_COLUMNS
 
 # Matches a path outside of the table's folder.
 _ELSEWHERE: Final = re.compile("/|[a-z][a-z0-9+.-]*:/")
@@ -163,7 +164,7 @@ class HistoryTable:
         """
         have = {field.name: field.dataType for field in spark_compat.spark_schema(self.schema)}
         wanted = {field.name: field.dataType for field in spark_compat.spark_schema(form.schema)}
-        wanted |= {name: METADATA[name].type for name in (ID_COLUMN, TOPIC_COLUMN)}
+        wanted |= {name: OWN_COLUMNS[name] for name in (ID_COLUMN, TOPIC_COLUMN)}
         values = list(form.fields)
         needed = [name for name in form.names if name not in values]
         needed += [ID_COLUMN, *([] if self._only else [TOPIC_COLUMN])]
@@ -222,7 +223,9 @@ class HistoryTable:
         total = sum(one.size_bytes for one in files)
         share = min(_TASK_BYTES, total / (self._options.min_partitions or 1))
         return [
-            HistoryRange(self._folder.uri, [one.file for one in some], self.schema, span.topics)
+            HistoryRange(
+                self._folder.uri, [one.file for one in some], self.schema, frozenset(span.topics)
+            )
             for some in _grouped(files, share)
         ]
 

@@ -11,7 +11,6 @@ from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.datasource import InputPartition
 
 from eos.client import PulsarClient
 from eos.client.worker_cache import cached_client
@@ -36,18 +35,17 @@ class KeySlice:
     count: int
 
 
-class EntryRange(InputPartition):
+@dataclass(frozen=True)
+class EntryRange:
     """A task's input: a span of one exact partition, or a slice of its keys.
 
     ``skip``: how many messages of the span's first entry are left out, because a history has them.
     """
 
-    def __init__(self, topic: str, span: Span, keys: KeySlice | None = None, skip: int = 0) -> None:
-        super().__init__((topic, span, keys, skip))
-        self.topic = topic
-        self.span = span
-        self.keys = keys
-        self.skip = skip
+    topic: str
+    span: Span
+    keys: KeySlice | None = None
+    skip: int = 0
 
     def columns(self, needs: tuple[str, ...]) -> tuple[str, ...]:
         """Return the client's columns that are needed for ``needs`` and for ``select``."""
@@ -70,20 +68,11 @@ class EntryRange(InputPartition):
         return batch
 
 
-class RangeGroup(InputPartition):
-    """Several ranges, which one task reads one after the other."""
-
-    def __init__(self, ranges: Sequence[EntryRange]) -> None:
-        super().__init__(ranges)
-        self.ranges = ranges
-
-
-def grouped(ranges: Sequence[EntryRange], most: int | None) -> Sequence[EntryRange | RangeGroup]:
+def grouped(ranges: Sequence[EntryRange], most: int | None) -> list[Sequence[EntryRange]]:
     """Return the same ranges, in their order, for at most ``most`` tasks; None: one for each."""
-    if most is None or len(ranges) <= most:
-        return ranges
-    ends = [len(ranges) * task // most for task in range(most + 1)]
-    return [RangeGroup(ranges[start:end]) for start, end in pairwise(ends)]
+    tasks = len(ranges) if most is None else min(most, len(ranges))
+    ends = [len(ranges) * task // max(1, tasks) for task in range(tasks + 1)]
+    return [ranges[start:end] for start, end in pairwise(ends)]
 
 
 def read_range(

@@ -1,9 +1,9 @@
-"""The columns of the source, and the conversion of messages to them."""
+"""The conversion of messages to the source's columns, without Spark."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -11,25 +11,10 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.errors import PySparkException
-from pyspark.sql.types import (
-    BinaryType,
-    BooleanType,
-    DataType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
 
-from eos.errors import ConfigurationError
 from eos.ids import TopicName
 from eos.schemas.reading import SchemaVersion
-from eos.sinks import spark_compat
-from eos.sources._value_format import MALFORMED_REASON, MALFORMED_VALUE, ValueFormat
+from eos.sources._value_format import ValueFormat
 from eos.wire.byte_rows import ByteRows
 
 logger = logging.getLogger(__name__)
@@ -41,15 +26,15 @@ _MAX_TIME_MS: Final = 253_402_300_799_999  # The years 1 to 9999, the range of S
 
 @dataclass(frozen=True)
 class SourceColumn:
-    """One column: its type in Spark, the client's columns that it needs, and how it is made."""
+    """One column: its type, the client's columns that it needs, and how it is made."""
 
-    type: DataType
+    type: pa.DataType
     needs: tuple[str, ...]
     make: Callable[[TopicName, dict[str, pa.Array]], pa.Array]
 
 
-def _same(name: str, kind: DataType | None = None) -> SourceColumn:
-    return SourceColumn(kind or BinaryType(), (name,), lambda _, columns: columns[name])
+def _same(name: str, kind: pa.DataType | None = None) -> SourceColumn:
+    return SourceColumn(kind or pa.binary(), (name,), lambda _, columns: columns[name])
 
 
 def _time(name: str) -> SourceColumn:
@@ -71,7 +56,7 @@ def _time(name: str) -> SourceColumn:
             )
         return pc.if_else(known, times, pa.scalar(None, times.type)).cast(_TIME)
 
-    return SourceColumn(TimestampType(), (name,), make)
+    return SourceColumn(_TIME, (name,), make)
 
 
 def _topic(topic: TopicName, columns: dict[str, pa.Array]) -> pa.Array:
@@ -111,25 +96,21 @@ def _schema_version(_: TopicName, columns: dict[str, pa.Array]) -> pa.Array:
 
 _VERSION_BYTES: Final = 8
 
-# Key and value in the metadata of Spark's columns; see `eos.sinks._message_names`.
-ORIGIN: Final = "pulsar"
-FIELD: Final = "field"
-
 # The message's own columns, in their order.
 METADATA: Final = {
     "__key": _same("key"),
     # Of the client's columns the entry alone is needed, for the number of rows.
-    "__topic": SourceColumn(StringType(), ("entry",), _topic),
-    "__messageId": SourceColumn(BinaryType(), ("ledger", "entry", "batch_index"), _message_id),
+    "__topic": SourceColumn(pa.string(), ("entry",), _topic),
+    "__messageId": SourceColumn(pa.binary(), ("ledger", "entry", "batch_index"), _message_id),
     "__publishTime": _time("publish_time"),
     "__eventTime": _time("event_time"),
-    "__messageProperties": _same("properties", MapType(StringType(), StringType())),
-    "__partition": SourceColumn(IntegerType(), ("entry",), _partition),
-    "__schemaVersion": SourceColumn(LongType(), ("schema_version",), _schema_version),
-    "__sequenceId": _same("sequence_id", LongType()),
-    "__keyIsBinary": _same("key_is_binary", BooleanType()),
+    "__messageProperties": _same("properties", pa.map_(pa.string(), pa.string())),
+    "__partition": SourceColumn(pa.int32(), ("entry",), _partition),
+    "__schemaVersion": SourceColumn(pa.int64(), ("schema_version",), _schema_version),
+    "__sequenceId": _same("sequence_id", pa.int64()),
+    "__keyIsBinary": _same("key_is_binary", pa.bool_()),
     "__orderingKey": _same("ordering_key"),
-    "__isTombstone": SourceColumn(BooleanType(), ("value",), lambda _, c: c["value"].is_null()),
+    "__isTombstone": SourceColumn(pa.bool_(), ("value",), lambda _, c: c["value"].is_null()),
 }
 
 
@@ -161,9 +142,7 @@ class RowFormat:
         values = self.values.schema
         return pa.schema(
             [
-                values.field(name)
-                if name in values.names
-                else pa.field(name, spark_compat.arrow_type(METADATA[name].type))
+                values.field(name) if name in values.names else pa.field(name, METADATA[name].type)
                 for name in self.names
             ]
         )
@@ -208,107 +187,3 @@ class RowFormat:
         ]
         rows = pa.RecordBatch.from_arrays(made, names=list(self.names))
         return rows if keep is None else rows.filter(keep)
-
-
-def schema_of_source(
-    values: ValueFormat, *, metadata: bool | Collection[str] = False
-) -> StructType:
-    """Return the columns of the source, unless the query chooses others.
-
-    Args:
-        metadata: which of ``METADATA`` follow the values' columns: all, none, or these.
-
-    Raises:
-        ConfigurationError: a field of the values has the name of one of them.
-    """
-    fields = list(_value_fields(values))
-    chosen = METADATA if metadata is True else metadata or ()
-    in_lower = {name.lower(): name for name in chosen}
-    for field in fields:
-        if clash := in_lower.get(field.name.lower()):
-            raise ConfigurationError(
-                f"The values have a field {field.name!r}, which is also the message's column "
-                f"{clash!r}.",
-                hint='Read them without metadata; or read bytes, schema="bytes", and decode them '
-                "in the query.",
-            )
-    return StructType(fields + [_metadata_field(name) for name in METADATA if name in chosen])
-
-
-def _metadata_field(name: str) -> StructField:
-    # Sinks recognise these columns under any name: keys, whose kind they need to know, and columns
-    # that must not become fields of a value.
-    return StructField(name, METADATA[name].type, metadata={ORIGIN: name})
-
-
-def _value_fields(values: ValueFormat) -> StructType:
-    try:
-        found = spark_compat.spark_schema(values.schema)
-    except PySparkException as error:
-        raise ConfigurationError(
-            f"Spark has no type for the values: {error}.",
-            hint='Read them as bytes, schema="bytes", and decode them in the query.',
-        ) from None
-    _check_names(found)
-    if not values.is_record:
-        return found
-    return StructType(
-        [
-            # Without this mark sinks would use it as the whole value, or as the message's own.
-            StructField(field.name, field.dataType, metadata={ORIGIN: FIELD})
-            if field.name == "value" or field.name.startswith("__")
-            else field
-            for field in found
-        ]
-    )
-
-
-def _check_names(fields: StructType) -> None:
-    # No field may have the name of a column for values that can't be read.
-    lower = [name.lower() for name in fields.names]
-    for name in (MALFORMED_VALUE, MALFORMED_REASON):
-        if lower.count(name.lower()) > 1:
-            raise ConfigurationError(
-                f"The values have a field {name!r}, which is also a column of mode=permissive.",
-                hint="Choose another mode.",
-            )
-
-
-def row_format(
-    values: ValueFormat, schema: StructType, *, metadata: bool | Collection[str] = False
-) -> RowFormat:
-    """Return the format for ``schema``: a user's, or that of ``schema_of_source``.
-
-    Args:
-        metadata: as of ``schema_of_source``. ``schema`` may have others of ``METADATA``, if no
-            field has their names.
-
-    Raises:
-        ConfigurationError: ``schema`` has an unknown column, a wrong type, or one without nulls.
-    """
-    known = {name: column.type for name, column in METADATA.items()}
-    known = {
-        field.name: field.dataType for field in schema_of_source(values, metadata=metadata)
-    } | {name: kind for name, kind in known.items() if name not in values.schema.names}
-    for field in schema:
-        if field.name not in known:
-            raise ConfigurationError(
-                f"Column {field.name!r} does not exist; columns are: {', '.join(known)}."
-            )
-        if field.dataType.simpleString() != known[field.name].simpleString():
-            raise ConfigurationError(
-                f"Column {field.name!r} is of type {known[field.name].simpleString()}, not "
-                f"{field.dataType.simpleString()}.",
-                hint="If the topic's schema has just changed, load it again.",
-            )
-        # Otherwise Spark believes it: from 4.2 on tasks fail, before that rows are left out.
-        is_known = spark_compat.arrow_type(field.dataType).equals(
-            spark_compat.arrow_type(known[field.name])
-        )
-        if not (field.nullable and is_known):
-            raise ConfigurationError(
-                f"Column {field.name!r} is declared NOT NULL, or a part of it is; messages may "
-                "have nulls there.",
-                hint="Leave NOT NULL out of the schema; filter the nulls afterwards.",
-            )
-    return RowFormat(values, tuple(field.name for field in schema))

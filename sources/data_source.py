@@ -5,24 +5,27 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql.datasource import (
+from pyspark.sql.types import StructType
+
+from eos.errors import ConfigurationError
+from eos.sinks.datasource_compat import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
     InputPartition,
+    ReadLimit,
+    SupportsTriggerAvailableNow,
+    adapted,
 )
-from pyspark.sql.types import StructType
-
-from eos.errors import ConfigurationError
-from eos.sinks.datasource_compat import ReadLimit, SupportsTriggerAvailableNow, adapted
 from eos.sources._epoch_planner import EpochPlanner, values_of
 from eos.sources._history_files import HistoryRange, read_history
-from eos.sources._offsets import Offset, Span
-from eos.sources._range_reader import EntryRange, RangeGroup, read_range
-from eos.sources._row_format import METADATA, RowFormat, row_format, schema_of_source
+from eos.sources._offsets import Offset
+from eos.sources._range_reader import EntryRange, read_range
+from eos.sources._row_format import METADATA, RowFormat
 from eos.sources._source_options import SourceOptions
+from eos.sources._spark_columns import row_format, schema_of_source
 from eos.sources._value_format import MALFORMED_REASON, MALFORMED_VALUE
 from eos.spark_worker import disable_delayed_acks, freeze_imports
 
@@ -100,6 +103,14 @@ class PulsarDataSource(DataSource):
         return PulsarStreamWriter(self.options, schema, overwrite=overwrite)
 
 
+class TaskInput(InputPartition):
+    """A task's input: files of a history, or ranges of partitions, one after the other."""
+
+    def __init__(self, work: HistoryRange | Sequence[EntryRange]) -> None:
+        super().__init__(work)
+        self.work = work
+
+
 class _Reader:
     # The part of both readers that is sent to tasks.
 
@@ -113,14 +124,13 @@ class _Reader:
         disable_delayed_acks()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one range, on an executor."""
-        if isinstance(partition, HistoryRange):
-            yield from read_history(self._options, self._form, partition)
+        """Yield the rows of one task, on an executor."""
+        assert isinstance(partition, TaskInput)
+        if isinstance(partition.work, HistoryRange):
+            yield from read_history(self._options, self._form, partition.work)
         else:
-            assert isinstance(partition, EntryRange | RangeGroup)
-            ranges = [partition] if isinstance(partition, EntryRange) else partition.ranges
             # All of them: with maxPartitions a task reads several partitions.
-            for one in ranges:
+            for one in partition.work:
                 yield from read_range(self._options, self._form, one)
         freeze_imports()
 
@@ -132,10 +142,10 @@ class PulsarBatchReader(_Reader, DataSourceReader):
         """Return the tasks for each partition that has entries between the places."""
         epochs = EpochPlanner(self._options, self._form)
         try:
-            ranges = epochs.tasks(epochs.bounded())
+            work = epochs.tasks(epochs.bounded())
         finally:
             epochs.close()
-        return ranges or [EntryRange("", Span(None, None))]  # Spark wants one
+        return [TaskInput(one) for one in work or [()]]  # Spark wants one
 
 
 class PulsarStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -171,7 +181,8 @@ class PulsarStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailab
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the tasks for each partition with entries in the epoch that ends at ``end``."""
         # `start` is not used: `end` has the beginning, too, also when the first epoch runs again.
-        return [] if start == end else self._epochs.tasks(Offset.from_json(end))
+        work = [] if start == end else self._epochs.tasks(Offset.from_json(end))
+        return [TaskInput(one) for one in work]
 
     def commit(self, end: dict[str, Any]) -> None:
         """Move the subscription after Spark's checkpoint has the epoch that ends at ``end``."""

@@ -24,8 +24,8 @@ from eos.sinks._datasource_tasks import Writing
 from eos.sinks._delta_task import StageTask
 from eos.sinks.dataframe_columns import layout_of
 from eos.sinks.options import WriterOptions
-from eos.sources._row_format import row_format, schema_of_source
 from eos.sources._source_options import SourceOptions
+from eos.sources._spark_columns import row_format, schema_of_source
 from eos.sources.data_source import PulsarBatchReader, PulsarStreamReader, values_of
 from eos.spark_worker import disable_delayed_acks
 from tests.sinks.test_task import write_task

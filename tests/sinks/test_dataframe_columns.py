@@ -14,7 +14,8 @@ from eos.sinks.dataframe_columns import COLUMNS, layout_of
 from tests.support.spark_releases import HAS_DATA_SOURCES, needs_data_sources
 
 if HAS_DATA_SOURCES:
-    from eos.sources._row_format import METADATA, schema_of_source
+    from eos.sources._row_format import METADATA
+    from eos.sources._spark_columns import schema_of_source
     from eos.sources._value_format import Mode, ValueFormat
 
 pytestmark = pytest.mark.usefixtures("spark")  # which reads the types' names

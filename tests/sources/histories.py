@@ -14,8 +14,9 @@ from pyspark.sql.types import StructType
 from eos.sources._history_files import read_history
 from eos.sources._history_table import HistoryTable
 from eos.sources._offsets import HistorySpan
-from eos.sources._row_format import RowFormat, row_format, schema_of_source
+from eos.sources._row_format import RowFormat
 from eos.sources._source_options import SourceOptions
+from eos.sources._spark_columns import row_format, schema_of_source
 from eos.sources._value_format import ValueFormat
 
 TOPIC = "persistent://public/default/t"

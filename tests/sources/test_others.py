@@ -29,8 +29,9 @@ from eos.errors import IncompatibleSchema
 from eos.ids import TopicName
 from eos.schemas import PrimitiveSchema
 from eos.sources._epoch_planner import values_of
-from eos.sources._row_format import METADATA, row_format, schema_of_source
+from eos.sources._row_format import METADATA
 from eos.sources._source_options import SourceOptions
+from eos.sources._spark_columns import row_format, schema_of_source
 from eos.sources._value_format import MALFORMED_REASON, MALFORMED_VALUE
 from eos.sources.data_source import PulsarBatchReader
 from eos.testing import PulsarStandalone, maven

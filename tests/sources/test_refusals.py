@@ -14,8 +14,8 @@ from eos.client import PulsarClient
 from eos.errors import ProtocolError, TopicNotFound, Unauthorized
 from eos.sources._epoch_planner import EpochPlanner, values_of
 from eos.sources._range_reader import read_range
-from eos.sources._row_format import row_format, schema_of_source
 from eos.sources._source_options import SourceOptions
+from eos.sources._spark_columns import row_format, schema_of_source
 from eos.testing import PulsarStandalone
 from eos.transport.auth import Auth
 from eos.wire import commands
@@ -38,7 +38,8 @@ def read(url: str, topic: str, **more: str) -> list[Any]:
         tasks = planner.tasks(planner.bounded())
     finally:
         planner.close()
-    batches = [batch for task in tasks for batch in read_range(options, form, task)]
+    ranges = [one for work in tasks for one in work]
+    batches = [batch for one in ranges for batch in read_range(options, form, one)]
     return pa.Table.from_batches(batches)["value"].to_pylist() if batches else []
 
 

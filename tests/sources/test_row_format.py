@@ -12,7 +12,8 @@ from pyspark.sql.types import BinaryType, MapType, StringType, StructField, Stru
 from eos.errors import ConfigurationError
 from eos.ids import TopicName
 from eos.schemas.reading import SchemaVersion
-from eos.sources._row_format import RowFormat, row_format, schema_of_source
+from eos.sources._row_format import RowFormat
+from eos.sources._spark_columns import row_format, schema_of_source
 from eos.sources._value_format import Mode, ValueFormat
 from eos.wire.commands import SchemaInfo, SchemaType
 

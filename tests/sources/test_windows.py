@@ -18,8 +18,8 @@ from eos.errors import DataLost, EosError, TopicNotFound
 from eos.sources._epoch_planner import EpochPlanner
 from eos.sources._offsets import Offset, Span
 from eos.sources._open_transactions import StandstillWatch
-from eos.sources._row_format import row_format
 from eos.sources._source_options import SourceOptions
+from eos.sources._spark_columns import row_format
 from eos.sources._value_format import ValueFormat
 from eos.sources.data_source import schema_of_source
 from tests.support.judge import drain, quiet_client
