@@ -7,6 +7,7 @@ from typing import Final
 
 import typer
 
+from eos.catalog.verbs.archive import archive
 from eos.catalog.verbs.changes import create, drop
 from eos.catalog.verbs.peek import peek
 from eos.catalog.verbs.topics import describe_verb, list_verb
@@ -14,7 +15,7 @@ from eos.cli.cluster import cluster_of
 from eos.cli.commands import reporting, run_program, with_options
 from eos.cli.reports import Report
 
-_HELP: Final = """List, describe, read, create and drop the topics of a cluster.
+_HELP: Final = """List, describe, read, archive, create and drop the topics of a cluster.
 
 Needs no Spark and no JVM.
 
@@ -51,6 +52,7 @@ app = typer.Typer(
 app.command("list")(verb(list_verb))
 app.command("describe")(verb(describe_verb))
 app.command("peek")(verb(peek))
+app.command("archive")(verb(archive))
 app.command("create")(verb(create))
 app.command("drop")(verb(drop))
 

@@ -32,17 +32,29 @@ Ends = dict[str, EntryPlace | None]
 
 
 class EpochPlanner:
-    """Plans the epochs of one query, during a whole run of it."""
+    """Plans the epochs of one query, during a whole run of it.
 
-    def __init__(self, options: SourceOptions, form: RowFormat) -> None:
+    Args:
+        form: the query's columns, which a history has to have; None: the options name no history.
+        exclusive: nothing else may move the subscription at the same time.
+    """
+
+    def __init__(
+        self, options: SourceOptions, form: RowFormat | None, *, exclusive: bool = False
+    ) -> None:
         self._options = options
         self._form = form
-        self._topics = SourceTopics(options)
+        self._topics = SourceTopics(options, exclusive_subscription=exclusive)
         self._guard = LossGuard(fail=options.fail_on_data_loss)
         self._standstill = StandstillWatch()
         self._subscription: QuerySubscription | None = None
         self._target: Ends | None = None
         self._history: HistoryTable | None = None
+
+    @property
+    def _columns(self) -> RowFormat:
+        assert self._form is not None
+        return self._form
 
     def initial(self) -> Offset:
         """Return the offset of a new query, before its first epoch."""
@@ -63,7 +75,7 @@ class EpochPlanner:
         # Not cached: Spark calls this again when the first epoch is replayed, and then the newest
         # version may be another one.
         table = HistoryTable.for_new_query(self._options)
-        table.check_columns(self._form)
+        table.check_columns(self._columns)
         last = table.last_messages()
         partial = self._topics.partly_read(last)
         places: Ends = dict.fromkeys(self._topics.partitions())
@@ -88,9 +100,19 @@ class EpochPlanner:
             )
 
     def set_target(self) -> None:
-        """Limit the query to the messages that exist now."""
+        """Limit the query to the messages that exist now, and come before a stated end."""
         bounds = self._topics.bounds(self._topics.partitions())
         self._target = {name: place_after(one.last_id) for name, one in bounds.items()}
+        for name, stop in self._topics.stops(list(bounds)).items():
+            self._target[name] = _earlier(stop, self._target[name])
+
+    def partitions(self) -> list[str]:
+        """Return the exact names of all partitions now; errors as of ``SourceTopics``."""
+        return self._topics.partitions()
+
+    def undecided(self) -> dict[str, EntryPlace]:
+        """Return where an open transaction begins in each partition that has one."""
+        return self._topics.undecided(dict.fromkeys(self._topics.partitions()))
 
     def next_offset(self, offset: Offset) -> Offset:
         """Return the offset of the epoch after ``offset``; ``offset`` if nothing new is readable.
@@ -141,7 +163,7 @@ class EpochPlanner:
 
         if self._history is None:
             self._history = HistoryTable.for_running_query(self._options, span)
-            self._history.check_columns(self._form)
+            self._history.check_columns(self._columns)
         return self._history
 
     def _limited(self, offset: Offset) -> Mapping[str, EntryPlace]:
@@ -213,11 +235,12 @@ class EpochPlanner:
             return messages if place is not None and place == one.span.start else 0
 
         ranges = [
-            EntryRange(one.topic, one.span, one.keys, skip(one)) for one in self._ranges(offset)
+            EntryRange(one.topic, one.span, one.keys, skip(one)) for one in self.ranges(offset)
         ]
         return grouped(ranges, self._options.max_partitions)
 
-    def _ranges(self, offset: Offset) -> Sequence[EntryRange]:
+    def ranges(self, offset: Offset) -> Sequence[EntryRange]:
+        """Return the ranges of the epoch's entries, in order."""
         spans, wanted = _with_entries(offset), self._options.min_partitions
         if wanted is None or len(spans) >= wanted:
             return [EntryRange(name, span) for name, span in spans.items()]

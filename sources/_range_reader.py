@@ -94,8 +94,8 @@ def read_range(
             yield from _converted(client, batches, form, one)
         except DataLost as error:
             guard.report(error.args[0], one.topic)
-        if not options.read_compacted:  # entries that a compaction removed are no loss
-            _check_not_deleted(client, one, guard)
+    if not options.read_compacted:  # entries that a compaction removed are no loss
+        check_not_deleted(options, one)
 
 
 def _opened(
@@ -146,17 +146,25 @@ def _converted(
             yield form.rows(rows.slice(start, form.rows_at_once), topic, find)
 
 
-def _check_not_deleted(client: PulsarClient, one: EntryRange, guard: LossGuard) -> None:
+def check_not_deleted(options: SourceOptions, one: EntryRange) -> None:
+    """Check, after the first entries of a range were read, that none was deleted before.
+
+    Raises:
+        DataLost: some may have been; with ``fail_on_data_loss=False`` this is a warning.
+    """
     # Only the range's first entry is checked, after reading. The broker silently skips deleted
     # entries (measured); they are deleted from the front, so no other was missing.
     start = one.span.start
     if start is None:
         return
-    with closing(client.topic_bounds(one.topic)) as tail:
+    with (
+        cached_client(options.client) as client,
+        closing(client.topic_bounds(one.topic)) as tail,
+    ):
         first = tail.bounds().first
     # Entries deleted while the task reads would be missing without a word.
     if first > start:
-        guard.report(
+        LossGuard(fail=options.fail_on_data_loss).report(
             f"Entries of {one.topic} from {place_text(start)} up to {place_text(first)} were "
             "deleted before or while they were read.",
             one.topic,

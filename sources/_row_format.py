@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eos.errors import ConfigurationError
 from eos.ids import TopicName
 from eos.schemas.reading import SchemaVersion
 from eos.sources._value_format import ValueFormat
@@ -114,11 +115,28 @@ METADATA: Final = {
 }
 
 
+# The place of a message's entry, which only archives have as columns: files have statistics of it.
+PLACE: Final = {"__ledger": _same("ledger", pa.int64()), "__entry": _same("entry", pa.int64())}
+
+_COLUMNS: Final = METADATA | PLACE
+
 _CELLS_AT_ONCE: Final = 4_000_000
 
 
 def _leaves(kind: pa.DataType) -> int:
     return 1 + sum(_leaves(kind.field(number).type) for number in range(kind.num_fields))
+
+
+def check_names(fields: Iterable[str], own: Iterable[str]) -> None:
+    """Raise ConfigurationError if a field of the values has the name of a message's own column."""
+    in_lower = {name.lower(): name for name in own}
+    for field in fields:
+        if clash := in_lower.get(field.lower()):
+            raise ConfigurationError(
+                f"The values have a field {field!r}, which is also the message's column {clash!r}.",
+                hint='Read them without metadata; or read bytes, schema="bytes", and decode them '
+                "in the query.",
+            )
 
 
 @dataclass(frozen=True)
@@ -131,7 +149,7 @@ class RowFormat:
     @property
     def needs(self) -> tuple[str, ...]:
         """The client's columns that are needed for them."""
-        wanted = [METADATA[name].needs for name in self.names if name not in self._fields]
+        wanted = [_COLUMNS[name].needs for name in self.names if name not in self._fields]
         if self._has_values:
             wanted.append(self.values.needs)
         return tuple(dict.fromkeys(need for needs in wanted for need in needs)) or ("entry",)
@@ -142,7 +160,7 @@ class RowFormat:
         values = self.values.schema
         return pa.schema(
             [
-                values.field(name) if name in values.names else pa.field(name, METADATA[name].type)
+                values.field(name) if name in values.names else pa.field(name, _COLUMNS[name].type)
                 for name in self.names
             ]
         )
@@ -182,7 +200,7 @@ class RowFormat:
         if self._has_values:
             values, keep = self.values.decode(topic, columns, find)
         made = [
-            values[name] if name in values else METADATA[name].make(topic, columns)
+            values[name] if name in values else _COLUMNS[name].make(topic, columns)
             for name in self.names
         ]
         rows = pa.RecordBatch.from_arrays(made, names=list(self.names))

@@ -142,8 +142,8 @@ class SourceOptions(BaseModel):
     auth: InstanceOf[Auth] = Auth()
 
     @classmethod
-    def parse(cls, given: Mapping[str, str]) -> Self:
-        """Check ``given``.
+    def parse(cls, given: Mapping[str, str], auth: Auth | None = None) -> Self:
+        """Check ``given``; ``auth`` replaces its options of authentication.
 
         Raises:
             ConfigurationError: an option is wrong; names each of them and what is allowed, and
@@ -158,7 +158,7 @@ class SourceOptions(BaseModel):
                 wrong, hint = unknown_option(name, map(_camel, own)), _hint(name)
                 raise ConfigurationError(wrong if wrong.endswith("?") else f"{wrong}.", hint=hint)
             values[known] = value.lower() if known == "mode" else value
-        auth = take_auth(values)
+        auth = auth or take_auth(values)
         check_no_secrets(values, ())
         try:
             options = cls(**values, auth=auth)

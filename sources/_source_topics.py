@@ -38,8 +38,9 @@ class SourceTopics:
     # Connections and subscriptions are kept between calls: a partition costs one round trip, and no
     # separate connection.
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, *, exclusive_subscription: bool = False) -> None:
         self._options = options
+        self._is_exclusive = exclusive_subscription
         self._client: PulsarClient = options.client.make()
         self._tails: dict[str, TopicBounds] = {}
         self._ledgers: dict[str, list[Ledger]] = {}
@@ -237,7 +238,7 @@ class SourceTopics:
 
     def cursor(self, name: str, subscription: str) -> SubscriptionCursor:
         """Return the durable subscription of one partition."""
-        return self._client.cursor(name, subscription)
+        return self._client.cursor(name, subscription, exclusive=self._is_exclusive)
 
     def rows_per_entry(self, starts: Mapping[str, EntryPlace]) -> dict[str, int]:
         """Return about how many messages an entry of each partition has, by readable entries at

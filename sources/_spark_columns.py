@@ -11,7 +11,7 @@ from pyspark.sql.types import StructField, StructType
 
 from eos.errors import ConfigurationError
 from eos.sinks import spark_compat
-from eos.sources._row_format import METADATA, RowFormat
+from eos.sources._row_format import METADATA, RowFormat, check_names
 from eos.sources._value_format import MALFORMED_REASON, MALFORMED_VALUE, ValueFormat
 
 # Key and value in the metadata of Spark's columns; see `eos.sinks._message_names`.
@@ -40,15 +40,7 @@ def schema_of_source(
     """
     fields = list(_value_fields(values))
     chosen = METADATA if metadata is True else metadata or ()
-    in_lower = {name.lower(): name for name in chosen}
-    for field in fields:
-        if clash := in_lower.get(field.name.lower()):
-            raise ConfigurationError(
-                f"The values have a field {field.name!r}, which is also the message's column "
-                f"{clash!r}.",
-                hint='Read them without metadata; or read bytes, schema="bytes", and decode them '
-                "in the query.",
-            )
+    check_names([field.name for field in fields], chosen)
     return StructType(fields + [_metadata_field(name) for name in METADATA if name in chosen])
 
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from eos.delta._audit import open_audit
-from eos.delta._target_table import TargetTable
 from eos.delta.files import StagedFile
 from eos.delta.opening import schema_from_json
 from eos.delta.part import KIND, DeltaPart
+from eos.delta.target_table import TargetTable
 from eos.errors import (
     ConfigurationError,
     EosError,
@@ -222,7 +222,7 @@ class DeltaParticipant(Participant):
                 table_id=str(part.table_id),
                 schema=schema_from_json(str(part.schema)),
                 merge=part.merge,
-                owner=self._owner,
+                more={self._owner: part.version},
             )
         except Fenced as error:
             return unknown(f"{error.message} The commit log may be an older copy")

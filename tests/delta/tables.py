@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
-from eos.delta._target_table import TargetTable
 from eos.delta.files import StagedFile
 from eos.delta.staging import StagingTarget, stage
+from eos.delta.target_table import TargetTable
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from eos.delta._audit import open_audit
-from eos.delta._target_table import TargetTable
 from eos.delta.part import DeltaPart
+from eos.delta.target_table import TargetTable
 from eos.participant import Kept
 from tests.delta.tables import commit, made, numbered, staged
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from eos.delta._target_table import TargetTable
+from eos.delta.target_table import TargetTable
 from eos.errors import ConfigurationError, DataLost, Fatal
 from tests.delta.round_trips import ODD_TABLES, TABLES, check_frame
 from tests.delta.tables import appended, commit, ids, made, numbered, rows, staged

@@ -9,9 +9,9 @@ import pytest
 from deltalake import DeltaTable
 
 from eos.delta._audit import open_audit
-from eos.delta._target_table import TargetTable
 from eos.delta.part import DeltaPart
 from eos.delta.staging import StagingTarget, stage
+from eos.delta.target_table import TargetTable
 from eos.errors import CommitUnconfirmed, Retriable
 from eos.participant import Audited, Kept
 from tests.commit_log.test_s3 import keys

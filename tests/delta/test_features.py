@@ -7,7 +7,7 @@ import json
 import pytest
 from deltalake import DeltaTable
 
-from eos.delta._target_table import TargetTable
+from eos.delta.target_table import TargetTable
 from eos.errors import ConfigurationError, EosError
 from tests.delta.tables import appended, ids, made, numbered
 

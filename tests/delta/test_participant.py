@@ -12,9 +12,9 @@ from deltalake import DeltaTable
 from eos import failpoints
 from eos.commit_log import CommitLog
 from eos.committer import Committer
-from eos.delta._target_table import TargetTable
 from eos.delta.part import DeltaPart
 from eos.delta.participant import DeltaParticipant
+from eos.delta.target_table import TargetTable
 from eos.errors import CommitUnconfirmed, ConfigurationError, InDoubt, NewCluster
 from eos.protocol import BATCH, Known, LogRecord, Reason, ReasonKind, Stage, State
 from eos.recovery.decide import decide

@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from eos import _storage as storage
-from eos.delta._target_table import TargetTable
+from eos.delta.target_table import TargetTable
 from eos.errors import (
     CommitUnconfirmed,
     ConfigurationError,

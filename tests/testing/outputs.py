@@ -13,11 +13,11 @@ from deltalake import DeltaTable
 
 from eos.client import PulsarClient
 from eos.delta._delta_kind import KIND as DELTA
-from eos.delta._target_table import TargetTable
 from eos.delta.opening import schema_to_json
 from eos.delta.part import DeltaPart
 from eos.delta.participant import DeltaParticipant, Staged
 from eos.delta.staging import StagingTarget, stage
+from eos.delta.target_table import TargetTable
 from eos.participant import Access, Kind, Participant
 from eos.protocol import Part
 from eos.pulsar._pulsar_kind import KIND as PULSAR

@@ -149,10 +149,14 @@ class TargetTable:
 
     def committed_version(self, app_id: str) -> int | None:
         """Return the version last committed with ``app_id``, durably; None without one."""
-        version: int | None = self._ask(lambda table: table.transaction_version(app_id))
+        return self.committed_versions([app_id]).get(app_id)
+
+    def committed_versions(self, app_ids: Iterable[str]) -> dict[str, int]:
+        """Return the versions last committed with those of ``app_ids`` that have one, durably."""
+        found = self._ask(lambda table: {one: table.transaction_version(one) for one in app_ids})
         # A commit that a power failure could still undo must not be reported.
         self._make_log_durable()
-        return version
+        return {app_id: version for app_id, version in found.items() if version is not None}
 
     @property
     def forgets_transactions(self) -> bool:
@@ -198,7 +202,7 @@ class TargetTable:
         table_id: str,
         schema: pa.Schema,
         merge: bool = False,
-        owner: str | None = None,
+        more: Mapping[str, int] | None = None,
     ) -> None:
         """Append ``files`` as version ``version`` of ``app_id``, in one attempt, durably.
 
@@ -209,7 +213,7 @@ class TargetTable:
         Args:
             table_id: id of the table for which the files were staged.
             schema: the result of ``check_schema`` when they were staged.
-            owner: recorded in addition, as an identifier that does not change with ``app_id``.
+            more: further identifiers with their versions, recorded in the same commit.
 
         Raises:
             CommitUnconfirmed: the attempt failed, or its answer was lost: ``committed_version``
@@ -242,7 +246,7 @@ class TargetTable:
             self._check_files(table, files)
             with self._committing(app_id, version):
                 self._add_columns(table, schema, merge)
-                self._append(table, files, {app_id: version, **({owner: version} if owner else {})})
+                self._append(table, files, {app_id: version, **(more or {})})
         with self._committing(app_id, version):
             self._make_log_durable()
 

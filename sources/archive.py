@@ -1,0 +1,245 @@
+"""The past of topics as a Delta table, exactly once, without Spark.
+
+Each commit has rows, and up to where it has each partition: a strict prefix, which ends before the
+first open transaction. An archive that is killed continues from its last commit.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from eos.delta.column_rules import relaxed
+from eos.delta.staging import StagingTarget, stage
+from eos.delta.target_table import TargetTable
+from eos.errors import Fenced
+from eos.ids import EntryPlace
+from eos.sources._epoch_planner import EpochPlanner, values_of
+from eos.sources._offsets import Offset
+from eos.sources._range_reader import EntryRange, check_not_deleted, read_range
+from eos.sources._row_format import METADATA, PLACE, RowFormat, check_names
+from eos.sources._source_options import SourceOptions
+
+# Delta's transaction identifiers of an archive. The first one counts the commits: of two archives
+# that write to one table at the same time, one commit succeeds. The others are a partition's place.
+_COMMITS: Final = "eos-archive"
+_LEDGER, _ENTRY = "eos-archive/ledger/{}", "eos-archive/entry/{}"
+
+_SUBSCRIPTION: Final = "eos-archive-"  # Prefix of the names; the rest is the table's id.
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArchivedPart:
+    """What one commit has added. ``newest``: the latest publish time of a row, or None."""
+
+    rows: int
+    bytes: int
+    newest: datetime | None
+
+
+@dataclass
+class _Chunk:
+    """The rows of one commit, counted while they are staged."""
+
+    places: dict[str, EntryPlace] = field(default_factory=dict)
+    rows: int = 0
+    newest: datetime | None = None
+
+    def count(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        self.rows += batch.num_rows
+        latest = pc.max(batch.column("__publishTime")).as_py()
+        self.newest = max((one for one in (latest, self.newest) if one is not None), default=None)
+        return batch
+
+
+class Archive:
+    """Copies topics into one table; for one thread.
+
+    Columns: those of the values by the topics' schema, ``METADATA``, and ``__ledger`` and
+    ``__entry``. Fields that the schema gets later are added.
+
+    Args:
+        options: of the source; its ``ending_offsets`` or ``ending_time`` end the archive, too.
+        table: an absolute path, ``file:///path`` or ``s3://bucket/prefix``; created if missing.
+        part_bytes: about how many bytes of rows in memory one commit adds.
+    """
+
+    def __init__(self, options: SourceOptions, table: str, *, part_bytes: int = 2**29) -> None:
+        self.table: Final = TargetTable(table)
+        self._options = options
+        self._part_bytes = part_bytes
+        self._planner = EpochPlanner(options, None, exclusive=True)
+        self._attempt_id = str(uuid.uuid4())
+
+    def limit(self) -> None:
+        """Archive only the messages that exist now.
+
+        Raises:
+            EosError: a topic can't be queried.
+        """
+        self._planner.set_target()
+
+    def plan(self) -> Offset:
+        """Return from where to where each partition would be archived now. Nothing is changed.
+
+        Raises:
+            DataLost: entries were deleted before they were archived.
+            EosError: a topic or the table can't be read.
+        """
+        return self._planner.next_offset(Offset.starting(self.places(), None))
+
+    def places(self) -> dict[str, EntryPlace | None]:
+        """Return up to where the table has each partition; None: from its first entry on.
+
+        Raises:
+            EosError: a topic or the table can't be read.
+        """
+        names = self._planner.partitions()
+        if not self.table.exists():
+            return dict.fromkeys(names)
+        ids = [one.format(name) for name in names for one in (_LEDGER, _ENTRY)]
+        found = self.table.committed_versions(ids)
+        return {
+            name: (found[_LEDGER.format(name)], found[_ENTRY.format(name)])
+            if _LEDGER.format(name) in found
+            else None
+            for name in names
+        }
+
+    def blocked(self) -> dict[str, EntryPlace]:
+        """Return where an open transaction begins in each partition that has one.
+
+        Raises:
+            EosError: a topic can't be queried.
+        """
+        return self._planner.undecided()
+
+    def add(self) -> ArchivedPart | None:
+        """Commit the next rows to the table; None: there is nothing to add.
+
+        Raises:
+            DataLost: entries were deleted before they were archived.
+            Fenced: another archive writes to the table.
+            InputError, IncompatibleSchema: a value can't be read, or does not fit the table.
+            CommitUnconfirmed: the next call shows whether the rows were added.
+            EosError: a topic or the table can't be used.
+        """
+        if not self.table.exists():
+            self.table.create(relaxed(self._form().schema))
+        self.table.check_writable()
+        table_id = self.table.table_id
+        commits = self.table.committed_version(_COMMITS) or 0
+        subscription = self._options.rules.subscription(f"{_SUBSCRIPTION}{table_id}")
+        before = Offset.starting(self.places(), subscription)
+        following = self._planner.next_offset(before)
+        if following is before:
+            return None
+        # Read after the end is known: no message before it has a schema that is not registered yet.
+        form = self._form()
+        schema = self.table.check_schema(relaxed(form.schema), merge=True)
+        work = self._planner.ranges(following)
+        chunk = _Chunk()
+        files = stage(
+            self._rows(work, form, chunk),
+            StagingTarget(self.table.folder.uri, schema, self.table.partition_columns),
+            attempt_id=self._attempt_id,
+            spark_partition=0,
+        )
+        self.table.commit(
+            files,
+            _COMMITS,
+            commits + 1,
+            table_id=table_id,
+            schema=schema,
+            merge=True,
+            more=_identifiers(chunk.places),
+        )
+        self._check_own(chunk.places)
+        self.table.checkpoint_when_due()
+        self._planner.commit(Offset.starting(chunk.places, subscription))
+        return ArchivedPart(
+            rows=chunk.rows, bytes=sum(one.size_bytes for one in files), newest=chunk.newest
+        )
+
+    def _form(self) -> RowFormat:
+        values = values_of(self._options)
+        own = (*METADATA, *PLACE)
+        check_names(values.schema.names, own)
+        return RowFormat(values, (*values.schema.names, *own))
+
+    def _rows(
+        self, work: Sequence[EntryRange], form: RowFormat, chunk: _Chunk
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield rows up to the chunk's size, and note up to where it has each partition."""
+        left = self._part_bytes
+        for one in work:
+            place = one.span.start
+            for batch in self._sliced(read_range(self._options, form, one)):
+                # An entry belongs to one commit: a place is between two entries.
+                rows = batch if left > 0 else _of_entry(batch, place)
+                yield chunk.count(rows)
+                left -= rows.nbytes
+                if rows.num_rows < batch.num_rows:
+                    check_not_deleted(self._options, one)
+                    chunk.places[one.topic] = _place(batch, rows.num_rows)
+                    return
+                place = _place(batch, batch.num_rows - 1)
+            assert one.span.end is not None
+            chunk.places[one.topic] = one.span.end
+            if left <= 0:
+                return
+
+    def _sliced(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            share = self._part_bytes / max(1, batch.nbytes)
+            most = max(1, min(batch.num_rows, int(batch.num_rows * share)))
+            for start in range(0, batch.num_rows, most):
+                yield batch.slice(start, most)
+
+    def _check_own(self, places: Mapping[str, EntryPlace]) -> None:
+        # A commit does nothing if its number was used before.
+        found = self.places()
+        if any(found.get(name) != place for name, place in places.items()):
+            raise Fenced(
+                f"Another archive writes to {self.table.folder.uri} at the same time.",
+                hint="Nothing is lost or doubled. Stop one of them.",
+            )
+
+    def close(self) -> None:
+        """Close all connections. The subscription stays."""
+        self._planner.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _identifiers(places: Mapping[str, EntryPlace]) -> dict[str, int]:
+    return {
+        form.format(name): number
+        for name, place in places.items()
+        for form, number in zip((_LEDGER, _ENTRY), place, strict=True)
+    }
+
+
+def _place(batch: pa.RecordBatch, row: int) -> EntryPlace:
+    return batch.column("__ledger")[row].as_py(), batch.column("__entry")[row].as_py()
+
+
+def _of_entry(batch: pa.RecordBatch, place: EntryPlace | None) -> pa.RecordBatch:
+    """Return the first rows of a batch, as far as they belong to the entry at ``place``."""
+    if place is None:
+        return batch.slice(0, 0)
+    same = pc.and_(
+        pc.equal(batch.column("__ledger"), place[0]), pc.equal(batch.column("__entry"), place[1])
+    )
+    later = pc.index(same, False).as_py()
+    return batch if later < 0 else batch.slice(0, later)

@@ -1,0 +1,227 @@
+"""An archive has each message once, and all up to its places; judged by deltalake and by
+``pulsar-client``."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from eos.client import PulsarClient
+from eos.errors import ConsumerBusy, DataLost, Fenced
+from eos.sources._source_options import SourceOptions
+from eos.sources.archive import Archive
+from eos.testing import PulsarStandalone
+from tests.support.admin import create_partitioned
+from tests.support.judge import drain
+
+Opened = Callable[..., Archive]
+
+
+@pytest.fixture
+def opened(pulsar_standalone: PulsarStandalone, name: str, tmp_path: Path) -> Opened:
+    """Opens an archive of this test's topic."""
+
+    def opened(table: str = "past", part_bytes: int = 2**29, **more: str) -> Archive:
+        options = {"serviceUrl": pulsar_standalone.service_url, "topic": name, **more}
+        parsed = SourceOptions.parse(options)
+        return Archive(parsed, str(tmp_path / table), part_bytes=part_bytes)
+
+    return opened
+
+
+def run(archive: Archive) -> int:
+    """Archive what there is; return the number of commits."""
+    with archive:
+        archive.limit()
+        commits = 0
+        while archive.add() is not None:
+            commits += 1
+        return commits
+
+
+def rows(folder: Path) -> pa.Table:
+    """The table's rows in the order of the topic, by deltalake."""
+    found = pa.table(DeltaTable(folder / "past").to_pyarrow_table())
+    order = ["__partition", "__ledger", "__entry", "__messageId"]
+    return found.sort_by([(name, "ascending") for name in order])
+
+
+def values(folder: Path) -> list[bytes]:
+    return rows(folder)["value"].to_pylist()
+
+
+def batches(client: PulsarClient, topic: str, entries: range, *, per_entry: int = 10) -> None:
+    """Send entries of several messages."""
+    with client.producer(
+        topic, create="-partition-" not in topic, linger_ms=60_000, max_batch_messages=per_entry
+    ) as producer:
+        for number in range(entries.start * per_entry, entries.stop * per_entry):
+            producer.send(b"%d" % number, key="k" if number % 3 else None)
+        producer.flush()
+
+
+def test_all_messages_come_once_in_several_runs_and_commits(
+    opened, client, name, tmp_path, pulsar_standalone
+):
+    batches(client, name, range(5))
+    assert run(opened()) == 1
+    assert run(opened()) == 0
+    batches(client, name, range(5, 12))
+    # A commit ends between two entries, however small it is.
+    assert run(opened(part_bytes=1)) == 7
+    found = rows(tmp_path)
+    seen = drain(pulsar_standalone.service_url, name)
+    assert found["value"].to_pylist() == [one.value for one in seen]
+    assert found["__key"].to_pylist() == [one.key.encode() or None for one in seen]
+    assert list(zip(*(found[c].to_pylist() for c in ("__ledger", "__entry")), strict=True)) == [
+        one.position[:2] for one in seen
+    ]
+
+
+def test_nothing_after_an_open_transaction_is_archived_before_its_end(
+    opened, client, name, tmp_path
+):
+    batches(client, name, range(2))
+    txn = client.transaction(timeout_s=60)
+    with client.producer(name) as producer:
+        producer.send(b"in", txn=txn)
+    batches(client, name, range(2, 4))
+    run(opened())
+    assert len(values(tmp_path)) == 20
+    txn.abort()
+    run(opened())
+    assert values(tmp_path) == [b"%d" % number for number in range(40)]
+
+
+def test_partitions_keep_their_own_places(opened, client, name, tmp_path, pulsar_standalone):
+    create_partitioned(pulsar_standalone.admin_url, name, 2)
+    batches(client, f"{name}-partition-0", range(3))
+    assert run(opened()) == 1
+    batches(client, f"{name}-partition-1", range(4))
+    batches(client, f"{name}-partition-0", range(3, 5))
+    assert run(opened(part_bytes=200)) > 2
+    found = rows(tmp_path)
+    for index, count in ((0, 50), (1, 40)):
+        mine = found.filter(pa.compute.equal(found["__partition"], index))
+        assert mine["value"].to_pylist() == [b"%d" % number for number in range(count)]
+
+
+KILLED = """
+import os, sys
+from eos.delta.target_table import TargetTable
+from eos.sources._source_options import SourceOptions
+from eos.sources.archive import Archive
+
+url, topic, table, where, count = sys.argv[1:]
+commit, calls = TargetTable.commit, 0
+
+def killing(*given, **more):
+    global calls
+    calls += 1
+    if calls == int(count) and where == "before":
+        os._exit(9)
+    commit(*given, **more)
+    if calls == int(count):
+        os._exit(9)
+
+TargetTable.commit = killing
+with Archive(SourceOptions.parse({"serviceUrl": url, "topic": topic}), table, part_bytes=1) as one:
+    one.limit()
+    while one.add() is not None:
+        pass
+"""
+
+
+def test_a_killed_archive_goes_on_from_its_last_commit(
+    opened, client, name, tmp_path, pulsar_standalone
+):
+    batches(client, name, range(8))
+    for where, count in (("before", 1), ("behind", 1), ("before", 3), ("behind", 2)):
+        arguments = [pulsar_standalone.service_url, name, str(tmp_path / "past"), where, str(count)]
+        ended = subprocess.run([sys.executable, "-c", KILLED, *arguments], timeout=60, check=False)
+        assert ended.returncode == 9
+    assert values(tmp_path) == [b"%d" % number for number in range(50)]
+    run(opened())
+    assert values(tmp_path) == [b"%d" % number for number in range(80)]
+
+
+def test_deleted_entries_are_a_loss_unless_that_is_wanted(
+    opened, client, name, tmp_path, topic_admin
+):
+    batches(client, name, range(2))
+    run(opened())
+    (subscription,) = topic_admin("GET", "/stats")["subscriptions"]
+    assert subscription == f"eos-archive-{DeltaTable(tmp_path / 'past').metadata().id}"
+    topic_admin("DELETE", f"/subscription/{subscription}?force=true")
+    batches(client, name, range(2, 4))
+    topic_admin("DELETE", "?force=true")
+    batches(client, name, range(5, 6))
+    with pytest.raises(DataLost):
+        run(opened())
+    assert len(values(tmp_path)) == 20
+    run(opened(failOnDataLoss="false"))
+    assert values(tmp_path)[20:] == [b"%d" % number for number in range(50, 60)]
+
+
+def test_a_second_archive_of_a_table_is_refused(opened, client, name, tmp_path):
+    batches(client, name, range(3))
+    with opened(part_bytes=1) as first:
+        assert first.add() is not None
+        with opened(requestTimeoutS="1") as second, pytest.raises(ConsumerBusy):
+            second.add()
+        assert run(first) == 2
+    assert values(tmp_path) == [b"%d" % number for number in range(30)]
+
+
+def test_of_two_commits_from_one_place_one_counts(opened, client, name, tmp_path, monkeypatch):
+    """As if both had the subscription: of a table that was copied, for instance."""
+    batches(client, name, range(6))
+    archives = [opened(part_bytes=size) for size in (1, 400)]
+    for archive in archives:
+        archive._planner._topics._is_exclusive = False
+    both = threading.Barrier(2, timeout=60)
+    commit = type(archives[0].table).commit
+
+    def together(*given, **more):
+        both.wait()
+        commit(*given, **more)
+
+    archives[0].add()  # makes the table
+    monkeypatch.setattr("eos.delta.target_table.TargetTable.commit", together)
+    errors: list[Exception] = []
+
+    def add(archive: Archive) -> None:
+        try:
+            archive.add()
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=add, args=(archive,)) for archive in archives]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    monkeypatch.undo()
+    for archive in archives:
+        archive.close()
+    (error,) = errors
+    assert isinstance(error, Fenced) or "was not confirmed" in str(error)
+    run(opened())
+    assert values(tmp_path) == [b"%d" % number for number in range(60)]
+
+
+def test_spark_reads_the_archive_and_then_the_topic(opened, client, name, tmp_path, load):
+    batches(client, name, range(3))
+    run(opened(part_bytes=1))
+    batches(client, name, range(3, 5))
+    both = load(metadata=True, history=str(tmp_path / "past")).toArrow()
+    plain = load(metadata=True).toArrow()
+    assert both.sort_by("__messageId").equals(plain.sort_by("__messageId"))
+    assert both.num_rows == 50
