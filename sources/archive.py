@@ -25,6 +25,7 @@ from eos.sources._offsets import Offset
 from eos.sources._range_reader import EntryRange, check_not_deleted, read_range
 from eos.sources._row_format import METADATA, PLACE, RowFormat, check_names
 from eos.sources._source_options import SourceOptions
+from eos.transport.auth import Auth
 
 # Delta's transaction identifiers of an archive. The first one counts the commits: of two archives
 # that write to one table at the same time, one commit succeeds. The others are a partition's place.
@@ -67,14 +68,22 @@ class Archive:
     Args:
         options: of the source; its ``ending_offsets`` or ``ending_time`` end the archive, too.
         table: an absolute path, ``file:///path`` or ``s3://bucket/prefix``; created if missing.
+        auth: replaces the options of authentication.
         part_bytes: about how many bytes of rows in memory one commit adds.
     """
 
-    def __init__(self, options: SourceOptions, table: str, *, part_bytes: int = 2**29) -> None:
+    def __init__(
+        self,
+        options: Mapping[str, str],
+        table: str,
+        *,
+        auth: Auth | None = None,
+        part_bytes: int = 2**29,
+    ) -> None:
         self.table: Final = TargetTable(table)
-        self._options = options
+        self._options = SourceOptions.parse(options, auth)
         self._part_bytes = part_bytes
-        self._planner = EpochPlanner(options, None, exclusive=True)
+        self._planner = EpochPlanner(self._options, None, exclusive=True)
         self._attempt_id = str(uuid.uuid4())
 
     def limit(self) -> None:
@@ -85,14 +94,14 @@ class Archive:
         """
         self._planner.set_target()
 
-    def plan(self) -> Offset:
-        """Return from where to where each partition would be archived now. Nothing is changed.
+    def plan(self) -> dict[str, EntryPlace | None]:
+        """Return up to where each partition would be archived now. Nothing is changed.
 
         Raises:
             DataLost: entries were deleted before they were archived.
             EosError: a topic or the table can't be read.
         """
-        return self._planner.next_offset(Offset.starting(self.places(), None))
+        return self._planner.next_offset(Offset.starting(self.places(), None)).ends
 
     def places(self) -> dict[str, EntryPlace | None]:
         """Return up to where the table has each partition; None: from its first entry on.

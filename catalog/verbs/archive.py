@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -19,8 +19,6 @@ from eos.cli.cluster import Cluster
 from eos.cli.reports import Exit, Facts, Report, age_s, duration, escape
 from eos.errors import ConfigurationError
 from eos.ids import EntryPlace
-from eos.sources._offsets import place_text
-from eos.sources._value_format import Mode
 
 if TYPE_CHECKING:
     from eos.sources.archive import Archive, ArchivedPart
@@ -78,52 +76,60 @@ class ArchiveReport(Report):
         console.print(table, highlight=False)
 
 
+Folder = Annotated[str, typer.Argument(metavar="TABLE", help="Its folder, or s3://bucket/prefix.")]
+Pattern = Annotated[
+    bool, typer.Option("--pattern", help="TOPIC is a namespace and a regular expression.")
+]
+Schema = Annotated[
+    str, typer.Option(help="auto: columns by the topic's schema. Or bytes, avro, json, ...")
+]
+Definition = Annotated[
+    Path | None,
+    typer.Option(
+        exists=True,
+        dir_okay=False,
+        readable=True,
+        metavar="FILE.avsc",
+        help="A record in Avro's JSON, for avro and json.",
+    ),
+]
+Malformed = Annotated[
+    str,
+    typer.Option(help="What to do with unreadable values: failfast, permissive, dropmalformed."),
+]
+Until = Annotated[
+    str | None, typer.Option(metavar="TIME", help="End before messages published then or later.")
+]
+Follow = Annotated[bool, typer.Option("--follow", help="Continue with new messages, until Ctrl-C.")]
+PartMb = Annotated[int, typer.Option(min=1, max=4096, help="Rows of a commit, in MB of memory.")]
+FailOnDataLoss = Annotated[
+    bool, typer.Option(help="End where messages were deleted before they were archived.")
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Show what would be archived; change nothing.")
+]
+
+
 def archive(
     cluster: Cluster,
     topic: TopicGiven,
-    table: Annotated[str, typer.Argument(help="Its folder, or s3://bucket/prefix.")],
-    pattern: Annotated[
-        bool, typer.Option("--pattern", help="TOPIC is a namespace and a regular expression.")
-    ] = False,
-    schema: Annotated[
-        str, typer.Option(help="auto: columns by the topic's schema. Or bytes, avro, json, ...")
-    ] = "auto",
-    definition: Annotated[
-        Path | None,
-        typer.Option(
-            exists=True,
-            dir_okay=False,
-            readable=True,
-            metavar="FILE.avsc",
-            help="A record in Avro's JSON, for avro and json.",
-        ),
-    ] = None,
-    mode: Annotated[
-        Mode, typer.Option(help="What to do with values that can't be read.")
-    ] = Mode.FAILFAST,
-    until: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="End before messages published then or later."),
-    ] = None,
-    follow: Annotated[
-        bool, typer.Option("--follow", help="Go on with new messages, until Ctrl-C.")
-    ] = False,
-    part_mb: Annotated[
-        int, typer.Option(min=1, max=4096, help="Rows of a commit, in MB of memory.")
-    ] = 512,
-    fail_on_data_loss: Annotated[
-        bool, typer.Option(help="End where messages were deleted before they were archived.")
-    ] = True,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be archived; change nothing.")
-    ] = False,
+    table: Folder,
+    pattern: Pattern = False,
+    schema: Schema = "auto",
+    definition: Definition = None,
+    mode: Malformed = "failfast",
+    until: Until = None,
+    follow: Follow = False,
+    part_mb: PartMb = 512,
+    fail_on_data_loss: FailOnDataLoss = True,
+    dry_run: DryRun = False,
 ) -> ArchiveReport:
     """Copy a topic into a Delta table: each message once, in the order of its partition.
 
     The table has the values' columns, the message's own (`__key`, `__messageId`, ...), and
-    `__ledger` and `__entry`. Each commit has rows and places, so a run that is killed goes on where
-    it was. It ends before the first open transaction. The subscription eos-archive-... keeps what
-    is not archived yet. Needs --service-url.
+    `__ledger` and `__entry`. Each commit has rows and places, so a killed run continues where it
+    was. It ends before the first open transaction. The subscription eos-archive-... keeps what is
+    not archived yet. Needs --service-url.
 
         eos catalog archive orders /data/orders
 
@@ -135,55 +141,48 @@ def archive(
     could not be reached; 64 wrong options, or no such topic.
     """
     # Lazy: other verbs need no deltalake.
-    from eos.sources._source_options import SourceOptions
     from eos.sources.archive import Archive
 
     if follow and (until is not None or dry_run):
         raise ConfigurationError(
             "--follow has no end.", hint="Leave out --until, --dry-run or --follow."
         )
-    given = {
-        "service_url": cluster.service_url_of(),
+    options = _of_cluster(cluster) | {
         "topics_pattern" if pattern else "topic": topic,
         "schema": schema,
-        "mode": mode.value,
+        "mode": mode,
         "fail_on_data_loss": str(fail_on_data_loss),
-        "request_timeout_s": str(cluster.timeout_s),
     }
     if definition is not None:
-        given["schema_definition"] = definition.read_text(encoding="utf-8")
-    for name, value in (
-        ("ending_time", until),
-        ("admin_url", cluster.admin_url),
-        ("listener_name", cluster.rules.listener_name),
-        ("subscription_prefix", cluster.rules.subscription_prefix),
-    ):
-        if value is not None:
-            given[name] = value
-    options = SourceOptions.parse(given, cluster.auth)
+        options["schema_definition"] = definition.read_text(encoding="utf-8")
+    if until is not None:
+        options["ending_time"] = until
     folder = table if "://" in table else str(Path(table).expanduser().resolve())
-    with must_exist(f"topic {topic}"), Archive(options, folder, part_bytes=part_mb * 10**6) as one:
-        if dry_run:
-            return _planned(one)
-        return _archived(one, follow=follow, is_shown=not cluster.as_json)
+    part_bytes = part_mb * 10**6
+    with (
+        must_exist(f"topic {topic}"),
+        Archive(options, folder, auth=cluster.auth, part_bytes=part_bytes) as one,
+    ):
+        return _planned(one) if dry_run else _archived(one, follow, is_shown=not cluster.as_json)
+
+
+def _of_cluster(cluster: Cluster) -> dict[str, str]:
+    given = {
+        "service_url": cluster.service_url_of(),
+        "admin_url": cluster.admin_url,
+        "listener_name": cluster.rules.listener_name,
+        "subscription_prefix": cluster.rules.subscription_prefix,
+        "request_timeout_s": str(cluster.timeout_s),
+    }
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _planned(one: Archive) -> ArchiveReport:
     one.limit()
-    places, spans, blocked = one.places(), one.plan().spans, one.blocked()
-    states = [
-        PartitionState(
-            topic=name,
-            archived=place_text(place),
-            to=place_text(spans[name].end),
-            open_transaction=_text(blocked.get(name)),
-        )
-        for name, place in places.items()
-    ]
-    return _report(one, states, is_dry=True)
+    return _report(one, ends=one.plan(), is_dry=True)
 
 
-def _archived(one: Archive, *, follow: bool, is_shown: bool) -> ArchiveReport:
+def _archived(one: Archive, follow: bool, *, is_shown: bool) -> ArchiveReport:
     console = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     commits, began = [], time.monotonic()
@@ -204,15 +203,7 @@ def _archived(one: Archive, *, follow: bool, is_shown: bool) -> ArchiveReport:
                 time.sleep(_POLL_S)
             else:
                 break
-    elapsed_s = round(time.monotonic() - began, 3)
-    blocked = one.blocked()
-    states = [
-        PartitionState(
-            topic=name, archived=place_text(place), open_transaction=_text(blocked.get(name))
-        )
-        for name, place in one.places().items()
-    ]
-    return _report(one, states, commits, elapsed_s)
+    return _report(one, commits, time.monotonic() - began)
 
 
 def _state(commits: Sequence[ArchivedPart], elapsed_s: float) -> str:
@@ -222,24 +213,34 @@ def _state(commits: Sequence[ArchivedPart], elapsed_s: float) -> str:
     return f"{rows:,} rows, {decimal(stored)}, {decimal(int(stored / elapsed_s))}/s{behind}"
 
 
-def _text(place: EntryPlace | None) -> str | None:
-    return None if place is None else place_text(place)
-
-
 def _report(
     one: Archive,
-    partitions: list[PartitionState],
     commits: Sequence[ArchivedPart] = (),
     elapsed_s: float = 0.0,
     *,
+    ends: Mapping[str, EntryPlace | None] | None = None,
     is_dry: bool = False,
 ) -> ArchiveReport:
+    blocked = one.blocked()
+    partitions = [
+        PartitionState(
+            topic=name,
+            archived=_text(place),
+            to=None if ends is None else _text(ends[name]),
+            open_transaction=_text(blocked[name]) if name in blocked else None,
+        )
+        for name, place in one.places().items()
+    ]
     return ArchiveReport(
         table=one.table.folder.uri,
         dry_run=is_dry,
         commits=len(commits),
-        rows=sum(one.rows for one in commits),
-        stored_bytes=sum(one.bytes for one in commits),
-        elapsed_s=elapsed_s,
+        rows=sum(part.rows for part in commits),
+        stored_bytes=sum(part.bytes for part in commits),
+        elapsed_s=round(elapsed_s, 3),
         partitions=partitions,
     )
+
+
+def _text(place: EntryPlace | None) -> str:
+    return "earliest" if place is None else f"{place[0]}:{place[1]}"

@@ -101,3 +101,14 @@ def topic_admin(pulsar_standalone: PulsarStandalone, name: str) -> Callable[...,
         return call(pulsar_standalone.admin_url, method, whole, body)
 
     return ask
+
+
+@pytest.fixture
+def trim(topic_admin: Callable[..., Any]) -> Callable[[], None]:
+    """Deletes all ledgers of the topic that are not kept, including the last one."""
+
+    def trim() -> None:
+        topic_admin("PUT", "/unload")
+        topic_admin("POST", "/trim")
+
+    return trim

@@ -4,18 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-
-@pytest.fixture
-def trim(topic_admin):
-    """Deletes all ledgers of the topic that are not kept, including the last one."""
-
-    def trim():
-        topic_admin("PUT", "/unload")
-        topic_admin("POST", "/trim")
-
-    return trim
-
-
 UNKEPT = {"durableSubscription": False}
 
 
