@@ -7,7 +7,7 @@ from typing import Final
 
 import typer
 
-from eos.catalog.verbs.archive import archive
+from eos.catalog.verbs.archiving import archive
 from eos.catalog.verbs.changes import create, drop
 from eos.catalog.verbs.peek import peek
 from eos.catalog.verbs.topics import describe_verb, list_verb
