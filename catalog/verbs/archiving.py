@@ -76,14 +76,16 @@ class ArchiveReport(Report):
         console.print(table, highlight=False)
 
 
-Folder = Annotated[str, typer.Argument(metavar="TABLE", help="Its folder, or s3://bucket/prefix.")]
-Pattern = Annotated[
+FolderGiven = Annotated[
+    str, typer.Argument(metavar="TABLE", help="Its folder, or s3://bucket/prefix.")
+]
+PatternGiven = Annotated[
     bool, typer.Option("--pattern", help="TOPIC is a namespace and a regular expression.")
 ]
-Schema = Annotated[
+SchemaGiven = Annotated[
     str, typer.Option(help="auto: columns by the topic's schema. Or bytes, avro, json, ...")
 ]
-Definition = Annotated[
+DefinitionGiven = Annotated[
     Path | None,
     typer.Option(
         exists=True,
@@ -93,19 +95,23 @@ Definition = Annotated[
         help="A record in Avro's JSON, for avro and json.",
     ),
 ]
-Malformed = Annotated[
+MalformedGiven = Annotated[
     str,
     typer.Option(help="What to do with unreadable values: failfast, permissive, dropmalformed."),
 ]
-Until = Annotated[
+UntilGiven = Annotated[
     str | None, typer.Option(metavar="TIME", help="End before messages published then or later.")
 ]
-Follow = Annotated[bool, typer.Option("--follow", help="Continue with new messages, until Ctrl-C.")]
-PartMb = Annotated[int, typer.Option(min=1, max=4096, help="Rows of a commit, in MB of memory.")]
-FailOnDataLoss = Annotated[
+FollowGiven = Annotated[
+    bool, typer.Option("--follow", help="Continue with new messages, until Ctrl-C.")
+]
+PartMbGiven = Annotated[
+    int, typer.Option(min=1, max=4096, help="Rows of a commit, in MB of memory.")
+]
+FailOnDataLossGiven = Annotated[
     bool, typer.Option(help="End where messages were deleted before they were archived.")
 ]
-DryRun = Annotated[
+DryRunGiven = Annotated[
     bool, typer.Option("--dry-run", help="Show what would be archived; change nothing.")
 ]
 
@@ -113,16 +119,16 @@ DryRun = Annotated[
 def archive(
     cluster: Cluster,
     topic: TopicGiven,
-    table: Folder,
-    pattern: Pattern = False,
-    schema: Schema = "auto",
-    definition: Definition = None,
-    mode: Malformed = "failfast",
-    until: Until = None,
-    follow: Follow = False,
-    part_mb: PartMb = 512,
-    fail_on_data_loss: FailOnDataLoss = True,
-    dry_run: DryRun = False,
+    table: FolderGiven,
+    pattern: PatternGiven = False,
+    schema: SchemaGiven = "auto",
+    definition: DefinitionGiven = None,
+    mode: MalformedGiven = "failfast",
+    until: UntilGiven = None,
+    follow: FollowGiven = False,
+    part_mb: PartMbGiven = 512,
+    fail_on_data_loss: FailOnDataLossGiven = True,
+    dry_run: DryRunGiven = False,
 ) -> ArchiveReport:
     """Copy a topic into a Delta table: each message once, in the order of its partition.
 
