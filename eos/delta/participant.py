@@ -289,14 +289,8 @@ class DeltaParticipant(Participant):
     def after_end(self, record: LogRecord, part: Part, *, is_last: bool) -> None:
         """Now and then write a checkpoint of the table."""
         self._staged.pop(str(_own(part).attempt_id), None)
-        if record.state is not State.COMMITTED:
-            return
-        try:
+        if record.state is State.COMMITTED:
             self.table.checkpoint_when_due()
-        except Exception as error:  # no commit depends on it
-            logger.warning(
-                "Table %s: no checkpoint: %s", self.table.folder.uri, self.table.folder.clean(error)
-            )
 
 
 def _last(history: History, claim: Part) -> DeltaPart | None:

@@ -6,6 +6,7 @@ app id from handles at one version of the table, or an older one, one succeeds.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -22,6 +23,8 @@ from eos.delta._rows import can_partition
 from eos.delta.files import StagedFile
 from eos.delta.folder import Folder
 from eos.errors import ConfigurationError, Fatal, Fenced, InputError
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -253,18 +256,19 @@ class TargetTable:
     def checkpoint_when_due(self) -> None:
         """Now and then write a Delta checkpoint, and drop log files beyond the table's retention.
 
-        Raises:
-            Exception: it failed; the table is as good as before.
+        If it fails, a warning is logged, and the table is as good as before.
         """
         # No commit does so itself, so that none fails because of it. Without checkpoints, every
         # reader reads every commit of the table's life.
-        table = self._open()
-        interval = table.metadata().configuration.get(_CHECKPOINT_INTERVAL)
-        if table.version() % int(interval or _COMMITS_PER_CHECKPOINT):
-            return
-        with panics_as_errors():
-            table.create_checkpoint()
-            table.cleanup_metadata()
+        try:
+            with panics_as_errors():
+                table = self._open()
+                interval = table.metadata().configuration.get(_CHECKPOINT_INTERVAL)
+                if table.version() % int(interval or _COMMITS_PER_CHECKPOINT) == 0:
+                    table.create_checkpoint()
+                    table.cleanup_metadata()
+        except Exception as error:
+            logger.warning("Table %s: no checkpoint: %s", self.folder.uri, self.folder.clean(error))
 
     def _check_files(self, table: DeltaTable, files: Sequence[StagedFile]) -> None:
         with self._reading():

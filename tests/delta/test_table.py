@@ -438,3 +438,10 @@ def test_now_and_then_a_checkpoint_is_written(table):
     assert found == [f"{number:020}.checkpoint.parquet" for number in (3, 6)]
     assert table.committed_version(APP) == 5
     assert ids(table) == [1, 2, 3, 4, 5]
+
+
+def test_a_checkpoint_that_fails_is_a_warning(table, monkeypatch, caplog):
+    delta(table).alter.set_table_properties({"delta.checkpointInterval": "1"})
+    monkeypatch.setattr(DeltaTable, "create_checkpoint", lambda _: 1 / 0)
+    table.checkpoint_when_due()
+    assert "no checkpoint" in caplog.text
