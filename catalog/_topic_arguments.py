@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,6 +15,25 @@ from eos.ids import TopicName
 TopicGiven = Annotated[
     str, typer.Argument(help="TENANT/NAMESPACE/TOPIC, or TOPIC of public/default.")
 ]
+
+DefinitionGiven = Annotated[
+    Path | None,
+    typer.Option(
+        exists=True,
+        dir_okay=False,
+        readable=True,
+        metavar="FILE.avsc",
+        help="A record in Avro's JSON, for avro and json.",
+    ),
+]
+
+
+def read_definition(file: Path) -> str:
+    """Return the text of a ``DefinitionGiven``; ConfigurationError if it can't be read."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"--definition {file}: {type(error).__name__}.") from None
 
 
 def namespace_of(text: str) -> str:

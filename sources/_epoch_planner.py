@@ -21,7 +21,7 @@ from eos.sources._row_format import RowFormat
 from eos.sources._source_options import SourceOptions
 from eos.sources._source_topics import SourceTopics
 from eos.sources._subscription import QuerySubscription, new_subscription_name
-from eos.sources._value_format import BYTES, ValueFormat
+from eos.sources._value_format import ValueFormat
 
 logger = logging.getLogger(__name__)
 
@@ -105,6 +105,10 @@ class EpochPlanner:
         self._target = {name: place_after(one.last_id) for name, one in bounds.items()}
         for name, stop in self._topics.stops(list(bounds)).items():
             self._target[name] = _earlier(stop, self._target[name])
+
+    def values(self) -> ValueFormat:
+        """Return the format of the topics' values now; errors as of ``SourceTopics``."""
+        return self._topics.values()
 
     def partitions(self) -> list[str]:
         """Return the exact names of all partitions now; errors as of ``SourceTopics``."""
@@ -301,8 +305,6 @@ class EpochPlanner:
 
 def values_of(options: SourceOptions) -> ValueFormat:
     """Return the format of the topics' values; errors as of ``SourceTopics.values``."""
-    if options.value_schema == BYTES:
-        return ValueFormat(None, None, options.mode)
     topics = SourceTopics(options)
     try:
         return topics.values()

@@ -23,7 +23,7 @@ from eos.sources._offsets import (
 )
 from eos.sources._open_transactions import wait_for_time
 from eos.sources._source_options import SourceOptions
-from eos.sources._value_format import ValueFormat, value_format
+from eos.sources._value_format import BYTES, ValueFormat, value_format
 from eos.transport.address import parse_service_url
 from eos.wire.batch import Entry
 
@@ -96,6 +96,8 @@ class SourceTopics:
         TopicNotFound if no topic matches the pattern.
         """
         options = self._options
+        if options.value_schema == BYTES:
+            return ValueFormat(None, None, options.mode)
         topics = options.topic_names
         if options.pattern is not None:
             names = [TopicName.parse(name).base for name in self.partitions()]

@@ -20,7 +20,7 @@ from eos.delta.staging import StagingTarget, stage
 from eos.delta.target_table import TargetTable
 from eos.errors import Fenced
 from eos.ids import EntryPlace
-from eos.sources._epoch_planner import EpochPlanner, values_of
+from eos.sources._epoch_planner import EpochPlanner
 from eos.sources._offsets import Offset
 from eos.sources._range_reader import EntryRange, check_not_deleted, read_range
 from eos.sources._row_format import METADATA, PLACE, RowFormat, check_names
@@ -109,17 +109,20 @@ class Archive:
         Raises:
             EosError: a topic or the table can't be read.
         """
-        names = self._planner.partitions()
-        if not self.table.exists():
-            return dict.fromkeys(names)
-        ids = [one.format(name) for name in names for one in (_LEDGER, _ENTRY)]
-        found = self.table.committed_versions(ids)
-        return {
-            name: (found[_LEDGER.format(name)], found[_ENTRY.format(name)])
-            if _LEDGER.format(name) in found
-            else None
-            for name in names
-        }
+        return self._committed()[1] if self.table.exists() else self._unread()
+
+    def _unread(self) -> dict[str, EntryPlace | None]:
+        return dict.fromkeys(self._planner.partitions())
+
+    def _committed(self) -> tuple[int, dict[str, EntryPlace | None]]:
+        """Return the number of the last commit, and its places."""
+        places = self._unread()
+        ids = [one.format(name) for name in places for one in (_LEDGER, _ENTRY)]
+        found = self.table.committed_versions([_COMMITS, *ids])
+        for name in places:
+            if _LEDGER.format(name) in found:
+                places[name] = found[_LEDGER.format(name)], found[_ENTRY.format(name)]
+        return found.get(_COMMITS, 0), places
 
     def blocked(self) -> dict[str, EntryPlace]:
         """Return where an open transaction begins in each partition that has one.
@@ -141,14 +144,14 @@ class Archive:
         """
         if not self.table.exists():
             self.table.create(relaxed(self._form().schema))
-        self.table.check_writable()
         table_id = self.table.table_id
-        commits = self.table.committed_version(_COMMITS) or 0
+        commits, places = self._committed()
         subscription = self._options.rules.subscription(f"{_SUBSCRIPTION}{table_id}")
-        before = Offset.starting(self.places(), subscription)
+        before = Offset.starting(places, subscription)
         following = self._planner.next_offset(before)
         if following is before:
             return None
+        self.table.check_writable()
         # Read after the end is known: no message before it has a schema that is not registered yet.
         form = self._form()
         schema = self.table.check_schema(relaxed(form.schema), merge=True)
@@ -160,6 +163,7 @@ class Archive:
             attempt_id=self._attempt_id,
             spark_partition=0,
         )
+        identifiers = _identifiers(chunk.places)
         self.table.commit(
             files,
             _COMMITS,
@@ -167,9 +171,9 @@ class Archive:
             table_id=table_id,
             schema=schema,
             merge=True,
-            more=_identifiers(chunk.places),
+            more=identifiers,
         )
-        self._check_own(chunk.places)
+        self._check_own(identifiers)
         self.table.checkpoint_when_due()
         self._planner.commit(Offset.starting(chunk.places, subscription))
         return ArchivedPart(
@@ -177,7 +181,7 @@ class Archive:
         )
 
     def _form(self) -> RowFormat:
-        values = values_of(self._options)
+        values = self._planner.values()
         own = (*METADATA, *PLACE)
         check_names(values.schema.names, own)
         return RowFormat(values, (*values.schema.names, *own))
@@ -211,10 +215,9 @@ class Archive:
             for start in range(0, batch.num_rows, most):
                 yield batch.slice(start, most)
 
-    def _check_own(self, places: Mapping[str, EntryPlace]) -> None:
+    def _check_own(self, identifiers: Mapping[str, int]) -> None:
         # A commit does nothing if its number was used before.
-        found = self.places()
-        if any(found.get(name) != place for name, place in places.items()):
+        if self.table.committed_versions(identifiers) != identifiers:
             raise Fenced(
                 f"Another archive writes to {self.table.folder.uri} at the same time.",
                 hint="Nothing is lost or doubled. Stop one of them.",

@@ -14,7 +14,12 @@ from rich.filesize import decimal
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from eos.catalog._topic_arguments import TopicGiven, must_exist
+from eos.catalog._topic_arguments import (
+    DefinitionGiven,
+    TopicGiven,
+    must_exist,
+    read_definition,
+)
 from eos.cli.cluster import Cluster
 from eos.cli.reports import Exit, Facts, Report, age_s, duration, escape
 from eos.errors import ConfigurationError
@@ -85,16 +90,6 @@ PatternGiven = Annotated[
 SchemaGiven = Annotated[
     str, typer.Option(help="auto: columns by the topic's schema. Or bytes, avro, json, ...")
 ]
-DefinitionGiven = Annotated[
-    Path | None,
-    typer.Option(
-        exists=True,
-        dir_okay=False,
-        readable=True,
-        metavar="FILE.avsc",
-        help="A record in Avro's JSON, for avro and json.",
-    ),
-]
 MalformedGiven = Annotated[
     str,
     typer.Option(help="What to do with unreadable values: failfast, permissive, dropmalformed."),
@@ -160,7 +155,7 @@ def archive(
         "fail_on_data_loss": str(fail_on_data_loss),
     }
     if definition is not None:
-        options["schema_definition"] = definition.read_text(encoding="utf-8")
+        options["schema_definition"] = read_definition(definition)
     if until is not None:
         options["ending_time"] = until
     folder = table if "://" in table else str(Path(table).expanduser().resolve())
@@ -185,7 +180,7 @@ def _of_cluster(cluster: Cluster) -> dict[str, str]:
 
 def _planned(one: Archive) -> ArchiveReport:
     one.limit()
-    return _report(one, ends=one.plan(), is_dry=True)
+    return _report(one, ends=one.plan())
 
 
 def _archived(one: Archive, follow: bool, *, is_shown: bool) -> ArchiveReport:
@@ -225,7 +220,6 @@ def _report(
     elapsed_s: float = 0.0,
     *,
     ends: Mapping[str, EntryPlace | None] | None = None,
-    is_dry: bool = False,
 ) -> ArchiveReport:
     blocked = one.blocked()
     partitions = [
@@ -239,7 +233,7 @@ def _report(
     ]
     return ArchiveReport(
         table=one.table.folder.uri,
-        dry_run=is_dry,
+        dry_run=ends is not None,
         commits=len(commits),
         rows=sum(part.rows for part in commits),
         stored_bytes=sum(part.bytes for part in commits),

@@ -11,7 +11,12 @@ from rich.console import Console
 from rich.filesize import decimal
 
 from eos.catalog._cluster_topics import ClusterTopics, TopicDescription, check_droppable, new_schema
-from eos.catalog._topic_arguments import TopicGiven, must_exist
+from eos.catalog._topic_arguments import (
+    DefinitionGiven,
+    TopicGiven,
+    must_exist,
+    read_definition,
+)
 from eos.cli.cluster import Cluster
 from eos.cli.reports import Exit, Report, escape, facts_table
 from eos.errors import ConfigurationError
@@ -52,16 +57,7 @@ def create(
     schema: Annotated[
         str, typer.Option(help=f"One of {', '.join(_NAMES)}. bytes: nothing is registered.")
     ] = "bytes",
-    definition: Annotated[
-        Path | None,
-        typer.Option(
-            exists=True,
-            dir_okay=False,
-            readable=True,
-            metavar="FILE.avsc",
-            help="A record in Avro's JSON, for avro and json.",
-        ),
-    ] = None,
+    definition: DefinitionGiven = None,
 ) -> CreateReport:
     """Create a topic, and register its schema.
 
@@ -106,10 +102,7 @@ def _schema(name: str, definition: Path | None) -> Schema | str:
             f"--schema {name} needs a definition.",
             hint="Pass --definition FILE.avsc, a record in Avro's JSON.",
         )
-    try:
-        return make(definition.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"--definition {definition}: {type(error).__name__}.") from None
+    return make(read_definition(definition))
 
 
 class DropReport(Report):
