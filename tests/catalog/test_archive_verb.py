@@ -102,6 +102,14 @@ def test_a_value_that_cannot_be_read_is_kept_on_request(on_broker, send, client,
     assert table["__malformedValue"].to_pylist() == [None, b"\x01"]
 
 
+def test_a_definition_that_is_not_text_is_an_error(on_broker, send, name, tmp_path):
+    send({"id": 1, "word": "a"})
+    (tmp_path / "odd.avsc").write_bytes(b"\xff")
+    more = ("--schema", "avro", "--definition", tmp_path / "odd.avsc")
+    ended = on_broker("archive", name, tmp_path / "past", *more)
+    assert (ended.code, "UnicodeDecodeError" in ended.err) == (64, True)
+
+
 def test_follow_goes_on_until_it_is_interrupted(pulsar_standalone, send, client, name, tmp_path):
     send({"id": 1, "word": "a"})
     command = [sys.executable, "-m", "eos", "catalog", "archive", name, str(tmp_path / "past")]
