@@ -14,7 +14,7 @@ from eos.ids import EntryPlace, TopicName
 from eos.sources._data_loss import LossGuard, check_named, known_places
 from eos.sources._entry_ranges import Contents, limited, shares
 from eos.sources._history_files import HistoryRange
-from eos.sources._offsets import EARLIEST, LATEST, HistorySpan, Offset, Span, place_after
+from eos.sources._offsets import EARLIEST, LATEST, Ends, HistorySpan, Offset, Span, place_after
 from eos.sources._open_transactions import StandstillWatch, wait_until_decided
 from eos.sources._range_reader import EntryRange, KeySlice, grouped
 from eos.sources._row_format import RowFormat
@@ -27,8 +27,6 @@ logger = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from eos.sources._history_table import HistoryTable
-
-Ends = dict[str, EntryPlace | None]
 
 
 class EpochPlanner:
@@ -69,21 +67,29 @@ class EpochPlanner:
         return replace(initial, keeps_left=True)
 
     def _history_boundary(self, subscription: str | None) -> Offset:
-        """Return the offset before the history's first file; in the topics, where it ends."""
+        """Return the offset before the history's first file; in the topics, where it ends.
+
+        Raises:
+            ConfigurationError, IncompatibleSchema: the table has not the query's rows and columns.
+            EosError: the table or a topic can't be read.
+        """
         from eos.sources._history_table import HistoryTable  # deltalake, which executors lack
 
         # Not cached: Spark calls this again when the first epoch is replayed, and then the newest
         # version may be another one.
         table = HistoryTable.for_new_query(self._options)
         table.check_columns(self._columns)
-        last = table.last_messages()
-        partial = self._topics.partly_read(last)
         places: Ends = dict.fromkeys(self._topics.partitions())
-        for name, one in last.items():
+        known, partial = table.archived_places(places), {}
+        if known is None:
+            last = table.last_messages()
+            partial = self._topics.partly_read(last)
             # The history may lack a part of its last entry, which is read from the topic.
-            places[name] = partial[name][0] if name in partial else place_after(one)
-        topics = sorted({str(TopicName.parse(name).base) for name in last})
+            known = {name: place_after(one) for name, one in last.items()}
+            known |= {name: place for name, (place, _) in partial.items()}
+        topics = sorted({str(TopicName.parse(name).base) for name in known})
         span = replace(table.span(), topics=tuple(topics), partial=partial)
+        places |= known
         return Offset.starting(places, subscription, span)
 
     def _warn_of_expiry(self, boundary: Offset) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import accumulate
 from typing import Any, Final, NamedTuple, Self
@@ -19,6 +19,7 @@ from eos.delta.opening import open_version_if_exists
 from eos.errors import ConfigurationError, DataLost, IncompatibleSchema
 from eos.ids import MessageId, TopicName
 from eos.sinks import spark_compat
+from eos.sources._archive_places import archived
 from eos.sources._history_files import (
     ID_COLUMN,
     TOPIC_COLUMN,
@@ -27,7 +28,7 @@ from eos.sources._history_files import (
     batches_of,
     last_messages,
 )
-from eos.sources._offsets import HistorySpan
+from eos.sources._offsets import Ends, HistorySpan
 from eos.sources._row_format import RowFormat
 from eos.sources._source_options import SourceOptions
 from eos.sources._spark_columns import OWN_COLUMNS
@@ -105,6 +106,16 @@ class HistoryTable:
     def _digest(self) -> str:
         names = "\n".join(one.file.path for one in self.files)
         return hashlib.sha256(names.encode()).hexdigest()[:16]
+
+    @property
+    def uri(self) -> str:
+        """The table's absolute folder or URL."""
+        return self._folder.uri
+
+    @property
+    def version(self) -> int:
+        """The opened version."""
+        return int(self._table.version())
 
     def span(self) -> HistorySpan:
         """Return the span before its first file."""
@@ -194,6 +205,17 @@ class HistoryTable:
         """The topic of all rows, if the table has no column for it."""
         names = self._options.topic_names
         return names[0] if len(names) == 1 and TOPIC_COLUMN not in self.schema.names else None
+
+    def archived_places(self, partitions: Iterable[str]) -> Ends | None:
+        """Return up to where it has those of the partitions that it has; None: only its rows tell
+        it, because no archive wrote it, or it may have topics that were deleted since.
+        """
+        if self._options.pattern is not None:
+            return None
+        found = archived(self._folder, self._table, partitions)
+        if found is None:
+            return None
+        return {name: place for name, place in found.places.items() if place is not None}
 
     def last_messages(self) -> dict[str, MessageId]:
         """Return the last message of each partition that the query reads, from the column of all

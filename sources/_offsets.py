@@ -147,6 +147,10 @@ def _whole(value: object) -> int:
     return value
 
 
+Ends = dict[str, EntryPlace | None]
+"""The place after the last entry of each partition; None: it has none."""
+
+
 def place_after(last: MessageId | None) -> EntryPlace | None:
     """Return the place after the entry ``last``; None for an empty partition."""
     return None if last is None else (last.ledger, last.entry + 1)

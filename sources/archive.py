@@ -16,21 +16,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eos.delta.column_rules import relaxed
+from eos.delta.opening import TXN_RETENTION, open_if_exists
 from eos.delta.staging import StagingTarget, stage
 from eos.delta.target_table import TargetTable
-from eos.errors import Fenced
+from eos.errors import ConfigurationError, Fenced
 from eos.ids import EntryPlace
+from eos.sources._archive_places import COMMITS, Archived, archived, identifiers
 from eos.sources._epoch_planner import EpochPlanner
 from eos.sources._offsets import Offset
 from eos.sources._range_reader import EntryRange, check_not_deleted, read_range
 from eos.sources._row_format import METADATA, PLACE, RowFormat, check_names
 from eos.sources._source_options import SourceOptions
 from eos.transport.auth import Auth
-
-# Delta's transaction identifiers of an archive. The first one counts the commits: of two archives
-# that write to one table at the same time, one commit succeeds. The others are a partition's place.
-_COMMITS: Final = "eos-archive"
-_LEDGER, _ENTRY = "eos-archive/ledger/{}", "eos-archive/entry/{}"
 
 _SUBSCRIPTION: Final = "eos-archive-"  # Prefix of the names; the rest is the table's id.
 
@@ -107,22 +104,24 @@ class Archive:
         """Return up to where the table has each partition; None: from its first entry on.
 
         Raises:
+            ConfigurationError: rows are in the table that no archive has written.
             EosError: a topic or the table can't be read.
         """
-        return self._committed()[1] if self.table.exists() else self._unread()
+        return self._archived().places
 
-    def _unread(self) -> dict[str, EntryPlace | None]:
-        return dict.fromkeys(self._planner.partitions())
-
-    def _committed(self) -> tuple[int, dict[str, EntryPlace | None]]:
-        """Return the number of the last commit, and its places."""
-        places = self._unread()
-        ids = [one.format(name) for name in places for one in (_LEDGER, _ENTRY)]
-        found = self.table.committed_versions([_COMMITS, *ids])
-        for name in places:
-            if _LEDGER.format(name) in found:
-                places[name] = found[_LEDGER.format(name)], found[_ENTRY.format(name)]
-        return found.get(_COMMITS, 0), places
+    def _archived(self) -> Archived:
+        names = self._planner.partitions()
+        table = open_if_exists(self.table.folder)
+        found = None if table is None else archived(self.table.folder, table, names)
+        if found is not None:
+            return found
+        # A table that lost its places would get all rows once more.
+        if table is not None and table.file_uris():
+            raise ConfigurationError(
+                f"Delta table {self.table.folder.uri} has rows that no archive has written.",
+                hint="Archive into another folder; what wrote the rows can go on here.",
+            )
+        return Archived(0, dict.fromkeys(names))
 
     def blocked(self) -> dict[str, EntryPlace]:
         """Return where an open transaction begins in each partition that has one.
@@ -136,6 +135,7 @@ class Archive:
         """Commit the next rows to the table; None: there is nothing to add.
 
         Raises:
+            ConfigurationError: no archive can use the table.
             DataLost: entries were deleted before they were archived.
             Fenced: another archive writes to the table.
             InputError, IncompatibleSchema: a value can't be read, or does not fit the table.
@@ -145,7 +145,12 @@ class Archive:
         if not self.table.exists():
             self.table.create(relaxed(self._form().schema))
         table_id = self.table.table_id
-        commits, places = self._committed()
+        if self.table.forgets_transactions:
+            raise ConfigurationError(
+                f"Delta table {self.table.folder.uri} forgets up to where it has each partition.",
+                hint=f"Unset its property {TXN_RETENTION}.",
+            )
+        commits, places = self._archived()
         subscription = self._options.rules.subscription(f"{_SUBSCRIPTION}{table_id}")
         before = Offset.starting(places, subscription)
         following = self._planner.next_offset(before)
@@ -163,17 +168,17 @@ class Archive:
             attempt_id=self._attempt_id,
             spark_partition=0,
         )
-        identifiers = _identifiers(chunk.places)
+        ids = identifiers(chunk.places)
         self.table.commit(
             files,
-            _COMMITS,
+            COMMITS,
             commits + 1,
             table_id=table_id,
             schema=schema,
             merge=True,
-            more=identifiers,
+            more=ids,
         )
-        self._check_own(identifiers)
+        self._check_own(ids)
         self.table.checkpoint_when_due()
         self._planner.commit(Offset.starting(chunk.places, subscription))
         return ArchivedPart(
@@ -215,9 +220,9 @@ class Archive:
             for start in range(0, batch.num_rows, most):
                 yield batch.slice(start, most)
 
-    def _check_own(self, identifiers: Mapping[str, int]) -> None:
+    def _check_own(self, ids: Mapping[str, int]) -> None:
         # A commit does nothing if its number was used before.
-        if self.table.committed_versions(identifiers) != identifiers:
+        if self.table.committed_versions(ids) != ids:
             raise Fenced(
                 f"Another archive writes to {self.table.folder.uri} at the same time.",
                 hint="Nothing is lost or doubled. Stop one of them.",
@@ -232,14 +237,6 @@ class Archive:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _identifiers(places: Mapping[str, EntryPlace]) -> dict[str, int]:
-    return {
-        form.format(name): number
-        for name, place in places.items()
-        for form, number in zip((_LEDGER, _ENTRY), place, strict=True)
-    }
 
 
 def _place(batch: pa.RecordBatch, row: int) -> EntryPlace:

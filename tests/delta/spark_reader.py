@@ -2,7 +2,8 @@
 
 python -m tests.delta.spark_reader JARS WAREHOUSE < lines of ["sql", ...]; see test_delta_by_spark.
 A question is SQL, or ``files: SELECT ...`` for the number of files that Spark reads for it, or
-``both: FOLDER``, for which see ``both_writers``.
+``both: FOLDER``, for which see ``both_writers``, or ``view: JSON``: a view ``both`` of what
+``eos.history`` returns for these arguments, and its error's name and text if it returns nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+import eos
+from eos.errors import EosError
 from tests.delta.both_writers import write_both
 
 
@@ -48,7 +51,17 @@ def answer(spark: SparkSession, question: str) -> object:
         return len(spark.sql(question.removeprefix("files: ")).inputFiles())
     if question.startswith("both: "):
         return write_both(spark, Path(question.removeprefix("both: ")))
-    return [list(row) for row in spark.sql(question).collect()]
+    if question.startswith("view: "):
+        try:
+            found = eos.history(spark, **json.loads(question.removeprefix("view: ")))
+        except EosError as error:
+            return [type(error).__name__, str(error)]
+        found.createOrReplaceTempView("both")
+        return found.columns
+    return [
+        [one.hex() if isinstance(one, bytes) else one for one in row]
+        for row in spark.sql(question).collect()
+    ]
 
 
 if __name__ == "__main__":

@@ -6,14 +6,15 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from eos.client import PulsarClient
-from eos.errors import ConsumerBusy, DataLost, Fenced
+from eos.errors import ConfigurationError, ConsumerBusy, DataLost, Fenced
 from eos.sources.archive import Archive
 from eos.testing import PulsarStandalone
 from tests.support.admin import create_partitioned
@@ -165,6 +166,34 @@ def test_deleted_entries_are_a_loss_unless_that_is_wanted(
     assert len(values(tmp_path)) == 20
     run(opened(failOnDataLoss="false"))
     assert values(tmp_path)[20:] == [b"%d" % number for number in range(50, 60)]
+
+
+def test_a_table_that_cannot_tell_its_places_is_refused(opened, client, name, tmp_path):
+    batches(client, name, range(1))
+    write_deltalake(tmp_path / "past", pa.table({"value": [b"not ours"]}))
+    with pytest.raises(ConfigurationError, match="no archive has written"):
+        run(opened())
+    run(opened("other"))
+    properties = {"delta.setTransactionRetentionDuration": "interval 90 days"}
+    DeltaTable(tmp_path / "other").alter.set_table_properties(properties)
+    with pytest.raises(ConfigurationError, match="forgets up to where"):
+        run(opened("other"))
+
+
+def test_a_restore_to_a_time_is_refused_and_undone_by_a_version(opened, client, name, tmp_path):
+    for entries in (range(2), range(2, 3)):
+        batches(client, name, entries)
+        run(opened())
+    table = DeltaTable(tmp_path / "past")
+    last = table.version()
+    table.restore(datetime.fromtimestamp(table.history()[1]["timestamp"] / 1000, UTC))
+    with pytest.raises(ConfigurationError, match="what it was restored to can't be found"):
+        run(opened())
+    table.update_incremental()
+    table.restore(last)
+    batches(client, name, range(3, 4))
+    run(opened())
+    assert values(tmp_path) == [b"%d" % number for number in range(40)]
 
 
 def test_a_second_archive_of_a_table_is_refused(opened, client, name, tmp_path):

@@ -1,0 +1,89 @@
+"""Up to where an archive has each partition: transaction identifiers in its table's commits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from deltalake import DeltaTable
+
+from eos.delta.folder import Folder
+from eos.delta.opening import open_version_if_exists
+from eos.errors import ConfigurationError
+from eos.ids import EntryPlace
+
+# The first one counts the commits: of two archives that write to one table at the same time, one
+# commit succeeds. The others are a partition's place.
+COMMITS: Final = "eos-archive"
+_LEDGER, _ENTRY = "eos-archive/ledger/{}", "eos-archive/entry/{}"
+
+
+class Archived(NamedTuple):
+    """What a table has of each partition (None: nothing), and the number of its last commit."""
+
+    commits: int
+    places: dict[str, EntryPlace | None]
+
+
+def archived(folder: Folder, table: DeltaTable, partitions: Iterable[str]) -> Archived | None:
+    """Return what a version of a table has of these partitions; None if no archive wrote to it.
+
+    Raises:
+        ConfigurationError: it was restored to a version that no longer exists.
+        Retriable: its log can't be read.
+    """
+    commits = table.transaction_version(COMMITS)
+    if commits is None:
+        return None
+    rows = _version_of_rows(folder, table)
+    places: dict[str, EntryPlace | None] = {}
+    for name in partitions:
+        ledger, entry = (rows.transaction_version(one.format(name)) for one in (_LEDGER, _ENTRY))
+        places[name] = None if ledger is None or entry is None else (ledger, entry)
+    return Archived(commits, places)
+
+
+def identifiers(places: Mapping[str, EntryPlace]) -> dict[str, int]:
+    """Return the identifiers of a commit that ends at these places."""
+    return {
+        form.format(name): number
+        for name, place in places.items()
+        for form, number in zip((_LEDGER, _ENTRY), place, strict=True)
+    }
+
+
+def _version_of_rows(folder: Folder, table: DeltaTable) -> DeltaTable:
+    """Return the version whose identifiers tell what the rows of ``table`` are."""
+    # A RESTORE brings back a version's rows, and keeps all identifiers (measured). Without this,
+    # the rows between would be in no commit.
+    for version in range(table.version(), -1, -1):
+        actions = _actions(folder, version)
+        if actions is None:  # The log was cleaned up: long ago.
+            return table
+        if any(one.get("txn", {}).get("appId") == COMMITS for one in actions):
+            return table
+        info: dict[str, Any] = next(
+            (one["commitInfo"] for one in actions if "commitInfo" in one), {}
+        )
+        if info.get("operation") == "RESTORE":
+            number = str(info.get("operationParameters", {}).get("version"))
+            restored = open_version_if_exists(folder, int(number)) if number.isdecimal() else None
+            if restored is None:
+                raise ConfigurationError(
+                    f"Delta table {folder.uri} was restored by its version {version}, and what it "
+                    "was restored to can't be found.",
+                    hint="Restore it to a version that exists: RESTORE TABLE ... TO VERSION AS OF.",
+                )
+            return _version_of_rows(folder, restored)
+    return table
+
+
+def _actions(folder: Folder, version: int) -> list[dict[str, Any]] | None:
+    """Return the actions of a commit; None if the log no longer has it."""
+    with folder.failures("reading its log"):
+        try:
+            text = folder.read_text(f"_delta_log/{version:020d}.json")
+        except FileNotFoundError:
+            return None
+    return [json.loads(line) for line in text.splitlines() if line]

@@ -1,0 +1,121 @@
+"""An archive and the rest of its topics as one DataFrame: ``history``."""
+
+from __future__ import annotations
+
+import json
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql.functions import col, lit
+from pyspark.sql.types import StructField, StructType
+
+from eos.errors import ConfigurationError, IncompatibleSchema
+from eos.sources._epoch_planner import EpochPlanner, values_of
+from eos.sources._history_files import TOPIC_COLUMN
+from eos.sources._history_table import HistoryTable
+from eos.sources._offsets import Ends, place_text
+from eos.sources._row_format import METADATA
+from eos.sources._source_options import SourceOptions
+from eos.sources._spark_columns import row_format
+
+
+def history(
+    spark: SparkSession,
+    table: str,
+    *,
+    columns: StructType | str | None = None,
+    version: int | None = None,
+    **options: str,
+) -> DataFrame:
+    """Return all rows of topics, each once: those of their archive, then the messages after it.
+
+    ::
+
+        orders = eos.history(spark, "/data/orders", topic="orders", schema="auto",
+                             serviceUrl="pulsar://localhost:6650")
+        orders.where("__publishTime > '2026-11-01'").count()
+
+    Spark itself reads the table, with its filters and statistics. The DataFrame keeps the table's
+    version, and where that ends: make it again when more was archived. If messages behind that end
+    were deleted meanwhile, a query ends with ``DataLost``.
+
+    Args:
+        spark: a session with Delta, as of ``delta.configure_spark_with_delta_pip``.
+        table: folder or URL of a table of ``eos catalog archive``; this process and Spark's must
+            both find it.
+        columns: those to read, such as ``"id BIGINT, __key BINARY"``; fewer are cheaper. Default:
+            those of the values, and ``METADATA``.
+        version: of the table; default: the newest.
+        options: of the source, such as ``topic`` or ``topics``.
+
+    Raises:
+        ConfigurationError: an option is wrong, the table is not an archive, or Spark lacks Delta.
+        IncompatibleSchema: a column of the table has another type than that of the topics.
+        EosError: a topic or the table can't be read.
+    """
+    pinned = {} if version is None else {"historyVersion": str(version)}
+    parsed = SourceOptions.parse({**options, "history": table, **pinned})
+    archive = HistoryTable.for_new_query(parsed)
+    ends = {name: place_text(place) for name, place in _ends(parsed, archive).items()}
+    source = spark.read.format("pulsar").options(**options, startingOffsets=json.dumps(ends))
+    rest = (source.option("metadata", "true") if columns is None else source.schema(columns)).load()
+    if columns is not None:
+        row_format(values_of(parsed), rest.schema)  # Spark would ask the source later
+    past = _snapshot(spark, archive)
+    of_topics = col(TOPIC_COLUMN).isin([str(one) for one in parsed.topic_names])
+    same = [_column(past, field, archive.uri) for field in rest.schema]
+    return past.where(of_topics).select(*same).union(rest)
+
+
+def _ends(options: SourceOptions, archive: HistoryTable) -> Ends:
+    """Return up to where the archive has each partition that it has."""
+    if options.pattern is not None:
+        raise ConfigurationError(
+            "topicsPattern: an archive and its topics become one DataFrame by their names only.",
+            hint="Name them in topics, or use the source's option history.",
+        )
+    planner = EpochPlanner(options, None)
+    try:
+        places = archive.archived_places(planner.partitions())
+    finally:
+        planner.close()
+    if places is None:
+        raise ConfigurationError(
+            f"Delta table {archive.uri} is not an archive.",
+            hint="Make one with eos catalog archive, or use the source's option history, which "
+            "takes any table with the source's columns.",
+        )
+    return places
+
+
+def _snapshot(spark: SparkSession, archive: HistoryTable) -> DataFrame:
+    # Hadoop knows S3 by another name.
+    folder = archive.uri.replace("s3://", "s3a://", 1)
+    reader = spark.read.format("delta").option("versionAsOf", archive.version)
+    try:
+        return reader.load(folder)
+    except AnalysisException as error:
+        if "DATA_SOURCE_NOT_FOUND" not in str(error):
+            raise
+        raise ConfigurationError(
+            "This Spark session can't read Delta tables.",
+            hint="Make it by delta.configure_spark_with_delta_pip, or use the source's option "
+            "history, which needs no jar.",
+        ) from None
+
+
+def _column(past: DataFrame, field: StructField, uri: str) -> Column:
+    """Return the table's column for one of the topics'."""
+    name, kind = field.name, field.dataType
+    if name not in past.columns:
+        if name in METADATA:
+            raise ConfigurationError(f"Delta table {uri} has no column {name}.")
+        return lit(None).cast(kind).alias(name, metadata=field.metadata)  # newer than the archive
+    found = past.schema[name].dataType
+    if found.simpleString() != kind.simpleString():
+        raise IncompatibleSchema(
+            f"Column {name} of {uri} is {found.simpleString()}, but that of the topic "
+            f"{kind.simpleString()}.",
+            hint="Archive the topic into another table, or choose other columns.",
+        )
+    return col("`" + name.replace("`", "``") + "`").alias(name, metadata=field.metadata)
