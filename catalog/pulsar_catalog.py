@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
@@ -23,6 +23,7 @@ from eos.errors import ConfigurationError, TopicNotFound
 from eos.ids import TopicName
 from eos.schemas import Schema
 from eos.sinks import spark_compat
+from eos.sources.history import history
 from eos.transport.address import ClusterRules, parse_service_url
 from eos.transport.auth import Auth
 
@@ -203,6 +204,37 @@ class PulsarCatalog:
                 )
                 logger.warning("%s has no table: %s", topic, reason)
         return tables
+
+    def register_history(
+        self, topic: str, archive: str, *, view: str | None = None, **options: str
+    ) -> str:
+        """Make a temporary view of a topic's archive and the rest of the topic: ``eos.history``.
+
+        ::
+
+            catalog.register_history("public/default/orders", "/data/orders")
+            spark.sql("SELECT * FROM orders_history WHERE __publishTime > '2026-11-01'")
+
+        Register again when more was archived: the view keeps the table's version.
+
+        Args:
+            archive: folder or URL of a table of ``eos catalog archive``.
+            view: its name; default: ``orders_x_history`` for ``orders-x``.
+            options: as of ``eos.history``.
+
+        Returns:
+            the view's name.
+
+        Raises:
+            TopicNotFound: the topic does not exist.
+            ConfigurationError, IncompatibleSchema: as of ``eos.history``.
+        """
+        name = TopicName.parse(topic)
+        view = view or f"{table_of(name)}_history"
+        reading, _ = self._options(name, self._kind(name))
+        given: dict[str, Any] = reading | options
+        history(self._spark, archive, **given).createOrReplaceTempView(view)
+        return view
 
     def mount(self, name: str = "pulsar", *, metadata: Sequence[str] = ()) -> None:
         """Experimental: mount it as a catalog of Spark, where each topic is a table with its name.

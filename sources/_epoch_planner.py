@@ -120,6 +120,10 @@ class EpochPlanner:
         """Return the exact names of all partitions now; errors as of ``SourceTopics``."""
         return self._topics.partitions()
 
+    def expiry_reasons(self) -> list[str]:
+        """Return as ``SourceTopics``; it needs the admin API."""
+        return self._topics.expiry_reasons(self._topics.partitions())
+
     def undecided(self) -> dict[str, EntryPlace]:
         """Return where an open transaction begins in each partition that has one."""
         return self._topics.undecided(dict.fromkeys(self._topics.partitions()))

@@ -16,6 +16,7 @@ from pydantic import (
     model_validator,
 )
 
+from eos.admin import AdminClient
 from eos.client.worker_cache import ClientOptions
 from eos.delta.folder import Folder
 from eos.errors import ConfigurationError
@@ -300,6 +301,16 @@ class SourceOptions(BaseModel):
     def rules(self) -> ClusterRules:
         """The rules of the cluster's operators."""
         return ClusterRules(self.listener_name, self.subscription_prefix)
+
+    def admin(self) -> AdminClient:
+        """Return a client of the admin API, which ``admin_url`` names."""
+        assert self.admin_url is not None
+        return AdminClient(
+            self.admin_url,
+            self.auth,
+            timeout_s=self.request_timeout_s,
+            service=parse_service_url(self.service_url),
+        )
 
     @property
     def client(self) -> ClientOptions:

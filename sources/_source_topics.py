@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from eos.admin import AdminClient, Ledger, OpenTransaction
+from eos.admin import Ledger, OpenTransaction
 from eos.client import Bounds, PulsarClient, SubscriptionCursor, TopicBounds
 from eos.errors import ConfigurationError, TopicNotFound
 from eos.ids import EntryPlace, MessageId, TopicName, TxnId
@@ -24,7 +24,6 @@ from eos.sources._offsets import (
 from eos.sources._open_transactions import wait_for_time
 from eos.sources._source_options import SourceOptions
 from eos.sources._value_format import BYTES, ValueFormat, value_format
-from eos.transport.address import parse_service_url
 from eos.wire.batch import Entry
 
 T = TypeVar("T")
@@ -183,11 +182,11 @@ class SourceTopics:
             return None
         for tc_id in range(self._client.coordinators.count()):
             self._client.coordinators.connect(tc_id)  # before, it shows none (measured)
-        return self._admin().open_transactions()
+        return self._options.admin().open_transactions()
 
     def first_entry_of(self, topic: str, txn: TxnId) -> MessageId | None:
         """Return the first entry of an open transaction in an exact topic, or None."""
-        return self._admin().first_entry_of(TopicName.parse(topic), txn)
+        return self._options.admin().first_entry_of(TopicName.parse(topic), txn)
 
     def _found(
         self, names: Iterable[str], positions: Mapping[str, PlaceOption]
@@ -209,7 +208,7 @@ class SourceTopics:
             name for name, end in ends.items() if not _covers(self._ledgers.get(name, ()), end)
         ]
         topics = [TopicName.parse(name) for name in unknown]
-        found = parallel_map(self._admin().ledgers, topics)
+        found = parallel_map(self._options.admin().ledgers, topics)
         self._ledgers.update(zip(unknown, found, strict=True))
         return {name: self._ledgers[name] for name in ends}
 
@@ -220,23 +219,13 @@ class SourceTopics:
         namespaces = sorted({TopicName.parse(name).namespace_name for name in names})
         found = []
         for namespace in namespaces:
-            policies = self._admin().policies(namespace)
+            policies = self._options.admin().policies(namespace)
             if ttl_s := policies.get("message_ttl_in_seconds"):
                 found.append(f"messages of {namespace} expire {ttl_s} s after they were sent")
             quotas = policies.get("backlog_quota_map") or {}
             if any(one.get("policy") == "consumer_backlog_eviction" for one in quotas.values()):
                 found.append(f"a backlog quota of {namespace} deletes unread messages")
         return found
-
-    def _admin(self) -> AdminClient:
-        options = self._options
-        assert options.admin_url is not None
-        return AdminClient(
-            options.admin_url,
-            options.auth,
-            timeout_s=options.request_timeout_s,
-            service=parse_service_url(options.service_url),
-        )
 
     def cursor(self, name: str, subscription: str) -> SubscriptionCursor:
         """Return the durable subscription of one partition."""

@@ -6,6 +6,7 @@ first open transaction. An archive that is killed continues from its last commit
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,8 +20,9 @@ from eos.delta.column_rules import relaxed
 from eos.delta.opening import TXN_RETENTION, open_if_exists
 from eos.delta.staging import StagingTarget, stage
 from eos.delta.target_table import TargetTable
-from eos.errors import ConfigurationError, Fenced
-from eos.ids import EntryPlace
+from eos.errors import ConfigurationError, Fenced, Indeterminate, Retriable
+from eos.ids import EntryPlace, TopicName
+from eos.sources._archive_check import Problem, missing_files, noted, unkept, waiting
 from eos.sources._archive_places import COMMITS, Archived, archived, identifiers
 from eos.sources._epoch_planner import EpochPlanner
 from eos.sources._offsets import Offset
@@ -28,6 +30,8 @@ from eos.sources._range_reader import EntryRange, check_not_deleted, read_range
 from eos.sources._row_format import METADATA, PLACE, RowFormat, check_names
 from eos.sources._source_options import SourceOptions
 from eos.transport.auth import Auth
+
+logger = logging.getLogger(__name__)
 
 _SUBSCRIPTION: Final = "eos-archive-"  # Prefix of the names; the rest is the table's id.
 
@@ -131,6 +135,44 @@ class Archive:
         """
         return self._planner.undecided()
 
+    def check(self) -> list[Problem]:
+        """Return what keeps the archive from being made, or from being complete.
+
+        Raises:
+            Retriable: a server or the storage does not answer.
+        """
+        found: list[Problem] = []
+        with noted(found):
+            self._form()
+        places: Mapping[str, EntryPlace | None] = {}
+        with noted(found):
+            places = self.places()
+            self.plan()
+        if self.table.exists():
+            with noted(found):
+                self._check_table()
+                self.table.check_schema(relaxed(self._form().schema), merge=True)
+            found += missing_files(self.table)
+        found += waiting(self.blocked())
+        if self._options.admin_url is None:
+            what = "The subscription and policies were not looked at."
+            return [*found, Problem(what, "Name the cluster's --admin-url.", is_urgent=False)]
+        if self.table.exists():
+            found += unkept(self._options.admin(), places, self._subscription())
+        hint = "The namespace's operators can change that; until then archive with --follow."
+        return found + [Problem(f"{one}.", hint) for one in self._planner.expiry_reasons()]
+
+    def _check_table(self) -> None:
+        if self.table.forgets_transactions:
+            raise ConfigurationError(
+                f"Delta table {self.table.folder.uri} forgets up to where it has each partition.",
+                hint=f"Unset its property {TXN_RETENTION}.",
+            )
+        self.table.check_writable()
+
+    def _subscription(self) -> str:
+        return self._options.rules.subscription(f"{_SUBSCRIPTION}{self.table.table_id}")
+
     def add(self) -> ArchivedPart | None:
         """Commit the next rows to the table; None: there is nothing to add.
 
@@ -145,18 +187,13 @@ class Archive:
         if not self.table.exists():
             self.table.create(relaxed(self._form().schema))
         table_id = self.table.table_id
-        if self.table.forgets_transactions:
-            raise ConfigurationError(
-                f"Delta table {self.table.folder.uri} forgets up to where it has each partition.",
-                hint=f"Unset its property {TXN_RETENTION}.",
-            )
+        self._check_table()
         commits, places = self._archived()
-        subscription = self._options.rules.subscription(f"{_SUBSCRIPTION}{table_id}")
+        subscription = self._subscription()
         before = Offset.starting(places, subscription)
         following = self._planner.next_offset(before)
         if following is before:
             return None
-        self.table.check_writable()
         # Read after the end is known: no message before it has a schema that is not registered yet.
         form = self._form()
         schema = self.table.check_schema(relaxed(form.schema), merge=True)
@@ -184,6 +221,23 @@ class Archive:
         return ArchivedPart(
             rows=chunk.rows, bytes=sum(one.size_bytes for one in files), newest=chunk.newest
         )
+
+    def trim(self) -> None:
+        """Let the broker delete what is archived, as far as no other subscription and no retention
+        keeps it. If it can't, a warning is logged.
+
+        Raises:
+            ConfigurationError: the options have no ``admin_url``.
+            Unauthorized: the role may not do this.
+        """
+        if self._options.admin_url is None:
+            raise ConfigurationError("To trim topics, the admin API is needed: set adminUrl.")
+        admin = self._options.admin()
+        for name in self._planner.partitions():
+            try:
+                admin.trim(TopicName.parse(name))
+            except (Retriable, Indeterminate) as error:
+                logger.warning("%s could not be trimmed: %s", name, error)
 
     def _form(self) -> RowFormat:
         values = self._planner.values()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -25,7 +26,7 @@ def history(
     *,
     columns: StructType | str | None = None,
     version: int | None = None,
-    **options: str,
+    **options: Any,
 ) -> DataFrame:
     """Return all rows of topics, each once: those of their archive, then the messages after it.
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -22,13 +22,14 @@ from eos.catalog._topic_arguments import (
 )
 from eos.cli.cluster import Cluster
 from eos.cli.reports import Exit, Facts, Report, age_s, duration, escape
-from eos.errors import ConfigurationError
+from eos.errors import ConfigurationError, ConsumerBusy, Indeterminate, Retriable
 from eos.ids import EntryPlace
 
 if TYPE_CHECKING:
     from eos.sources.archive import Archive, ArchivedPart
 
 _POLL_S: Final = 1.0
+_PAUSE_S: Final = 5.0  # After an error that passes.
 
 
 class PartitionState(Facts):
@@ -81,6 +82,36 @@ class ArchiveReport(Report):
         console.print(table, highlight=False)
 
 
+class ArchiveProblem(Facts):
+    """What ``--check`` has found. ``is_urgent``: archiving fails, or messages get lost."""
+
+    what: str
+    hint: str
+    is_urgent: bool
+
+
+class ArchiveCheckReport(Report):
+    """What is wrong with an archive."""
+
+    table: str
+    problems: list[ArchiveProblem]
+
+    @property
+    def exit(self) -> Exit:
+        """Whether something has to be done."""
+        is_urgent = any(one.is_urgent for one in self.problems)
+        return Exit.NEEDS_ACTION if is_urgent else Exit.CLEAN
+
+    def render(self, console: Console) -> None:
+        """Print each problem and its way out."""
+        if not self.problems:
+            console.print(f"{escape(self.table)}: [green]nothing is wrong[/].", highlight=False)
+        for one in self.problems:
+            color = "red" if one.is_urgent else "yellow"
+            text = f"[{color}]{escape(one.what)}[/]\n  {escape(one.hint)}"
+            console.print(text, highlight=False, soft_wrap=True)
+
+
 FolderGiven = Annotated[
     str, typer.Argument(metavar="TABLE", help="Its folder, or s3://bucket/prefix.")
 ]
@@ -106,6 +137,15 @@ PartMbGiven = Annotated[
 FailOnDataLossGiven = Annotated[
     bool, typer.Option(help="End where messages were deleted before they were archived.")
 ]
+TrimGiven = Annotated[
+    bool,
+    typer.Option(
+        "--trim", help="Then let the broker delete it, unless others keep it. Needs --admin-url."
+    ),
+]
+CheckGiven = Annotated[
+    bool, typer.Option("--check", help="Show what is wrong with table and topic; change nothing.")
+]
 DryRunGiven = Annotated[
     bool, typer.Option("--dry-run", help="Show what would be archived; change nothing.")
 ]
@@ -123,8 +163,10 @@ def archive(
     follow: FollowGiven = False,
     part_mb: PartMbGiven = 512,
     fail_on_data_loss: FailOnDataLossGiven = True,
+    trim: TrimGiven = False,
+    check: CheckGiven = False,
     dry_run: DryRunGiven = False,
-) -> ArchiveReport:
+) -> ArchiveReport | ArchiveCheckReport:
     """Copy a topic into a Delta table: each message once, in the order of its partition.
 
     The table has the values' columns, the message's own (`__key`, `__messageId`, ...), and
@@ -138,33 +180,55 @@ def archive(
 
         eos catalog archive 'public/default/orders-.*' /data/orders --pattern
 
-    Exit codes: 0 archived; 1 refused, messages were lost, or a value does not fit; 2 something
-    could not be reached; 64 wrong options, or no such topic.
+    --follow goes on when a server was away, and says so. Exit codes: 0 archived; 1 refused,
+    messages were lost, a value does not fit, or --check found something to do; 2 something could
+    not be reached; 64 wrong options, or no such topic.
     """
     # Lazy: other verbs need no deltalake.
     from eos.sources.archive import Archive
 
-    if follow and (until is not None or dry_run):
-        raise ConfigurationError(
-            "--follow has no end.", hint="Leave out --until, --dry-run or --follow."
-        )
+    _check(cluster, follow=follow, is_bounded=until is not None, trim=trim, is_dry=dry_run or check)
     options = _of_cluster(cluster) | {
         "topics_pattern" if pattern else "topic": topic,
         "schema": schema,
         "mode": mode,
         "fail_on_data_loss": str(fail_on_data_loss),
+        **({} if definition is None else {"schema_definition": read_definition(definition)}),
+        **({} if until is None else {"ending_time": until}),
     }
-    if definition is not None:
-        options["schema_definition"] = read_definition(definition)
-    if until is not None:
-        options["ending_time"] = until
     folder = table if "://" in table else str(Path(table).expanduser().resolve())
     part_bytes = part_mb * 10**6
-    with (
-        must_exist(f"topic {topic}"),
-        Archive(options, folder, auth=cluster.auth, part_bytes=part_bytes) as one,
-    ):
-        return _planned(one) if dry_run else _archived(one, follow, is_shown=not cluster.as_json)
+
+    def opened() -> Archive:
+        return Archive(options, folder, auth=cluster.auth, part_bytes=part_bytes)
+
+    run = _Run(trim=trim, is_shown=not cluster.as_json)
+    with must_exist(f"topic {topic}"):
+        if follow:
+            # The user ends it.
+            with run.progress, suppress(KeyboardInterrupt):
+                run.forever(opened)
+        with opened() as one:
+            if check:
+                return _checked(one)
+            if dry_run:
+                return _planned(one)
+            if not follow:
+                with run.progress:
+                    run.to_end(one)
+            return run.report(one)
+
+
+def _check(cluster: Cluster, *, follow: bool, is_bounded: bool, trim: bool, is_dry: bool) -> None:
+    if follow and (is_bounded or is_dry):
+        raise ConfigurationError(
+            "--follow has no end.", hint="Leave it out, or --until, --dry-run and --check."
+        )
+    if trim and (is_dry or cluster.admin_url is None):
+        raise ConfigurationError(
+            "--trim needs --admin-url, and changes the topic.",
+            hint="Name the cluster's --admin-url; leave out --dry-run and --check.",
+        )
 
 
 def _of_cluster(cluster: Cluster) -> dict[str, str]:
@@ -178,51 +242,100 @@ def _of_cluster(cluster: Cluster) -> dict[str, str]:
     return {name: value for name, value in given.items() if value is not None}
 
 
+class _Run:
+    """One call of the verb that adds to the table, with its progress."""
+
+    def __init__(self, *, trim: bool, is_shown: bool) -> None:
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+        console = Console(stderr=True)
+        self.progress = Progress(*columns, console=console, transient=True, disable=not is_shown)
+        self._shown = self.progress.add_task("reading")
+        self._trim = trim
+        self._began = time.monotonic()
+        self._commits: list[ArchivedPart] = []
+
+    def to_end(self, one: Archive) -> None:
+        """Archive the messages that exist now."""
+        one.limit()
+        while self._add(one):
+            pass
+        if self._trim:
+            one.trim()
+
+    def forever(self, opened: Callable[[], Archive]) -> None:
+        """Archive until an error that does not pass, or until Ctrl-C."""
+        while True:
+            try:
+                with opened() as one:
+                    while True:
+                        if not self._add(one):
+                            time.sleep(_POLL_S)
+                        elif self._trim:
+                            one.trim()
+            except (Retriable, Indeterminate) as error:
+                if isinstance(error, ConsumerBusy) and not self._commits:
+                    raise
+                self.progress.console.print(
+                    f"[yellow]Again in {_PAUSE_S:.0f} s:[/] {escape(error.message)}"
+                )
+                time.sleep(_PAUSE_S)
+
+    def _add(self, one: Archive) -> bool:
+        added = one.add()
+        if added is None:
+            return False
+        self._commits.append(added)
+        self.progress.update(self._shown, description=self._state())
+        return True
+
+    def _state(self) -> str:
+        rows, stored, newest = self._rows(), self._bytes(), self._commits[-1].newest
+        per_s = decimal(int(stored / (time.monotonic() - self._began)))
+        behind = "" if newest is None else f", behind by {duration(age_s(newest))}"
+        return f"{rows:,} rows, {decimal(stored)}, {per_s}/s{behind}"
+
+    def _rows(self) -> int:
+        return sum(one.rows for one in self._commits)
+
+    def _bytes(self) -> int:
+        return sum(one.bytes for one in self._commits)
+
+    def report(self, one: Archive) -> ArchiveReport:
+        """Return what was added, and where the archive is now."""
+        return ArchiveReport(
+            table=one.table.folder.uri,
+            dry_run=False,
+            commits=len(self._commits),
+            rows=self._rows(),
+            stored_bytes=self._bytes(),
+            elapsed_s=round(time.monotonic() - self._began, 3),
+            partitions=_partitions(one),
+        )
+
+
 def _planned(one: Archive) -> ArchiveReport:
     one.limit()
-    return _report(one, ends=one.plan())
+    return ArchiveReport(
+        table=one.table.folder.uri,
+        dry_run=True,
+        commits=0,
+        rows=0,
+        stored_bytes=0,
+        elapsed_s=0.0,
+        partitions=_partitions(one, one.plan()),
+    )
 
 
-def _archived(one: Archive, follow: bool, *, is_shown: bool) -> ArchiveReport:
-    console = Console(stderr=True)
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    commits, began = [], time.monotonic()
-    if not follow:
-        one.limit()
-    with (
-        # With --follow the user ends it.
-        suppress(KeyboardInterrupt) if follow else nullcontext(),
-        Progress(*columns, console=console, transient=True, disable=not is_shown) as progress,
-    ):
-        shown = progress.add_task("reading")
-        while True:
-            added = one.add()
-            if added is not None:
-                commits.append(added)
-                progress.update(shown, description=_state(commits, time.monotonic() - began))
-            elif follow:
-                time.sleep(_POLL_S)
-            else:
-                break
-    return _report(one, commits, time.monotonic() - began)
+def _checked(one: Archive) -> ArchiveCheckReport:
+    problems = [ArchiveProblem(**found._asdict()) for found in one.check()]
+    return ArchiveCheckReport(table=one.table.folder.uri, problems=problems)
 
 
-def _state(commits: Sequence[ArchivedPart], elapsed_s: float) -> str:
-    rows, stored = sum(one.rows for one in commits), sum(one.bytes for one in commits)
-    newest = commits[-1].newest
-    behind = "" if newest is None else f", behind by {duration(age_s(newest))}"
-    return f"{rows:,} rows, {decimal(stored)}, {decimal(int(stored / elapsed_s))}/s{behind}"
-
-
-def _report(
-    one: Archive,
-    commits: Sequence[ArchivedPart] = (),
-    elapsed_s: float = 0.0,
-    *,
-    ends: Mapping[str, EntryPlace | None] | None = None,
-) -> ArchiveReport:
+def _partitions(
+    one: Archive, ends: Mapping[str, EntryPlace | None] | None = None
+) -> list[PartitionState]:
     blocked = one.blocked()
-    partitions = [
+    return [
         PartitionState(
             topic=name,
             archived=_text(place),
@@ -231,15 +344,6 @@ def _report(
         )
         for name, place in one.places().items()
     ]
-    return ArchiveReport(
-        table=one.table.folder.uri,
-        dry_run=ends is not None,
-        commits=len(commits),
-        rows=sum(part.rows for part in commits),
-        stored_bytes=sum(part.bytes for part in commits),
-        elapsed_s=round(elapsed_s, 3),
-        partitions=partitions,
-    )
 
 
 def _text(place: EntryPlace | None) -> str:

@@ -173,6 +173,12 @@ class AdminClient:
         """
         self._transport.ask("DELETE", topic_path(topic, "partitions" if is_partitioned else ""))
 
+    def trim(self, topic: TopicName) -> None:
+        """Delete what no subscription and no retention keeps of an exact topic: whole ledgers, but
+        for the one that is written to.
+        """
+        self._transport.ask("POST", topic_path(topic, "trim"))
+
     def subscriptions(self, topic: TopicName) -> list[str]:
         """Return the names of a topic's durable subscriptions."""
         return self._read(topic_path(topic, "subscriptions"), responses.names)

@@ -8,13 +8,16 @@ import subprocess
 import sys
 import time
 from contextlib import closing
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from pulsar.schema import AvroSchema
 
+from eos.errors import ConnectionLost
 from eos.sources._row_format import METADATA, PLACE
+from eos.sources.archive import Archive
 from tests.support.admin import call
 from tests.support.judge import quiet_client
 
@@ -77,6 +80,8 @@ def test_a_dry_run_changes_nothing(on_broker, send, client, name, tmp_path, puls
     [
         (("nothing", "past"), 64, "There is no topic nothing"),
         (("{name}", "past", "--follow", "--dry-run"), 64, "--follow has no end"),
+        (("{name}", "past", "--follow", "--check"), 64, "--follow has no end"),
+        (("{name}", "past", "--trim", "--dry-run"), 64, "--trim needs"),
         (("{name}", "past", "--schema", "xml"), 64, "'xml' does not exist"),
         (("{name}", "past", "--until", "soon"), 64, "endingTime"),
         (("{name}", "ftp://host/past"), 64, "ftp"),
@@ -129,6 +134,92 @@ def test_follow_goes_on_until_it_is_interrupted(pulsar_standalone, send, client,
         finally:
             running.kill()
     assert (running.returncode, told["rows"] >= 2) == (0, True)
+
+
+def test_follow_goes_on_after_an_error_that_passes(on_broker, send, name, tmp_path, monkeypatch):
+    send({"id": 1, "word": "a"})
+    monkeypatch.setattr("eos.catalog.verbs.archiving._PAUSE_S", 0.1)
+    add, answers = Archive.add, [ConnectionLost("The broker was away."), None, KeyboardInterrupt()]
+
+    def failing(self):
+        if (answer := answers.pop(0)) is None:
+            return add(self)
+        raise answer
+
+    monkeypatch.setattr(Archive, "add", failing)
+    ended = on_broker("archive", name, tmp_path / "past", "--follow")
+    assert (ended.code, "Archived 1 rows" in ended.out) == (0, True)
+    assert "Again in 0 s: The broker was away." in ended.err
+
+
+def test_trimmed_is_what_is_archived(on_broker, send, name, tmp_path, pulsar_standalone):
+    path, url = f"/v2/persistent/public/default/{name}", pulsar_standalone.admin_url
+    for number in range(3):
+        send({"id": number, "word": "a"}, {"id": number, "word": "b"})
+        call(url, "PUT", f"{path}/unload")  # closes the ledger
+    assert on_broker("archive", name, tmp_path / "past", "--trim").code == 0
+    deadline = time.monotonic() + 30
+    while len(call(url, "GET", f"{path}/internalStats")["ledgers"]) > 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    # The last one's ledger is there, as the proof that nothing after it was deleted.
+    send({"id": 3, "word": "c"})
+    assert on_broker("archive", name, tmp_path / "past", "--trim", "--json").json["rows"] == 1
+    assert archived(tmp_path) == 7
+
+
+def test_each_state_of_table_and_topic_has_its_name(
+    on_broker, send, client, name, tmp_path, pulsar_standalone, monkeypatch
+):
+    path, url = f"/v2/persistent/public/default/{name}", pulsar_standalone.admin_url
+    table = tmp_path / "past"
+
+    def problems(*more: str) -> dict[str, bool]:
+        told = on_broker("archive", name, table, "--check", "--json", *more).json
+        assert told["exit_code"] == any(one["is_urgent"] for one in told["problems"])
+        assert all(one["hint"] for one in told["problems"])
+        return {one["what"]: one["is_urgent"] for one in told["problems"]}
+
+    def one_problem(what: str, is_urgent: bool = True) -> None:
+        found = problems()
+        assert list(found.values()) == [is_urgent], found
+        assert what in next(iter(found))
+
+    send({"id": 1, "word": "a"})
+    assert problems() == {}
+    on_broker("archive", name, table)
+    assert "nothing is wrong" in on_broker("archive", name, table, "--check").out
+    files = DeltaTable(table).file_uris()
+    txn = client.transaction(timeout_s=60)
+    with client.producer(name) as producer:
+        producer.send(b"in", txn=txn)
+    one_problem("an open transaction at", is_urgent=False)
+    txn.abort()
+    monkeypatch.delenv("EOS_ADMIN_URL")
+    one_problem("were not looked at", is_urgent=False)
+    monkeypatch.setenv("EOS_ADMIN_URL", url)
+    with monkeypatch.context() as patched:
+        policies = {"message_ttl_in_seconds": 100}
+        patched.setattr("eos.admin.AdminClient.policies", lambda *_: policies)
+        one_problem("expire 100 s after")
+    subscription = f"eos-archive-{DeltaTable(table).metadata().id}"
+    with client.cursor(f"persistent://public/default/{name}", subscription, exclusive=True) as held:
+        held.place()
+        one_problem("an archive is running", is_urgent=False)
+    call(url, "DELETE", f"{path}/subscription/{subscription}?force=true")
+    one_problem(f"no subscription {subscription}")
+    Path(files[0]).rename(tmp_path / "gone")
+    assert any("1 files of the table are missing" in one for one in problems())
+    (tmp_path / "gone").rename(files[0])
+    call(url, "DELETE", f"{path}?force=true")
+    send({"id": 1, "word": "a"})
+    assert any("was recreated" in one or "no longer exist" in one for one in problems())
+    other = pa.table({"id": ["text"]})
+    write_deltalake(table, other, mode="overwrite", schema_mode="overwrite")
+    assert any("id" in one and "string" in one for one in problems())
+    table = tmp_path / "foreign"
+    write_deltalake(table, other)
+    assert any("no archive has written" in one for one in problems())
 
 
 def archived(folder) -> int:

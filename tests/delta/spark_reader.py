@@ -53,15 +53,23 @@ def answer(spark: SparkSession, question: str) -> object:
         return write_both(spark, Path(question.removeprefix("both: ")))
     if question.startswith("view: "):
         try:
-            found = eos.history(spark, **json.loads(question.removeprefix("view: ")))
+            return make_view(spark, **json.loads(question.removeprefix("view: ")))
         except EosError as error:
             return [type(error).__name__, str(error)]
-        found.createOrReplaceTempView("both")
-        return found.columns
     return [
         [one.hex() if isinstance(one, bytes) else one for one in row]
         for row in spark.sql(question).collect()
     ]
+
+
+def make_view(spark: SparkSession, adminUrl: str | None = None, **given: str) -> list[str]:  # noqa: N803
+    """The view ``both``, by the catalog if there is an ``adminUrl``; returns its columns."""
+    if adminUrl is None:
+        eos.history(spark, **given).createOrReplaceTempView("both")
+    else:
+        catalog = eos.PulsarCatalog(spark, given["serviceUrl"], adminUrl)
+        catalog.register_history(given["topic"], given["table"], view="both")
+    return spark.table("both").columns
 
 
 if __name__ == "__main__":

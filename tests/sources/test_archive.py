@@ -17,8 +17,11 @@ from eos.client import PulsarClient
 from eos.errors import ConfigurationError, ConsumerBusy, DataLost, Fenced
 from eos.sources.archive import Archive
 from eos.testing import PulsarStandalone
+from tests.commit_log.test_s3 import bucket, server, where
 from tests.support.admin import create_partitioned
 from tests.support.judge import drain
+
+__all__ = ["bucket", "server", "where"]
 
 Opened = Callable[..., Archive]
 
@@ -112,6 +115,21 @@ def test_partitions_keep_their_own_places(opened, client, name, tmp_path, pulsar
         assert mine["value"].to_pylist() == [b"%d" % number for number in range(count)]
 
 
+def test_an_archive_in_s3_is_the_same(client, name, where, monkeypatch, pulsar_standalone):
+    url, keys = where
+    for key, value in keys.items():
+        monkeypatch.setenv(key, value)
+    options = {"serviceUrl": pulsar_standalone.service_url, "topic": name}
+    for entries in (range(3), range(3, 5)):
+        batches(client, name, entries)
+        assert run(Archive(options, f"{url}/past")) == 1
+    table = DeltaTable(f"{url}/past", storage_options=keys)
+    found = {one.decode() for one in table.to_pyarrow_table()["value"].to_pylist()}
+    assert found == {str(number) for number in range(50)}
+    with Archive(options, f"{url}/past") as one:
+        assert [problem.is_urgent for problem in one.check()] == [False]
+
+
 KILLED = """
 import os, sys
 from eos.delta.target_table import TargetTable
@@ -141,8 +159,14 @@ def test_a_killed_archive_goes_on_from_its_last_commit(
     opened, client, name, tmp_path, pulsar_standalone
 ):
     batches(client, name, range(8))
-    for where, count in (("before", 1), ("behind", 1), ("before", 3), ("behind", 2)):
-        arguments = [pulsar_standalone.service_url, name, str(tmp_path / "past"), where, str(count)]
+    for moment, count in (("before", 1), ("behind", 1), ("before", 3), ("behind", 2)):
+        arguments = [
+            pulsar_standalone.service_url,
+            name,
+            str(tmp_path / "past"),
+            moment,
+            str(count),
+        ]
         ended = subprocess.run([sys.executable, "-c", KILLED, *arguments], timeout=60, check=False)
         assert ended.returncode == 9
     assert values(tmp_path) == [b"%d" % number for number in range(50)]

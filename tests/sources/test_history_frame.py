@@ -107,6 +107,14 @@ def test_spark_itself_filters_the_table(send, archived, view, ask, tmp_path):
     assert ask("SELECT id FROM both WHERE id >= 3 ORDER BY id") == [[[3], [4]]]
 
 
+def test_the_catalog_makes_a_view_of_both(send, archived, view, ask, pulsar_standalone):
+    send(order(), {"id": 0, "word": None})
+    archived()
+    send(order(), {"id": 1, "word": None})
+    assert view(adminUrl=pulsar_standalone.admin_url)[:2] == ["id", "word"]
+    assert ask("SELECT id FROM both WHERE __publishTime > '2020-01-01' ORDER BY id") == [[[0], [1]]]
+
+
 def test_a_version_stays_and_what_was_archived_later_comes_from_the_topic(
     send, archived, view, ask, tmp_path
 ):
