@@ -180,9 +180,8 @@ def archive(
 
         eos catalog archive 'public/default/orders-.*' /data/orders --pattern
 
-    --follow goes on when a server was away, and says so. Exit codes: 0 archived; 1 refused,
-    messages were lost, a value does not fit, or --check found something to do; 2 something could
-    not be reached; 64 wrong options, or no such topic.
+    Exit codes: 0 archived; 1 refused, messages were lost, a value does not fit, or --check found
+    something to do; 2 something could not be reached; 64 wrong options, or no such topic.
     """
     # Lazy: other verbs need no deltalake.
     from eos.sources.archive import Archive
@@ -197,10 +196,9 @@ def archive(
         **({} if until is None else {"ending_time": until}),
     }
     folder = table if "://" in table else str(Path(table).expanduser().resolve())
-    part_bytes = part_mb * 10**6
 
     def opened() -> Archive:
-        return Archive(options, folder, auth=cluster.auth, part_bytes=part_bytes)
+        return Archive(options, folder, auth=cluster.auth, part_bytes=part_mb * 10**6)
 
     run = _Run(trim=trim, is_shown=not cluster.as_json)
     with must_exist(f"topic {topic}"):
