@@ -23,7 +23,7 @@ from eos.errors import ConfigurationError, TopicNotFound
 from eos.ids import TopicName
 from eos.schemas import Schema
 from eos.sinks import spark_compat
-from eos.sources.history import history
+from eos.sources.history_frame import history
 from eos.transport.address import ClusterRules, parse_service_url
 from eos.transport.auth import Auth
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from eos.sinks.all_or_nothing import all_or_nothing
     from eos.sinks.delta_sink import DeltaSink
     from eos.sinks.pulsar_sink import PulsarSink
-    from eos.sources.history import history
+    from eos.sources.history_frame import history
     from eos.transport.auth import Auth
 
 __version__ = "0.2.0"
@@ -55,7 +55,7 @@ _MODULES: Final = {
     "PulsarClient": "eos.client",
     "PulsarSink": "eos.sinks.pulsar_sink",
     "all_or_nothing": "eos.sinks.all_or_nothing",
-    "history": "eos.sources.history",
+    "history": "eos.sources.history_frame",
 }
 
 

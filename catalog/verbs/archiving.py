@@ -200,20 +200,14 @@ def archive(
     def opened() -> Archive:
         return Archive(options, folder, auth=cluster.auth, part_bytes=part_mb * 10**6)
 
-    run = _Run(trim=trim, is_shown=not cluster.as_json)
     with must_exist(f"topic {topic}"):
-        if follow:
-            # The user ends it.
-            with run.progress, suppress(KeyboardInterrupt):
-                run.forever(opened)
+        if dry_run or check:
+            with opened() as one:
+                return _checked(one) if check else _planned(one)
+        run = _Run(trim=trim, is_shown=not cluster.as_json)
+        with run.progress:
+            (run.forever if follow else run.to_end)(opened)
         with opened() as one:
-            if check:
-                return _checked(one)
-            if dry_run:
-                return _planned(one)
-            if not follow:
-                with run.progress:
-                    run.to_end(one)
             return run.report(one)
 
 
@@ -252,31 +246,36 @@ class _Run:
         self._began = time.monotonic()
         self._commits: list[ArchivedPart] = []
 
-    def to_end(self, one: Archive) -> None:
+    def to_end(self, opened: Callable[[], Archive]) -> None:
         """Archive the messages that exist now."""
-        one.limit()
-        while self._add(one):
-            pass
-        if self._trim:
-            one.trim()
+        with opened() as one:
+            one.limit()
+            while self._add(one):
+                pass
+            if self._trim:
+                one.trim()
 
     def forever(self, opened: Callable[[], Archive]) -> None:
-        """Archive until an error that does not pass, or until Ctrl-C."""
-        while True:
-            try:
-                with opened() as one:
-                    while True:
-                        if not self._add(one):
-                            time.sleep(_POLL_S)
-                        elif self._trim:
-                            one.trim()
-            except (Retriable, Indeterminate) as error:
-                if isinstance(error, ConsumerBusy) and not self._commits:
-                    raise
-                self.progress.console.print(
-                    f"[yellow]Again in {_PAUSE_S:.0f} s:[/] {escape(error.message)}"
-                )
-                time.sleep(_PAUSE_S)
+        """Archive until an error that does not pass, or until the user's Ctrl-C."""
+        with suppress(KeyboardInterrupt):
+            while True:
+                try:
+                    self._follow(opened)
+                except (Retriable, Indeterminate) as error:
+                    # At its beginning: another archive of the table.
+                    if isinstance(error, ConsumerBusy) and not self._commits:
+                        raise
+                    text = f"[yellow]Again in {_PAUSE_S:.0f} s:[/] {escape(error.message)}"
+                    self.progress.console.print(text)
+                    time.sleep(_PAUSE_S)
+
+    def _follow(self, opened: Callable[[], Archive]) -> None:
+        with opened() as one:
+            while True:
+                if not self._add(one):
+                    time.sleep(_POLL_S)
+                elif self._trim:
+                    one.trim()
 
     def _add(self, one: Archive) -> bool:
         added = one.add()
