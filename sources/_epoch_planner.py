@@ -21,6 +21,7 @@ from eos.sources._row_format import RowFormat
 from eos.sources._source_options import SourceOptions
 from eos.sources._source_topics import SourceTopics
 from eos.sources._subscription import QuerySubscription, new_subscription_name
+from eos.sources._tiered_reader import worth_reading
 from eos.sources._value_format import ValueFormat
 
 logger = logging.getLogger(__name__)
@@ -47,6 +48,7 @@ class EpochPlanner:
         self._standstill = StandstillWatch()
         self._subscription: QuerySubscription | None = None
         self._target: Ends | None = None
+        self._open_ledgers: dict[str, int] = {}
         self._history: HistoryTable | None = None
 
     @property
@@ -248,13 +250,28 @@ class EpochPlanner:
             place, messages = partial.get(one.topic, (None, 0))
             return messages if place is not None and place == one.span.start else 0
 
-        ranges = [
-            EntryRange(one.topic, one.span, one.keys, skip(one)) for one in self.ranges(offset)
-        ]
+        ranges = [replace(one, skip=skip(one)) for one in self.ranges(offset)]
         return grouped(ranges, self._options.max_partitions)
 
     def ranges(self, offset: Offset) -> Sequence[EntryRange]:
         """Return the ranges of the epoch's entries, in order."""
+        found, options = self._ranges(offset), self._options
+        if options.tiered_storage is None or options.read_compacted:
+            return found
+        # A partition whose entries are all in the ledger that was open is read to its end.
+        names = {one.topic for one in found if not self._is_in_open_ledger(one)}
+        stored = self._topics.stored(sorted(names))
+        self._open_ledgers |= {name: some[-1].id for name, some in stored.items() if some}
+        return [
+            replace(one, ledgers=worth_reading(one.span, stored.get(one.topic, ())))
+            for one in found
+        ]
+
+    def _is_in_open_ledger(self, one: EntryRange) -> bool:
+        start = one.span.start
+        return start is not None and start[0] >= self._open_ledgers.get(one.topic, start[0] + 1)
+
+    def _ranges(self, offset: Offset) -> Sequence[EntryRange]:
         spans, wanted = _with_entries(offset), self._options.min_partitions
         if wanted is None or len(spans) >= wanted:
             return [EntryRange(name, span) for name, span in spans.items()]

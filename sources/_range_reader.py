@@ -12,15 +12,17 @@ from itertools import pairwise
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eos.admin import StoredLedger
 from eos.client import PulsarClient
 from eos.client.worker_cache import cached_client
 from eos.errors import DataLost, ProtocolError
-from eos.ids import MessageId, TopicName
+from eos.ids import EntryPlace, MessageId, TopicName
 from eos.schemas.reading import SchemaVersion
 from eos.sources._data_loss import LossGuard
 from eos.sources._offsets import Span, place_text
 from eos.sources._row_format import RowFormat
 from eos.sources._source_options import SourceOptions
+from eos.sources._tiered_reader import NotFromStorage, entries_of, read_offloaded
 from eos.sources._value_format import Mode, version_of
 from eos.wire.batch import key_slices
 
@@ -40,12 +42,14 @@ class EntryRange:
     """A task's input: a span of one exact partition, or a slice of its keys.
 
     ``skip``: how many messages of the span's first entry are left out, because a history has them.
+    ``ledgers``: those of the span, if one of them is read from tiered storage.
     """
 
     topic: str
     span: Span
     keys: KeySlice | None = None
     skip: int = 0
+    ledgers: tuple[StoredLedger, ...] = ()
 
     def columns(self, needs: tuple[str, ...]) -> tuple[str, ...]:
         """Return the client's columns that are needed for ``needs`` and for ``select``."""
@@ -101,10 +105,50 @@ def read_range(
 def _opened(
     client: PulsarClient, options: SourceOptions, form: RowFormat, one: EntryRange
 ) -> Iterator[pa.RecordBatch]:
+    topic, columns, place = TopicName.parse(one.topic), one.columns(form.needs), one.span.start
+    is_behind = False  # whether the broker has to be asked for entries before the next ledger
+    for ledger in one.ledgers:
+        if ledger.upload is None:
+            is_behind = True
+            continue
+        if is_behind:
+            # It ends with the first entry that comes of this ledger.
+            yield from _through_broker(client, options, form, one, place, MessageId(ledger.id, -1))
+            is_behind = False
+        first, last = entries_of(one.span, ledger)
+        place = ledger.id, first
+        try:
+            for decoded in read_offloaded(options, topic, ledger, (first, last), columns):
+                yield decoded.batch
+                if decoded.is_whole:
+                    place = ledger.id, decoded.last_id.entry + 1
+            place = ledger.id, last + 1
+        except NotFromStorage as reason:
+            if reason.is_doubt:
+                logger.warning(
+                    "%s: ledger %d can't be read from tiered storage: %s. The broker is asked.",
+                    one.topic,
+                    ledger.id,
+                    str(reason).rstrip("."),
+                )
+                break
+            is_behind = True
+    if place is None or place <= one.span.last.place:
+        yield from _through_broker(client, options, form, one, place, one.span.last)
+
+
+def _through_broker(
+    client: PulsarClient,
+    options: SourceOptions,
+    form: RowFormat,
+    one: EntryRange,
+    place: EntryPlace | None,
+    last: MessageId,
+) -> Iterator[pa.RecordBatch]:
     # Entries that can't be decoded are skipped, except with mode=failfast. A damaged entry is
     # fetched again first: a broker that was short of memory once delivered a damaged copy of an
     # intact entry (4.2.4).
-    start, last = one.span.first, one.span.last
+    start = None if place is None else MessageId(*place)
     fetched_again: set[MessageId | None] = set()
     while start is None or start.place <= last.place:
         columns, compacted = one.columns(form.needs), options.read_compacted

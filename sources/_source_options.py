@@ -74,6 +74,9 @@ class SourceOptions(BaseModel):
         history: folder or URL of a Delta table with the topics' history. It is read first, then
             each partition after its last message in the table.
         history_version: the table's version; default: the newest.
+        tiered_storage: the bucket that the brokers offload to, ``s3://bucket``, or a folder with its
+            objects: large ledgers there are read directly, and anything unclear through the broker.
+            For the format of their jcloud offloader (drivers S3, aws-s3). Needs ``admin_url``.
         max_entries_per_trigger: approximate limit of the entries of an epoch, over all partitions;
             at least one of each that has any. An entry is a producer's batch of messages.
         max_bytes_per_trigger: the same in bytes of the broker's storage.
@@ -121,6 +124,7 @@ class SourceOptions(BaseModel):
     on_open_transaction: Literal["fail", "stop"] = "fail"
     history: _Text | None = None
     history_version: Annotated[int, Field(ge=0, lt=2**63)] | None = None
+    tiered_storage: _Text | None = None
     max_entries_per_trigger: _Count | None = None
     max_bytes_per_trigger: _Count | None = None
     max_rows_per_trigger: _Count | None = None
@@ -173,6 +177,8 @@ class SourceOptions(BaseModel):
         options.topic_names, options.pattern  # noqa: B018
         options.own_schema  # noqa: B018
         options._check_dropped()
+        if options.tiered_storage is not None:
+            Folder(options.tiered_storage)
         if options.history is not None:
             Folder(options.history)
             for topic in options.topic_names:
@@ -215,6 +221,8 @@ class SourceOptions(BaseModel):
                     name == "min_partitions" and self.split_by == "keys"
                 ):
                     raise ValueError(f"{name} needs admin_url, to count entries")
+        if self.tiered_storage is not None and self.admin_url is None:
+            raise ValueError("tiered_storage needs admin_url, to find the objects")
         if self.read_compacted:
             if self.history is not None:
                 raise ValueError("read_compacted and history exclude each other")

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from eos.admin import Ledger, OpenTransaction
+from eos.admin import Ledger, OpenTransaction, StoredLedger
 from eos.client import Bounds, PulsarClient, SubscriptionCursor, TopicBounds
 from eos.errors import ConfigurationError, TopicNotFound
 from eos.ids import EntryPlace, MessageId, TopicName, TxnId
@@ -211,6 +211,12 @@ class SourceTopics:
         found = parallel_map(self._options.admin().ledgers, topics)
         self._ledgers.update(zip(unknown, found, strict=True))
         return {name: self._ledgers[name] for name in ends}
+
+    def stored(self, names: Sequence[str]) -> dict[str, list[StoredLedger]]:
+        """Return what tiered storage has of the partitions, from the admin API."""
+        ask = self._options.admin().stored_ledgers
+        found = parallel_map(ask, [TopicName.parse(name) for name in names])
+        return dict(zip(names, found, strict=True))
 
     def expiry_reasons(self, names: Iterable[str]) -> list[str]:
         """Return, in words, the policies that delete messages in spite of the query's subscription;

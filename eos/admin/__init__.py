@@ -10,6 +10,7 @@ from eos.admin._results import (
     OpenTransaction,
     ReadPosition,
     Retention,
+    StoredLedger,
     Subscription,
     TopicStats,
 )
@@ -33,6 +34,7 @@ __all__ = [
     "OpenTransaction",
     "ReadPosition",
     "Retention",
+    "StoredLedger",
     "Subscription",
     "TopicStats",
     "Transport",

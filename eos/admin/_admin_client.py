@@ -19,6 +19,7 @@ from eos.admin._results import (
     OpenTransaction,
     ReadPosition,
     Retention,
+    StoredLedger,
     Subscription,
     TopicStats,
 )
@@ -101,6 +102,26 @@ class AdminClient:
             entries, size = stats.currentLedgerEntries, stats.currentLedgerSize
             found[-1] = replace(found[-1], entries=entries, bytes=size)
         return sorted(found, key=lambda ledger: ledger.id)
+
+    def stored_ledgers(self, topic: TopicName) -> list[StoredLedger]:
+        """Return the ledgers of an exact topic, in order, and what tiered storage has of them."""
+        stored = self._read(topic_path(topic, "internal-info"), responses.stored_ledgers)
+        return [
+            StoredLedger(
+                one.ledgerId,
+                one.entries,
+                one.size,
+                one.offloadedContextUuid if one.isOffloaded else None,
+            )
+            for one in sorted(stored.ledgers, key=lambda one: one.ledgerId)  # they are in none
+        ]
+
+    def is_aborted(self, topic: TopicName, txn: TxnId) -> bool:
+        """Whether ``topic``, an exact one, knows a transaction as aborted. It does so for as long
+        as it has entries of it (measured on 4.2.4)."""
+        name = path_of(topic)
+        path = f"/admin/v3/transactions/transactionInBufferStats/{name}/{txn.most}/{txn.least}"
+        return self._read(path, responses.is_aborted)
 
     def first_entry_of(self, topic: TopicName, txn: TxnId) -> MessageId | None:
         """Return the first entry of ``txn`` in an exact ``topic``; None if its transaction buffer

@@ -108,6 +108,22 @@ class LedgersShape(JsonShape):
     currentLedgerSize: Size = 0  # noqa: N815
 
 
+class StoredLedgerShape(JsonShape):
+    """One ledger of a topic in its metadata."""
+
+    ledgerId: Long  # noqa: N815
+    entries: Count = 0
+    size: Size = 0
+    isOffloaded: bool = False  # noqa: N815
+    offloadedContextUuid: Annotated[str, Field(pattern=r"^[0-9a-f-]{36}$")] | None = None  # noqa: N815
+
+
+class StoredLedgersShape(JsonShape):
+    """A topic's metadata."""
+
+    ledgers: list[StoredLedgerShape] = []
+
+
 class SubscriptionShape(JsonShape):
     """One subscription of a topic."""
 
@@ -208,6 +224,7 @@ _settings = _parser(TypeAdapter(dict[JsonText, Any]))
 # ``transactionBufferStats``, ``internalStats``, and lists of names.
 buffer = _parser(TypeAdapter(BufferShape))
 ledgers = _parser(TypeAdapter(LedgersShape))
+stored_ledgers = _parser(TypeAdapter(StoredLedgersShape))
 names = _parser(TypeAdapter(list[JsonText]))
 
 
@@ -243,6 +260,11 @@ def first_entry(answer: Any) -> MessageId | None:
     """Parse ``transactionInBufferStats``; None if the transaction is not open."""
     txn = _transaction_in_buffer(answer)
     return None if txn.startPosition is None or txn.aborted else position(txn.startPosition)
+
+
+def is_aborted(answer: Any) -> bool:
+    """Parse ``transactionInBufferStats``; False: committed, open or unknown."""
+    return _transaction_in_buffer(answer).aborted
 
 
 def topic_stats(answer: Any) -> TopicStats:

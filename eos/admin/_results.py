@@ -62,6 +62,21 @@ class Ledger:
 
 
 @dataclass(frozen=True)
+class StoredLedger:
+    """A segment of a topic's storage, by the topic's metadata; the last one, which is open, without
+    sizes.
+
+    ``upload``: a part of the names of its objects in tiered storage; None: it is not there, or not
+    whole.
+    """
+
+    id: int
+    entries: int
+    bytes: int
+    upload: str | None
+
+
+@dataclass(frozen=True)
 class TopicStats:
     """The size and clients of a topic, over all its partitions."""
 

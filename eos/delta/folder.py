@@ -110,8 +110,12 @@ class Folder:
             OSError: it can't be read.
             UnicodeDecodeError: it is not UTF-8.
         """
+        return self.read(path).decode()
+
+    def read(self, path: str) -> bytes:
+        """Return a file's bytes; OSError if it can't be read."""
         with self._files().open_input_stream(f"{self._root}/{path}") as stream:
-            return bytes(stream.read()).decode()
+            return bytes(stream.read())
 
     def make_durable(self, paths: Iterable[str]) -> None:
         """Flush files and their folders to the disk. S3 does so itself.

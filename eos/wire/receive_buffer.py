@@ -8,17 +8,14 @@ from typing import Final
 import numpy as np
 
 from eos.errors import ProtocolError
-from eos.ids import MessageId
-from eos.wire.commands import TYPE_NUMBERS, Deliver, MessageMetadata
+from eos.wire.commands import TYPE_NUMBERS, Deliver
 from eos.wire.decoding import PADDING_BYTES, DeliveredEntry
 from eos.wire.frames import (
     FRAME_OVERHEAD_BYTES,
     MAX_FRAME_BYTES,
     UnknownCommand,
-    locate_metadata,
     open_envelope,
     parse_envelope,
-    unreadable_entry,
 )
 from eos.wire.messages import WireMessage
 
@@ -94,16 +91,8 @@ class ReceiveBuffer:
                 return
             base, command_end = parse_envelope(data, start, end)
             if base.type == _DELIVER and base.HasField("deliver"):
-                entries.append(_entry(Deliver.entry_of(base.deliver), data, command_end, end))
+                place = Deliver.entry_of(base.deliver)
+                entries.append(DeliveredEntry.parse(place, data, command_end, end))
             elif not isinstance(command := open_envelope(base), UnknownCommand):
                 commands.append(command)
             self._start = end
-
-
-def _entry(place: MessageId, data: memoryview, start: int, end: int) -> DeliveredEntry:
-    try:
-        metadata_start, metadata_end = locate_metadata(data, start, end)
-        metadata = MessageMetadata.parse(data[metadata_start:metadata_end])
-    except ProtocolError as error:
-        raise unreadable_entry(place, error) from None
-    return DeliveredEntry(place, metadata, metadata_end, end)

@@ -1,4 +1,4 @@
-"""A broker that moves ledgers to a folder (tiered storage).
+"""A broker that moves ledgers to tiered storage: a folder, or S3.
 
 The newest offloader on Maven is that of Pulsar 4.0.8; the broker of 4.2.4 accepts it (tested).
 Maven's "jar" is in fact the archive (nar) that the broker needs, with all dependencies.
@@ -16,7 +16,8 @@ import pytest
 
 from eos.testing.maven import cache_dir, locked
 
-_ARTIFACT: Final = "tiered-storage-file-system"
+_FILE_SYSTEM: Final = "tiered-storage-file-system"
+_JCLOUD: Final = "tiered-storage-jcloud"
 _VERSION: Final = "4.0.8"
 _COPY: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy"
 _HADOOP: Final = """\
@@ -39,35 +40,56 @@ def offloading(folder: Path, *, entries_per_ledger: int) -> dict[str, str]:
     for name in ("data", "extracted"):
         (folder / name).mkdir(parents=True)
     (folder / "core-site.xml").write_text(_HADOOP)
-    return {
-        "offloadersDirectory": str(_archive().parent),
-        "narExtractionDirectory": str(folder / "extracted"),
+    return _common(folder, _FILE_SYSTEM, entries_per_ledger) | {
         "managedLedgerOffloadDriver": "filesystem",
         "fileSystemURI": f"file:{folder / 'data'}",
         "fileSystemProfilePath": str(folder / "core-site.xml"),
+    }
+
+
+def offloading_to_s3(
+    folder: Path, url: str, bucket: str, *, entries_per_ledger: int
+) -> dict[str, str]:
+    """The same for a bucket of the server at ``url``, whose keys are in the variables
+    ``ACCESS_KEY_ID`` and ``ACCESS_KEY_SECRET``. Its blocks have 5 MiB, the least that it allows.
+    """
+    (folder / "extracted").mkdir(parents=True)
+    return _common(folder, _JCLOUD, entries_per_ledger) | {
+        "managedLedgerOffloadDriver": "S3",
+        "managedLedgerOffloadBucket": bucket,
+        "managedLedgerOffloadServiceEndpoint": url,
+        "managedLedgerOffloadRegion": "us-east-1",
+        "managedLedgerOffloadMaxBlockSizeInBytes": str(5 << 20),
+    }
+
+
+def _common(folder: Path, artifact: str, entries_per_ledger: int) -> dict[str, str]:
+    return {
+        "offloadersDirectory": str(_archive(artifact).parent),
+        "narExtractionDirectory": str(folder / "extracted"),
         "managedLedgerMaxEntriesPerLedger": str(entries_per_ledger),
         "managedLedgerMinLedgerRolloverTimeMinutes": "0",
     }
 
 
-def _archive() -> Path:
+def _archive(artifact: str) -> Path:
     folder = cache_dir() / f"pulsar-offloader-{_VERSION}"
-    archive = folder / f"{_ARTIFACT}.nar"
+    archive = folder / f"{artifact}.nar"
     with locked(folder.with_name(f"{folder.name}.lock")):
         if not archive.exists():
-            _fetch(folder)
+            _fetch(folder, artifact)
     return archive
 
 
-def _fetch(folder: Path) -> None:
+def _fetch(folder: Path, artifact: str) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         pytest.skip("Maven, which has the offloader, is not installed")
     folder.mkdir(exist_ok=True)
     command = [maven, "-B", "-q", "--strict-checksums", _COPY, f"-DoutputDirectory={folder}"]
-    command += [f"-Dartifact=org.apache.pulsar:{_ARTIFACT}:{_VERSION}", "-Dtransitive=false"]
+    command += [f"-Dartifact=org.apache.pulsar:{artifact}:{_VERSION}", "-Dtransitive=false"]
     made = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=folder)
-    jar = folder / f"{_ARTIFACT}-{_VERSION}.jar"
+    jar = folder / f"{artifact}-{_VERSION}.jar"
     if made.returncode or not jar.exists():
         pytest.skip(f"Maven does not give the offloader: {made.stdout[-300:]}")
-    os.replace(jar, folder / f"{_ARTIFACT}.nar")
+    os.replace(jar, folder / f"{artifact}.nar")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +24,7 @@ from eos.wire.decoding._message_columns import (
     signed,
 )
 from eos.wire.decoding._message_headers import COMPACTED_OUT, PADDING_BYTES, Irregular
-from eos.wire.frames import unreadable_entry
+from eos.wire.frames import locate_metadata, unreadable_entry
 
 # The columns that are the same for all messages of an entry.
 ENTRY_COLUMNS: Final = {
@@ -56,6 +56,20 @@ class DeliveredEntry(NamedTuple):
     metadata: Any
     start: int
     end: int
+
+    @classmethod
+    def parse(cls, place: MessageId, data: memoryview, start: int, end: int) -> Self:
+        """Parse the entry in ``data[start:end]``, as brokers send it and bookies store it.
+
+        Raises:
+            ProtocolError: it is malformed, or its checksum is wrong.
+        """
+        try:
+            metadata_start, metadata_end = locate_metadata(data, start, end)
+            metadata = MessageMetadata.parse(data[metadata_start:metadata_end])
+        except ProtocolError as error:
+            raise unreadable_entry(place, error) from None
+        return cls(place, metadata, metadata_end, end)
 
 
 class DecodedEntries(NamedTuple):

@@ -1,0 +1,226 @@
+"""Reads ledgers from tiered storage directly, without the broker."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any, Final
+from urllib.parse import quote_plus
+
+import numpy as np
+
+from eos.admin import StoredLedger
+from eos.delta.folder import Folder
+from eos.errors import ProtocolError
+from eos.ids import MessageId, TopicName, TxnId
+from eos.sources._offsets import Span
+from eos.sources._source_options import SourceOptions
+from eos.wire.byte_rows import Bytes
+from eos.wire.decoding import PADDING_BYTES, DecodedEntries, DeliveredEntry, decode_entries
+from eos.wire.offloaded import DataParser, LedgerIndex
+
+# Less of a ledger is read through the broker: for small ones that is faster (measured).
+_MIN_BYTES: Final = 8 << 20
+# One request, and how many are under way at once.
+_RANGE_BYTES: Final = 8 << 20
+_REQUESTS: Final = 4
+# Entries that wait for the end of a transaction before them. Then the broker is asked about it.
+_MAX_HELD_BYTES: Final = 64 << 20
+_MAX_INDEX_BYTES: Final = 16 << 20  # some 800,000 blocks
+_COMMITTED, _ABORTED = 21, 22  # MarkerType of PulsarMarkers.proto
+
+
+class NotFromStorage(Exception):
+    """A ledger is to be read through the broker: that is faster, or its objects are not sound.
+
+    ``is_doubt``: the latter.
+    """
+
+    def __init__(self, reason: str, *, is_doubt: bool = True) -> None:
+        super().__init__(reason)
+        self.is_doubt = is_doubt
+
+
+def worth_reading(span: Span, ledgers: Sequence[StoredLedger]) -> tuple[StoredLedger, ...]:
+    """Return the ledgers of a span, without ``upload`` where the broker is faster; none of them if
+    it always is."""
+    assert span.end is not None
+    start = span.start or (0, 0)
+    found = []
+    for one in ledgers:
+        first, last = entries_of(span, one)
+        if start[0] <= one.id <= span.end[0] and first <= last:
+            share = (last - first + 1) / max(1, one.entries)
+            is_worth = one.upload is not None and share * one.bytes >= _MIN_BYTES
+            found.append(one if is_worth else replace(one, upload=None))
+    return tuple(found) if any(one.upload for one in found) else ()
+
+
+def entries_of(span: Span, ledger: StoredLedger) -> tuple[int, int]:
+    """Return the first and the last entry of a span in one of its ledgers."""
+    assert span.end is not None
+    first = span.start[1] if span.start is not None and span.start[0] == ledger.id else 0
+    return first, (span.end[1] if span.end[0] == ledger.id else ledger.entries) - 1
+
+
+def read_offloaded(
+    options: SourceOptions,
+    topic: TopicName,
+    ledger: StoredLedger,
+    span: tuple[int, int],
+    columns: Sequence[str],
+) -> Iterator[DecodedEntries]:
+    """Yield the committed messages of a ledger's entries ``span``: the first and the last one.
+
+    All transactions before the span's end have ended.
+
+    Raises:
+        NotFromStorage: at any time; what was yielded is right.
+        EosError: the broker does not say whether a transaction was aborted.
+    """
+    assert options.tiered_storage is not None
+    folder = Folder(options.tiered_storage)
+    name = f"{ledger.upload}-ledger-{ledger.id}"
+    try:
+        (size,) = folder.size_bytes([f"{name}-index"])
+        if size is None or size > _MAX_INDEX_BYTES:
+            raise NotFromStorage(f"{name}-index is missing, or too large")
+        index = LedgerIndex.parse(folder.read(f"{name}-index"))
+        _check(index, topic, ledger)
+        waiting = _Waiting(options, topic, columns)
+        first, last = span
+        # A part of a block costs the requests of all before it.
+        if first - index.blocks[index.block_of(first)][0] > last - first:
+            raise NotFromStorage("most of its block is not wanted", is_doubt=False)
+        with folder.file_system().open_input_file(name) as file:
+            if file.size() != index.data_bytes:
+                raise NotFromStorage(f"{name} has {file.size()} bytes, not {index.data_bytes}")
+            for buffer, entries in _entries(file, index, ledger.id, first, last):
+                yield from waiting.add(buffer, entries)
+        yield from waiting.rest()
+    except (OSError, ProtocolError) as error:
+        raise NotFromStorage(folder.clean(error)) from folder.cause(error)
+
+
+def _check(index: LedgerIndex, topic: TopicName, ledger: StoredLedger) -> None:
+    # As Java's URLEncoder.
+    local = quote_plus(topic.local, safe="*").replace("~", "%7E")
+    owner = f"{topic.namespace_name}/persistent/{local}"
+    if (index.owner, index.entries) != (owner, ledger.entries):
+        raise NotFromStorage(
+            f"its object is of {index.owner[:200]!r} with {index.entries} entries, not of "
+            f"{owner!r} with {ledger.entries}"
+        )
+
+
+def _entries(
+    file: Any, index: LedgerIndex, ledger: int, first: int, last: int
+) -> Iterator[tuple[Bytes, list[DeliveredEntry]]]:
+    """Yield entries from ``first`` to ``last``, with the buffer that they are in."""
+    parser = DataParser(index, first)
+    rest = b""
+    for piece in _pieces(file, parser.offset, index.data_bytes):
+        data = b"".join((rest, piece, bytes(PADDING_BYTES)))
+        begin = parser.offset
+        found = parser.parse(memoryview(data)[: len(data) - PADDING_BYTES])
+        rest = data[parser.offset - begin : len(data) - PADDING_BYTES]
+        buffer = np.frombuffer(data, np.uint8)
+        entries = [
+            DeliveredEntry.parse(MessageId(ledger, one.number), buffer.data, one.start, one.end)
+            for one in found
+            if first <= one.number <= last
+        ]
+        if entries:
+            yield buffer, entries
+        if found and found[-1].number >= last:
+            return
+    raise NotFromStorage(f"ledger {ledger} ends before entry {last}")
+
+
+def _pieces(file: Any, start: int, end: int) -> Iterator[bytes]:
+    """Yield the bytes of a file in pieces, with several requests ahead."""
+    under_way: deque[Future[bytes]] = deque()
+    pool = ThreadPoolExecutor(_REQUESTS)
+    try:
+        for offset in range(start, end, _RANGE_BYTES):
+            size = min(_RANGE_BYTES, end - offset)
+            under_way.append(pool.submit(file.read_at, size, offset))
+            if len(under_way) == _REQUESTS:
+                yield under_way.popleft().result()
+        while under_way:
+            yield under_way.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+class _Waiting:
+    """Holds entries back until all transactions before them have ended."""
+
+    # A transaction's marker is behind its entries: in this ledger, or else the broker is asked.
+
+    def __init__(self, options: SourceOptions, topic: TopicName, columns: Sequence[str]) -> None:
+        self._options = options
+        self._topic = topic
+        self._columns = columns
+        self._held: deque[tuple[Bytes, list[DeliveredEntry]]] = deque()
+        self._held_bytes = 0
+        self._aborted: dict[TxnId, bool] = {}
+
+    def add(self, buffer: Bytes, entries: Sequence[DeliveredEntry]) -> Iterator[DecodedEntries]:
+        """Take entries; yield those that nothing holds back."""
+        messages = []
+        for one in entries:
+            kind = one.metadata.marker_type if one.metadata.HasField("marker_type") else None
+            if kind is None:
+                messages.append(one)
+            elif kind in (_COMMITTED, _ABORTED):
+                self._aborted[_txn(one)] = kind == _ABORTED
+        if messages:
+            self._held.append((buffer, messages))
+            self._held_bytes += len(buffer)
+        yield from self._decided()
+        while self._held_bytes > _MAX_HELD_BYTES:
+            yield from self._first_asked()
+
+    def rest(self) -> Iterator[DecodedEntries]:
+        """Yield all that are held."""
+        while self._held:
+            yield from self._first_asked()
+
+    def _first_asked(self) -> Iterator[DecodedEntries]:
+        txn = _txn(self._held[0][1][0])
+        self._aborted[txn] = self._options.admin().is_aborted(self._topic, txn)
+        yield from self._decided()
+
+    def _decided(self) -> Iterator[DecodedEntries]:
+        while self._held:
+            buffer, entries = self._held[0]
+            count = self._count_decided(entries)
+            kept = [
+                one for one in entries[:count] if not (_in_txn(one) and self._aborted[_txn(one)])
+            ]
+            yield from decode_entries(buffer, kept, self._columns)
+            if count < len(entries):
+                self._held[0] = buffer, entries[count:]
+                return
+            self._held.popleft()
+            self._held_bytes -= len(buffer)
+
+    def _is_aborted(self, one: DeliveredEntry) -> bool:
+        return _in_txn(one) and self._aborted[_txn(one)]
+
+    def _count_decided(self, entries: Sequence[DeliveredEntry]) -> int:
+        for count, one in enumerate(entries):
+            if _in_txn(one) and _txn(one) not in self._aborted:
+                return count
+        return len(entries)
+
+
+def _in_txn(entry: DeliveredEntry) -> bool:
+    return bool(entry.metadata.HasField("txnid_most"))
+
+
+def _txn(entry: DeliveredEntry) -> TxnId:
+    return TxnId(entry.metadata.txnid_most, entry.metadata.txnid_least)

@@ -1,0 +1,388 @@
+"""Ledgers in S3 are read without the broker, and are what ``pulsar-client`` reads through it."""
+
+from __future__ import annotations
+
+import random
+import struct
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import boto3
+import numpy as np
+import pulsar
+import pytest
+
+from eos.client import PulsarClient
+from eos.ids import MessageId, TopicName
+from eos.sources import _range_reader, _tiered_reader
+from eos.sources._epoch_planner import EpochPlanner
+from eos.sources._range_reader import read_range
+from eos.sources._row_format import METADATA, PLACE, RowFormat
+from eos.sources._source_options import SourceOptions
+from eos.testing import PulsarStandalone
+from eos.wire.checksum import crc32c
+from eos.wire.commands import MessageMetadata
+from eos.wire.decoding import DeliveredEntry
+from eos.wire.offloaded import DataParser, LedgerIndex
+from tests.commit_log.test_s3 import KEYS, served
+from tests.support.admin import call
+from tests.support.judge import drain, quiet_client
+from tests.support.offloader import offloading_to_s3
+
+BUCKET = "cold"
+PER_LEDGER = 20
+Row = tuple[Any, ...]
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[Any]:
+    """The S3 server's client; this process and the broker have its keys in their environment."""
+    with served("tests.support.s3_server", "{port}") as url, pytest.MonkeyPatch.context() as patch:
+        environment = {**KEYS, "AWS_ENDPOINT_URL": url, "AWS_REGION": "us-east-1"}
+        environment |= {"AWS_ALLOW_HTTP": "true", "ACCESS_KEY_ID": KEYS["AWS_ACCESS_KEY_ID"]}
+        environment |= {"ACCESS_KEY_SECRET": KEYS["AWS_SECRET_ACCESS_KEY"]}
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        client = boto3.client("s3", region_name="us-east-1")
+        client.create_bucket(Bucket=BUCKET)
+        yield client
+
+
+@pytest.fixture(scope="module")
+def broker(store, tmp_path_factory) -> Iterator[PulsarStandalone]:
+    """A broker that offloads on demand, and adds its own metadata to entries."""
+    folder = tmp_path_factory.mktemp("tiered")
+    url = store.meta.endpoint_url
+    config = offloading_to_s3(folder, url, BUCKET, entries_per_ledger=PER_LEDGER)
+    interceptors = ("AppendIndexMetadataInterceptor", "AppendBrokerTimestampMetadataInterceptor")
+    config["brokerEntryMetadataInterceptors"] = ",".join(
+        f"org.apache.pulsar.common.intercept.{name}" for name in interceptors
+    )
+    # Else it would read what a test has damaged.
+    config["managedLedgerDataReadPriority"] = "bookkeeper-first"
+    with PulsarStandalone(config=config) as running:
+        yield running
+
+
+@pytest.fixture
+def path(name: str) -> str:
+    return f"/v2/persistent/public/default/{name}"
+
+
+@pytest.fixture
+def topic(broker, name, path) -> str:
+    """A topic that keeps its messages."""
+    with PulsarClient(broker.service_url, timeout_s=20) as client:
+        client.entry_producer(name, create=True).close()
+    first = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
+    call(broker.admin_url, "PUT", f"{path}/subscription/keeps-it", first)
+    return name
+
+
+@pytest.fixture
+def offload(broker, path, store) -> Callable[[], list[str]]:
+    """Offloads all full ledgers; returns the names of the data objects, in order."""
+
+    def offload() -> list[str]:
+        url = broker.admin_url
+        last = call(url, "GET", f"{path}/lastMessageId")
+        last = {name: last[name] for name in ("ledgerId", "entryId", "partitionIndex")}
+        call(url, "PUT", f"{path}/offload", last)
+        deadline = time.monotonic() + 60
+        while (status := call(url, "GET", f"{path}/offload"))["status"] == "RUNNING":
+            assert time.monotonic() < deadline, status
+            time.sleep(0.1)
+        assert status["status"] == "SUCCESS", status
+        stored = call(url, "GET", f"{path}/internal-info")["ledgers"]
+        return [
+            f"{one['offloadedContextUuid']}-ledger-{one['ledgerId']}"
+            for one in sorted(stored, key=lambda one: one["ledgerId"])
+            if one["isOffloaded"]
+        ]
+
+    return offload
+
+
+@pytest.fixture
+def asked(monkeypatch) -> list[Any]:
+    """What of ranges was read through the broker. Each ledger is large enough for direct reads."""
+    asked: list[Any] = []
+    through = _range_reader._through_broker
+
+    def noted(client, options, form, one, place, last):
+        asked.append((place, last.place))
+        return through(client, options, form, one, place, last)
+
+    monkeypatch.setattr(_range_reader, "_through_broker", noted)
+    monkeypatch.setattr(_tiered_reader, "_MIN_BYTES", 0)
+    return asked
+
+
+@pytest.fixture
+def read(broker) -> Callable[..., list[Row]]:
+    """Reads a topic in this process, with tiered storage; returns its rows."""
+
+    def read(topic: str, **more: str) -> list[Row]:
+        given = {
+            "serviceUrl": broker.service_url,
+            "adminUrl": broker.admin_url,
+            "topic": topic,
+            "tieredStorage": f"s3://{BUCKET}",
+        }
+        options = SourceOptions.parse({**given, **more})
+        planner = EpochPlanner(options, None)
+        form = RowFormat(planner.values(), ("value", *METADATA, *PLACE))
+        found = [
+            (
+                row["__ledger"],
+                row["__entry"],
+                pulsar.MessageId.deserialize(row["__messageId"]).batch_index(),
+                row["value"] or b"",
+                (row["__key"] or b"").decode(),
+                dict(row["__messageProperties"] or ()),
+            )
+            for one in planner.ranges(planner.bounded())
+            for batch in read_range(options, form, one)
+            for row in batch.to_pylist()
+        ]
+        planner.close()
+        return [row for row in found if "judge" not in row[-1]]  # sentinels of `drain`
+
+    return read
+
+
+def expected(broker: PulsarStandalone, topic: str) -> list[Row]:
+    """The same rows by ``pulsar-client``, without the sentinels of ``drain``."""
+    return [
+        (*one.position, one.value, one.key, one.properties)
+        for one in drain(broker.service_url, topic)
+    ]
+
+
+def write_mix(broker: PulsarStandalone, topic: str, seed: int) -> None:
+    """Messages of many kinds by ``pulsar-client`` and by eos, in and out of transactions."""
+    chance = random.Random(seed)
+    kinds = pulsar.CompressionType
+    with (
+        closing(quiet_client(broker.service_url)) as plain,
+        PulsarClient(broker.service_url, timeout_s=20) as client,
+    ):
+        open_ones: list[Any] = []
+        for number in range(30):
+            if chance.random() < 0.4:
+                codec = chance.choice([kinds.NONE, kinds.LZ4, kinds.ZLib, kinds.ZSTD, kinds.SNAPPY])
+                producer = plain.create_producer(
+                    topic,
+                    compression_type=codec,
+                    batching_enabled=chance.random() < 0.7,
+                    batching_max_messages=chance.randint(2, 9),
+                )
+                for index in range(chance.randint(1, 12)):
+                    size = chance.choice([0, 1, 100, 100, 5000])
+                    producer.send_async(
+                        b"%d %d " % (number, index) + chance.randbytes(size),
+                        lambda *_: None,
+                        partition_key=chance.choice([None, "k", "schlüssel"]),
+                        properties=chance.choice([None, {"a": "b", "ü": ""}]),
+                    )
+                producer.flush()
+                producer.close()
+                continue
+            if chance.random() < 0.4:
+                open_ones.append(client.transaction(timeout_s=600))
+            txn = chance.choice([None, *open_ones])
+            with closing(client.entry_producer(topic)) as producer:
+                for index in range(chance.randint(1, 7)):
+                    value = b"%d %d" % (number, index) + bytes(chance.choice([10, 300_000]))
+                    producer.send(value, txn=txn).result(timeout=20)
+            if open_ones and chance.random() < 0.5:
+                ended = open_ones.pop(chance.randrange(len(open_ones)))
+                chance.choice([ended.commit, ended.abort])()
+        for txn in open_ones:
+            chance.choice([txn.commit, txn.abort])()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_topics_are_what_a_plain_client_reads(broker, topic, offload, read, asked, seed):
+    write_mix(broker, topic, seed)
+    objects = offload()
+    assert len(objects) >= 3
+    wanted = expected(broker, topic)
+    assert read(topic) == wanted
+    # Only the rest that is in no object.
+    assert len(asked) == 1
+    assert asked[0][0] > (int(objects[-1].rpartition("-")[2]), 0)
+    for parts in ("3", "7"):
+        assert read(topic, minPartitions=parts) == wanted
+    assert len(wanted) > 50
+
+
+def plain_entries(broker: PulsarStandalone, topic: str, count: int, size: int = 10) -> None:
+    with (
+        PulsarClient(broker.service_url, timeout_s=20) as client,
+        closing(client.entry_producer(topic)) as producer,
+    ):
+        for number in range(count):
+            producer.send(b"%d " % number + bytes(size)).result(timeout=20)
+
+
+def delete_data(store, names):
+    store.delete_object(Bucket=BUCKET, Key=names[1])
+
+
+def delete_index(store, names):
+    store.delete_object(Bucket=BUCKET, Key=f"{names[1]}-index")
+
+
+def changed(store, key: str, change: Callable[[bytes], bytes]) -> None:
+    body = store.get_object(Bucket=BUCKET, Key=key)["Body"].read()
+    store.put_object(Bucket=BUCKET, Key=key, Body=change(body))
+
+
+def cut(store, names):
+    changed(store, names[1], lambda body: body[:-200])
+
+
+def flip_a_value(store, names):
+    changed(store, names[1], lambda body: body[:-60] + bytes([body[-60] ^ 1]) + body[-59:])
+
+
+def flip_an_entry_id(store, names):
+    changed(store, names[1], lambda body: body[:139] + b"\7" + body[140:])
+
+
+def other_version(store, names):
+    changed(store, f"{names[1]}-index", lambda body: b"\x3d\x1f\xb0\xbc" + body[4:])
+
+
+def empty_index(store, names):
+    changed(store, f"{names[1]}-index", lambda _: b"")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [delete_data, delete_index, cut, flip_a_value, flip_an_entry_id, other_version, empty_index],
+)
+def test_what_is_wrong_in_the_bucket_is_read_through_the_broker(
+    broker, topic, offload, read, asked, store, caplog, damage
+):
+    plain_entries(broker, topic, 3 * PER_LEDGER + 5)
+    wanted = expected(broker, topic)  # from the bookies, which still have all
+    names = offload()
+    assert read(topic) == wanted
+    assert len(asked) == 1
+    asked.clear()
+    damage(store, names)
+    assert read(topic) == wanted
+    assert len(asked) == 1
+    assert asked[0][0][0] == int(names[1].rpartition("-")[2])
+    assert "can't be read from tiered storage" in caplog.text
+
+
+def test_an_object_of_another_topic_is_not_taken(
+    broker, topic, offload, read, asked, store, caplog, name
+):
+    plain_entries(broker, topic, PER_LEDGER + 1)
+    wanted = expected(broker, topic)
+    (mine,) = offload()
+    for key in (mine, f"{mine}-index"):
+        changed(store, key, lambda body: body)
+    changed(store, f"{mine}-index", lambda body: body.replace(name.encode(), b"x" * len(name)))
+    assert read(topic) == wanted
+    assert "its object is of 'public/default/persistent/xxx" in caplog.text
+
+
+def test_blocks_and_small_memory(broker, topic, offload, read, asked, monkeypatch):
+    plain_entries(broker, topic, PER_LEDGER, size=400_000)
+    with PulsarClient(broker.service_url, timeout_s=20) as client:
+        one, other = client.transaction(timeout_s=60), client.transaction(timeout_s=60)
+        with closing(client.entry_producer(topic)) as producer:
+            for number in range(PER_LEDGER):
+                txn = (one, other, None)[number % 3]
+                producer.send(b"%d" % number + bytes(400_000), txn=txn).result(timeout=20)
+        one.commit()
+        other.abort()
+    plain_entries(broker, topic, PER_LEDGER)
+    names = offload()
+    wanted = expected(broker, topic)
+    for held in (64 << 20, 1):
+        monkeypatch.setattr(_tiered_reader, "_MAX_HELD_BYTES", held)
+        assert read(topic) == wanted
+    assert len(names) == 3
+    assert all(place > (int(names[-1].rpartition("-")[2]), 0) for place, _ in asked)
+
+
+def test_a_range_that_begins_late_in_a_block_comes_from_the_broker(
+    broker, topic, offload, read, asked
+):
+    plain_entries(broker, topic, 2 * PER_LEDGER)
+    first = int(offload()[0].rpartition("-")[2])
+    rows = read(topic, startingOffsets=f'{{"{topic}": "{first}:15"}}')
+    assert rows == [row for row in expected(broker, topic) if row[:2] >= (first, 15)]
+    assert asked[0][0] == (first, 15)
+
+
+def test_a_store_that_does_not_answer_costs_a_warning(
+    broker, topic, offload, read, asked, caplog, monkeypatch
+):
+    plain_entries(broker, topic, PER_LEDGER + 1)
+    offload()
+    wanted = expected(broker, topic)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    assert read(topic) == wanted
+    assert "can't be read from tiered storage" in caplog.text
+    assert KEYS["AWS_SECRET_ACCESS_KEY"] not in caplog.text
+
+
+def test_spark_reads_large_ledgers_directly(spark, broker, topic, offload, store, tmp_path):
+    """From a folder with the bucket's objects: the session has no keys."""
+    plain_entries(broker, topic, PER_LEDGER + 3, size=600_000)
+    (data,) = offload()
+    for key in (data, f"{data}-index"):
+        store.download_file(BUCKET, key, str(tmp_path / key))
+    wanted = [row[3] for row in expected(broker, topic)]
+    frame = spark.read.format("pulsar").options(
+        serviceUrl=broker.service_url,
+        adminUrl=broker.admin_url,
+        topic=topic,
+        tieredStorage=str(tmp_path),
+    )
+
+    def values() -> list[bytes]:
+        return [row.value for row in frame.load().collect() if row.value]
+
+    assert values() == wanted
+    # Other values prove where they come from.
+    parser = DataParser(LedgerIndex.parse((tmp_path / f"{data}-index").read_bytes()), 0)
+    changed_body = bytearray((tmp_path / data).read_bytes())
+    for entry in parser.parse(memoryview(bytes(changed_body))):
+        changed_body[entry.end - 1] = ord("x")
+        start = changed_body.index(b"\x0e\x01", entry.start) + 6
+        crc = crc32c(memoryview(changed_body)[start : entry.end])
+        changed_body[start - 4 : start] = struct.pack(">I", crc)
+    (tmp_path / data).write_bytes(changed_body)
+    assert [one[-1:] for one in values()] == [b"x"] * PER_LEDGER + [b"\0"] * 3
+
+
+def test_plain_rows_do_not_belong_to_transaction_zero():
+    """(0,0) is the first transaction of a cluster; an entry outside of transactions has no id."""
+    options = SourceOptions.parse({"serviceUrl": "pulsar://localhost:1", "topic": "t"})
+    waiting = _tiered_reader._Waiting(options, TopicName.parse("t"), ("value",))
+
+    def entry(number: int, **more: Any) -> DeliveredEntry:
+        metadata = MessageMetadata(producer_name="p", sequence_id=0, publish_time=0, **more)
+        start = number * 10
+        parsed = MessageMetadata.parse(metadata.encode())
+        return DeliveredEntry(MessageId(1, number), parsed, start, start + 10)
+
+    zero = {"txnid_most": 0, "txnid_least": 0}
+    buffer = np.frombuffer(b"0123456789" * 3 + bytes(8), np.uint8)
+    plain, inside, marker = entry(0), entry(1, **zero), entry(2, **zero, marker_type=22)
+    found = list(waiting.add(buffer, [plain, inside]))
+    assert [one.batch["value"].to_pylist() for one in found] == [[b"0123456789"]]
+    assert list(waiting.add(buffer, [marker])) == []
+    assert list(waiting.rest()) == []
+    (last,) = waiting.add(buffer, [plain, inside])
+    assert last.batch.num_rows == 1
