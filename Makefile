@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 END_TO_END := from-topic,topic-and-table
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-e2e test test-fast check docs chaos chaos-quick chaos-soak soak mutants compat compat-smoke compat-spark model bench bench-quick bench-scale bench-backlog bench-queries bench-schemas bench-reading bench-sending bench-log bench-hostile setup wheel clean
+.PHONY: help demo demo-e2e test test-fast check docs chaos chaos-quick chaos-soak soak mutants compat compat-smoke compat-spark model bench bench-quick bench-scale bench-backlog bench-queries bench-schemas bench-past bench-reading bench-sending bench-log bench-hostile setup wheel clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -100,6 +100,10 @@ bench-schemas: setup ## The same records by each schema, and by other clients; 5
 bench-reading: setup ## Topics read in each way, and planning; 9 minutes
 	$(BIN)/pip install --quiet --progress-bar off -e '.[bench]'
 	$(BIN)/python -m bench reading --page docs/measured.md
+
+bench-past: setup ## Offloaded ledgers, an archive, and SQL over both; 10 minutes
+	$(BIN)/pip install --quiet --progress-bar off -e '.[bench]'
+	$(BIN)/python -m bench past --page docs/measured.md
 
 bench-sending: setup ## Messages sent one by one, by eos and by pulsar-client; 2 minutes
 	$(BIN)/pip install --quiet --progress-bar off -e '.[bench]'

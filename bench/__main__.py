@@ -14,6 +14,7 @@ COMMANDS: Final = {
     "compare": ("bench.compare", "eos next to its alternatives: make bench, make bench-quick"),
     "schemas": ("bench.sending", "the same records by each schema"),
     "reading": ("bench.reading", "topics read in each way, and planning"),
+    "past": ("bench.past", "offloaded ledgers, archives, and SQL over both"),
     "sending": ("bench.sending", "messages sent one by one"),
     "scale": ("bench.scaling", "3,000 partitions and 3,000 topics in an epoch"),
     "queries": ("bench.scaling", "ten queries in one driver"),

@@ -151,11 +151,14 @@ def _path(topic: str) -> str:
 
 
 @contextmanager
-def environment(pulsar_spark: Sequence[Path] = ()) -> Iterator[Environment]:
+def environment(
+    pulsar_spark: Sequence[Path] = (), *, config: Mapping[str, str] | None = None
+) -> Iterator[Environment]:
     """Start a broker and Spark on this machine, and stop them at the end.
 
     Args:
         pulsar_spark: that connector's jars.
+        config: further settings of the broker.
 
     Raises:
         RuntimeError: there is too little memory for them and their peers.
@@ -170,7 +173,9 @@ def environment(pulsar_spark: Sequence[Path] = ()) -> Iterator[Environment]:
     try:
         with (
             full_page_cache(folder),
-            PulsarStandalone(config=BROKER_CONFIG, jvm_options=BROKER_JVM) as broker,
+            PulsarStandalone(
+                config={**BROKER_CONFIG, **(config or {})}, jvm_options=BROKER_JVM
+            ) as broker,
         ):
             spark = _session(folder, pulsar_spark)
             try:

@@ -1,0 +1,354 @@
+"""The past of a topic: offloaded ledgers by each way, an archive, and SQL over both."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any, Final
+
+import pulsar
+import pyarrow as pa
+import typer
+from pyarrow import fs
+from pyspark.sql import DataFrame, functions
+
+import eos
+from bench.environment import (
+    BROKER,
+    Environment,
+    Spread,
+    environment,
+    interleaved_rates,
+    interleaved_seconds,
+    machine,
+)
+from bench.publish import OUT, OutFolder, Page, progress, publish
+from eos.client import PulsarClient
+from eos.sources._epoch_planner import EpochPlanner
+from eos.sources._range_reader import read_range
+from eos.sources._row_format import RowFormat
+from eos.sources._source_options import SourceOptions
+from eos.sources.archive import Archive
+from eos.wire.batch import Compression, Rows, encode_batches
+from tests.support.offloader import offloading_to_s3
+
+_BUCKET: Final = "cold"
+_VALUE_BYTES: Final = 100
+_LEDGER_ENTRIES: Final = 500
+_SLOW_ROWS: Final = 100_000
+_LATENCY_S: Final = 0.03
+_KEYS: Final = {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "benchbench"}
+
+SHAPES: Final = {
+    "large": "1,000 messages an entry",
+    "lz4": "the same in LZ4",
+    "single": "one message an entry, small ledgers",
+}
+LATENCIES: Final = {"": 0.0, " +30 ms": _LATENCY_S}
+WAYS: Final = {
+    "direct": "**eos**, from the bucket",
+    "broker": "eos, through the broker",
+    "client": "`pulsar-client`, `read_next`",
+    "spark_direct": "**eos** in Spark, from the bucket, two tasks",
+    "spark_broker": "eos in Spark, through the broker, two tasks",
+}
+
+
+class Store:
+    """An S3 server: moto while ledgers are offloaded, then a small one that is no bottleneck."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        (folder / _BUCKET).mkdir(parents=True)
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self._port = int(probe.getsockname()[1])
+        self.url = f"http://127.0.0.1:{self._port}"
+        self._process: subprocess.Popen[bytes] | None = None
+        self.set_latency(0)
+
+    def set_latency(self, seconds: float) -> None:
+        """Let each answer wait."""
+        (self._folder / "latency").write_text(str(seconds))
+
+    def start(self, module: str, *more: str) -> None:
+        """Start ``module``, in place of the one that runs."""
+        self.stop()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", module, str(self._port), *more],
+            cwd=Path(__file__).parents[1],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self._port), timeout=5).close()
+                return
+            except OSError:
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+
+    def create_bucket(self) -> None:
+        """Create the bucket of the offloaded ledgers."""
+        self._files().create_dir(_BUCKET)
+
+    def _files(self) -> Any:
+        host = self.url.partition("://")[2]
+        return fs.S3FileSystem(endpoint_override=host, scheme="http", allow_bucket_creation=True)
+
+    def serve_copies(self) -> None:
+        """Copy all objects, and serve them by the small server."""
+        fs.copy_files(_BUCKET, str(self._folder / _BUCKET), source_filesystem=self._files())
+        self.start("bench.object_server", str(self._folder))
+
+    def stop(self) -> None:
+        """End the server."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+
+@contextmanager
+def _keys(url: str) -> Iterator[None]:
+    """The keys, for this process, its tasks and the broker, while it lasts."""
+    given = {**_KEYS, "AWS_ENDPOINT_URL": url, "AWS_REGION": "us-east-1", "AWS_ALLOW_HTTP": "true"}
+    given |= {"ACCESS_KEY_ID": "bench", "ACCESS_KEY_SECRET": "benchbench"}
+    before = {name: os.environ.get(name) for name in given}
+    os.environ.update(given)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def fill(env: Environment, topic: str, rows: int, shape: str) -> None:
+    """Write ``rows`` values, and offload all full ledgers."""
+    path = f"/v2/persistent/public/default/{topic}"
+    per_entry = 1 if shape == "single" else 1000
+    codec = Compression.LZ4 if shape == "lz4" else Compression.NONE
+    values = [os.urandom(_VALUE_BYTES // 2).hex().encode() for _ in range(20_000)]
+    with PulsarClient(env.broker.service_url) as client:
+        producer = client.entry_producer(topic, create=True)
+        first = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
+        env.broker.admin("PUT", f"{path}/subscription/keeps-it", first)
+        for start in range(0, rows, len(values)):
+            some = Rows(value=pa.array(values[: rows - start]))
+            for encoded in encode_batches(some, max_batch_messages=per_entry, compression=codec):
+                producer.send_batch(encoded)
+        producer.close()
+    last = env.broker.admin("GET", f"{path}/lastMessageId")
+    names = ("ledgerId", "entryId", "partitionIndex")
+    env.broker.admin("PUT", f"{path}/offload", {name: last[name] for name in names})
+    while env.broker.admin("GET", f"{path}/offload")["status"] == "RUNNING":
+        time.sleep(0.2)
+    assert env.broker.admin("GET", f"{path}/offload")["status"] == "SUCCESS"
+
+
+def _options(env: Environment, topic: str, *, is_direct: bool) -> dict[str, str]:
+    common = {
+        "serviceUrl": env.broker.service_url,
+        "adminUrl": env.broker.admin_url,
+        "topic": topic,
+    }
+    return common | ({"tieredStorage": f"s3://{_BUCKET}"} if is_direct else {})
+
+
+def _by_eos(env: Environment, topic: str, rows: int, *, is_direct: bool) -> float:
+    options = SourceOptions.parse(_options(env, topic, is_direct=is_direct))
+    planner = EpochPlanner(options, None)
+    form = RowFormat(planner.values(), ("value",))
+    found = 0
+    for one in planner.ranges(planner.bounded()):
+        found += sum(batch.num_rows for batch in read_range(options, form, one))
+    planner.close()
+    assert found == rows
+    return rows
+
+
+def _by_client(env: Environment, topic: str, rows: int) -> float:
+    client = pulsar.Client(
+        env.broker.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+    )
+    try:
+        reader = client.create_reader(topic, pulsar.MessageId.earliest, receiver_queue_size=10_000)
+        for _ in range(min(rows, _SLOW_ROWS)):
+            reader.read_next(30_000).data()
+    finally:
+        client.close()
+    return min(rows, _SLOW_ROWS)
+
+
+def _by_spark(env: Environment, topic: str, rows: int, *, is_direct: bool) -> float:
+    given = _options(env, topic, is_direct=is_direct) | {"minPartitions": "2"}
+    frame = env.spark.read.format("pulsar").options(**given).load()
+    frame.write.format("noop").mode("overwrite").save()
+    return rows
+
+
+def ledgers(
+    env: Environment,
+    store: Store,
+    rows: Mapping[str, int],
+    rounds: int,
+    tell: Callable[[str], None],
+) -> dict[str, Any]:
+    """Return rows per second of each way, and the broker's processor time for a million rows."""
+    ways: dict[str, Callable[[], float]] = {}
+    used_s: dict[str, list[float]] = {}
+
+    def counted(name: str, latency_s: float, way: Callable[[], float]) -> float:
+        store.set_latency(latency_s)
+        before = env.processor_s()[BROKER]
+        done = way()
+        used_s.setdefault(name, []).append((env.processor_s()[BROKER] - before) / done * 1e6)
+        return done
+
+    for shape, count in rows.items():
+        by = {
+            "direct": partial(_by_eos, env, shape, count, is_direct=True),
+            "broker": partial(_by_eos, env, shape, count, is_direct=False),
+            "client": partial(_by_client, env, shape, count),
+        }
+        if shape == "large":
+            by["spark_direct"] = partial(_by_spark, env, shape, count, is_direct=True)
+            by["spark_broker"] = partial(_by_spark, env, shape, count, is_direct=False)
+        for name, way in by.items():
+            for text, latency_s in LATENCIES.items():
+                key = f"{shape}/{name}{text}"
+                ways[key] = partial(counted, key, latency_s, way)
+    rates = interleaved_rates(env, ways, rounds, tell)
+    store.set_latency(0)
+    cores = {name: vars(Spread.of(some, 3)) for name, some in used_s.items()}
+    return {"rates": rates, "broker_s_per_million": cores}
+
+
+def archived(env: Environment, rows: int, folder: Path) -> dict[str, Any]:
+    """Archive the large topic; return the seconds, and MB of values in each."""
+    began = time.monotonic()
+    with Archive(_options(env, "large", is_direct=True), str(folder)) as archive:
+        archive.limit()
+        while archive.add() is not None:
+            pass
+    took_s = time.monotonic() - began
+    return {"s": round(took_s, 2), "mb_per_s": round(rows * _VALUE_BYTES / 1e6 / took_s, 1)}
+
+
+def sql(
+    env: Environment, folder: Path, rounds: int, tell: Callable[[str], None]
+) -> dict[str, dict[str, float]]:
+    """Return the seconds of a query over the archive and the rest of its topic, in each way."""
+    given: dict[str, Any] = {**_options(env, "large", is_direct=False)}
+    table = env.spark.read.format("delta").load(str(folder))
+    late = table.selectExpr("percentile(unix_millis(__publishTime), 0.99)").first()
+    assert late is not None
+    frames: dict[str, DataFrame] = {
+        "delta": table,
+        "history": eos.history(env.spark, str(folder), **given),
+        "option": env.spark.read.format("pulsar")
+        .options(**given, history=str(folder), metadata="true")
+        .load(),
+    }
+
+    def run(frame: DataFrame, where: str) -> float:
+        began = time.perf_counter()
+        frame.where(where).agg(functions.sum(functions.expr("length(value)"))).collect()
+        return time.perf_counter() - began
+
+    ways = {
+        f"{name}/{what}": partial(run, frame, where)
+        for name, frame in frames.items()
+        for what, where in (
+            ("all", "true"),
+            ("last", f"__publishTime >= timestamp_millis({int(late[0])})"),
+        )
+    }
+    for way in ways.values():
+        way()
+    return interleaved_seconds(env, ways, rounds, tell)
+
+
+def tables(results: dict[str, Any]) -> str:
+    """Return the figures as Markdown."""
+    rates, cores = results["ledgers"]["rates"], results["ledgers"]["broker_s_per_million"]
+    counts = results["rows"]
+    lines = [
+        f"{counts['large']:,} values of {_VALUE_BYTES} bytes in offloaded ledgers of "
+        f"{_LEDGER_ENTRIES} entries ({counts['single']:,} in entries of one). Million rows/s, and "
+        "the broker's seconds of processor for a million rows; without latency, and with 30 ms "
+        "for each answer of the bucket.",
+        "",
+        "| | rows/s | 30 ms | broker's s | 30 ms |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for shape, text in SHAPES.items():
+        for name, way in WAYS.items():
+            key = f"{shape}/{name}"
+            if key in rates:
+                speeds = [f"{rates[key + late]['median'] / 1e6:.2f}" for late in LATENCIES]
+                used = [f"{cores[key + late]['median']:.2f}" for late in LATENCIES]
+                lines.append(f"| {way}: {text} | {' | '.join((*speeds, *used))} |")
+    found, took = results["sql"], results["archive"]
+    lines += [
+        "",
+        f"The archive of the first of them: {took['mb_per_s']} MB/s of values. A sum over it:",
+        "",
+        "| s | all rows | the last 1 % by `__publishTime` |",
+        "|---|---:|---:|",
+    ]
+    for name, text in (
+        ("delta", "the table alone, by Spark"),
+        ("history", "`eos.history`: table and topic"),
+        ("option", "the source's option `history`"),
+    ):
+        cells = [f"{found[f'{name}/{what}']['median']:.2f}" for what in ("all", "last")]
+        lines.append(f"| {text} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def past(
+    rows: Annotated[int, typer.Option(help="Rows of the large topics.")] = 3_000_000,
+    rounds: Annotated[int, typer.Option(help="Rounds that count.")] = 5,
+    out: OutFolder = OUT,
+    page: Page = None,
+) -> None:
+    """Read offloaded ledgers and archives in each way; write past.json."""
+    console, tell = progress()
+    counts = {"large": rows, "lz4": rows, "single": 30_000}
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="eos-bench-")))
+        store = Store(folder / "store")
+        stack.callback(store.stop)
+        stack.enter_context(_keys(store.url))
+        store.start("tests.support.s3_server")
+        store.create_bucket()
+        config = offloading_to_s3(
+            folder / "offloader", store.url, _BUCKET, entries_per_ledger=_LEDGER_ENTRIES
+        )
+        # What was read once must not come from memory the next time.
+        config |= {"managedLedgerCacheSizeMB": "0"}
+        del config["managedLedgerOffloadMaxBlockSizeInBytes"]
+        env = stack.enter_context(environment(config=config))
+        for shape, count in counts.items():
+            tell(f"writing and offloading: {SHAPES[shape]}")
+            fill(env, shape, count, shape)
+        store.serve_copies()
+        results: dict[str, Any] = {"machine": machine(), "rows": counts}
+        results["ledgers"] = ledgers(env, store, counts, rounds, tell)
+        results["archive"] = archived(env, rows, folder / "table")
+        results["sql"] = sql(env, folder / "table", rounds, tell)
+    text = tables(results)
+    publish(results, out / "past.json", text, page)
+    console.print(text)
