@@ -317,6 +317,11 @@ class EpochPlanner:
         bounds: dict[str, Bounds] = self._topics.bounds(places)
         # A compaction keeps messages of entries that were deleted later: they are not lost.
         starts: Ends = {name: places[name] for name in bounds}
+        if self._options.read_compacted and self._options.admin_url is None:
+            logger.warning(
+                "readCompacted: without adminUrl a compaction that ends during the read is not "
+                "noticed, and may bring deleted keys back."
+            )
         if not self._options.read_compacted:
             starts.update(self._guard.starts(places, bounds, self._topics))
         # A stated end after the last entry is not waited for: it may never be reached.

@@ -74,9 +74,10 @@ class SourceOptions(BaseModel):
         history: folder or URL of a Delta table with the topics' history. It is read first, then
             each partition after its last message in the table.
         history_version: the table's version; default: the newest.
-        tiered_storage: the bucket that the brokers offload to, ``s3://bucket``, or a folder with its
-            objects: large ledgers there are read directly, and anything unclear through the broker.
-            For the format of their jcloud offloader (drivers S3, aws-s3). Needs ``admin_url``.
+        tiered_storage: the bucket that the brokers offload to, ``s3://bucket``, or a folder with
+            its objects: large ledgers there are read directly, and anything unclear through the
+            broker. For the format of their jcloud offloader (drivers S3, aws-s3). Needs
+            ``admin_url``.
         max_entries_per_trigger: approximate limit of the entries of an epoch, over all partitions;
             at least one of each that has any. An entry is a producer's batch of messages.
         max_bytes_per_trigger: the same in bytes of the broker's storage.
@@ -101,7 +102,8 @@ class SourceOptions(BaseModel):
             the value and the reason in two more columns) or dropmalformed.
         allow_different_topic_schemas: with ``auto``: values stay bytes.
         read_compacted: for batch reads: the newest message of each key in the topic's compaction,
-            then all messages after the compaction, as with Java's reader.
+            then all messages after the compaction, as with Java's reader. With ``admin_url`` a
+            compaction meanwhile is an error, which otherwise may bring deleted keys back.
         metadata: add the message's own columns, ``__key`` and others: see ``METADATA``.
         request_timeout_s: timeout of each request, and of fetching an entry that the broker has
             announced.

@@ -103,6 +103,12 @@ class AdminClient:
             found[-1] = replace(found[-1], entries=entries, bytes=size)
         return sorted(found, key=lambda ledger: ledger.id)
 
+    def compacted_ledger(self, topic: TopicName) -> int | None:
+        """Return the number of the ledger that the last compaction of an exact topic has made."""
+        stats = self._read(topic_path(topic, "internalStats"), responses.ledgers)
+        made = stats.compactedLedger.ledgerId
+        return None if made < 0 else made
+
     def stored_ledgers(self, topic: TopicName) -> list[StoredLedger]:
         """Return the ledgers of an exact topic, in order, and what tiered storage has of them."""
         stored = self._read(topic_path(topic, "internal-info"), responses.stored_ledgers)

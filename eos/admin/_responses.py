@@ -99,6 +99,12 @@ class LedgerShape(JsonShape):
     offloaded: bool = False
 
 
+class CompactedLedgerShape(JsonShape):
+    """The ledger that a topic's last compaction has made; all fields are -1 without one."""
+
+    ledgerId: Long = -1  # noqa: N815
+
+
 class LedgersShape(JsonShape):
     """A topic's ledgers."""
 
@@ -106,6 +112,7 @@ class LedgersShape(JsonShape):
     ledgers: list[LedgerShape] = []
     currentLedgerEntries: Count = 0  # noqa: N815
     currentLedgerSize: Size = 0  # noqa: N815
+    compactedLedger: CompactedLedgerShape = CompactedLedgerShape()  # noqa: N815
 
 
 class StoredLedgerShape(JsonShape):

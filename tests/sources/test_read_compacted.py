@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pulsar
 import pytest
 
+from eos.errors import BrokerNotReady
 from eos.retry import Patience
+from eos.sources._epoch_planner import EpochPlanner
+from eos.sources._range_reader import read_range
+from eos.sources._row_format import RowFormat
+from eos.sources._source_options import SourceOptions
 from tests.support.judge import quiet_client
 
 
@@ -75,6 +82,37 @@ def test_a_compacted_topic_is_read_as_pulsar_client_reads_it(
     with pytest.raises(Exception, match="split by keys"):
         load(readCompacted=True, minPartitions=2, adminUrl=pulsar_standalone.admin_url).collect()
     producer.close()
+
+
+def test_a_compaction_meanwhile_is_noticed(client, name, compact, pulsar_standalone):
+    """It may bring deleted keys back: apache/pulsar #26190."""
+    options = SourceOptions.parse(
+        {
+            "serviceUrl": pulsar_standalone.service_url,
+            "adminUrl": pulsar_standalone.admin_url,
+            "topic": name,
+            "readCompacted": "true",
+        }
+    )
+
+    def send(value: bytes | None) -> None:
+        with client.producer(name, create=True) as producer:
+            producer.send(value, key="k")
+
+    send(b"1")
+    send(b"2")
+    compact()
+    with closing(EpochPlanner(options, None)) as planner:
+        (one,) = planner.ranges(planner.bounded())
+        form = RowFormat(planner.values(), ("value",))
+    whole = [row for batch in read_range(options, form, one) for row in batch.to_pylist()]
+    assert whole == [{"value": b"2"}]
+    reading = read_range(options, form, one)
+    assert next(reading).to_pylist() == whole
+    send(None)
+    compact()
+    with pytest.raises(BrokerNotReady, match="was compacted while it was read"):
+        list(reading)
 
 
 def test_options_of_batch_reads_are_refused_for_streams(run, send):
