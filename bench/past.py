@@ -19,6 +19,7 @@ import pyarrow as pa
 import typer
 from pyarrow import fs
 from pyspark.sql import DataFrame, functions
+from pyspark.sql.types import StructType
 
 import eos
 from bench.environment import (
@@ -32,10 +33,7 @@ from bench.environment import (
 )
 from bench.publish import OUT, OutFolder, Page, progress, publish
 from eos.client import PulsarClient
-from eos.sources._epoch_planner import EpochPlanner
-from eos.sources._range_reader import read_range
-from eos.sources._row_format import RowFormat
-from eos.sources._source_options import SourceOptions
+from eos.sources import PulsarDataSource
 from eos.sources.archive import Archive
 from eos.wire.batch import Compression, Rows, encode_batches
 from tests.support.offloader import offloading_to_s3
@@ -167,13 +165,12 @@ def _options(env: Environment, topic: str, *, is_direct: bool) -> dict[str, str]
 
 
 def _by_eos(env: Environment, topic: str, rows: int, *, is_direct: bool) -> float:
-    options = SourceOptions.parse(_options(env, topic, is_direct=is_direct))
-    planner = EpochPlanner(options, None)
-    form = RowFormat(planner.values(), ("value",))
+    source = PulsarDataSource(_options(env, topic, is_direct=is_direct))
+    reader = source.reader(StructType().add("value", "binary"))
     found = 0
-    for one in planner.ranges(planner.bounded()):
-        found += sum(batch.num_rows for batch in read_range(options, form, one))
-    planner.close()
+    for part in reader.partitions():
+        batches: Iterator[Any] = iter(reader.read(part))
+        found += sum(batch.num_rows for batch in batches)
     assert found == rows
     return rows
 
