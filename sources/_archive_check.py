@@ -14,7 +14,9 @@ from eos.delta.opening import open_if_exists
 from eos.delta.target_table import TargetTable
 from eos.errors import EosError, Retriable
 from eos.ids import EntryPlace, TopicName
-from eos.sources._offsets import place_text
+from eos.sources._entry_ranges import Contents
+from eos.sources._history_files import ELSEWHERE
+from eos.sources._offsets import Span, place_text
 
 
 class Problem(NamedTuple):
@@ -45,7 +47,12 @@ def missing_files(table: TargetTable) -> Iterator[Problem]:
     with table.folder.failures("listing its files"):
         sizes = table.folder.all_sizes()
     files = zip(actions["path"].to_pylist(), actions["size_bytes"].to_pylist(), strict=True)
-    gone = sorted(path for path, size in files if sizes.get(unquote(path)) != size)
+    gone = sorted(
+        path
+        for path, size in files
+        # Those of a shallow clone are in another folder.
+        if not ELSEWHERE.match(path) and sizes.get(unquote(path)) != size
+    )
     if gone:
         yield Problem(
             f"{len(gone)} files of the table are missing or damaged, such as {gone[0]}.",
@@ -68,15 +75,32 @@ def unkept(
     admin: AdminClient, places: Mapping[str, EntryPlace | None], subscription: str
 ) -> Iterator[Problem]:
     """Find partitions whose subscription does not keep what is not archived yet."""
-    for name in places:
-        found = {one.name: one for one in admin.subscription_stats(TopicName.parse(name))}
+    for name, place in places.items():
+        topic = TopicName.parse(name)
+        found = {one.name: one for one in admin.subscription_stats(topic)}
         if subscription not in found:
             yield Problem(
                 f"{name}: no subscription {subscription} keeps what is not archived yet.",
                 "Archive once: that makes it.",
-                is_urgent=places[name] is not None,
+                is_urgent=place is not None,
             )
-        elif found[subscription].consumers:
+            continue
+        if found[subscription].consumers:
             yield Problem(
                 f"{name}: an archive is running.", "Stop it before another one.", is_urgent=False
+            )
+        # Entries before its position may be deleted at any time, also if nobody has read them.
+        kept = admin.acknowledged(topic, subscription)
+        after = None if kept is None else (kept.ledger, kept.entry + 1)
+        # At the end of a ledger it moves on to the next one.
+        if (
+            after is not None
+            and after > (place or (0, 0))
+            and Contents.of(Span(place, after), admin.ledgers(topic)).entries
+        ):
+            yield Problem(
+                f"{name}: the subscription {subscription} no longer keeps what follows "
+                f"{place_text(place)}, but what follows {place_text(after)}.",
+                "Somebody moved it, or the table was restored. Archive now: what is deleted until "
+                "then is lost.",
             )

@@ -118,6 +118,10 @@ class EpochPlanner:
         """Return the format of the topics' values now; errors as of ``SourceTopics``."""
         return self._topics.values()
 
+    def earlier_fields(self) -> frozenset[str]:
+        """Return as ``SourceTopics``."""
+        return self._topics.earlier_fields()
+
     def partitions(self) -> list[str]:
         """Return the exact names of all partitions now; errors as of ``SourceTopics``."""
         return self._topics.partitions()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -19,6 +20,9 @@ from eos.sources._data_loss import LossGuard
 from eos.sources._row_format import RowFormat
 from eos.sources._source_options import SourceOptions
 from eos.wire.decoding import MessageIds, decode_message_ids
+
+ELSEWHERE: Final = re.compile("/|[a-z][a-z0-9+.-]*:/")
+"""Matches a path outside of the table's folder."""
 
 
 class HistoryFile(NamedTuple):

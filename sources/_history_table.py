@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import accumulate
@@ -21,6 +20,7 @@ from eos.ids import MessageId, TopicName
 from eos.sinks import spark_compat
 from eos.sources._archive_places import archived
 from eos.sources._history_files import (
+    ELSEWHERE,
     ID_COLUMN,
     TOPIC_COLUMN,
     HistoryFile,
@@ -33,8 +33,6 @@ from eos.sources._row_format import RowFormat
 from eos.sources._source_options import SourceOptions
 from eos.sources._spark_columns import OWN_COLUMNS
 
-# Matches a path outside of the table's folder.
-_ELSEWHERE: Final = re.compile("/|[a-z][a-z0-9+.-]*:/")
 _TASK_BYTES: Final = 128 * 1024 * 1024  # Bytes of files in a task; Spark's default.
 
 
@@ -137,7 +135,7 @@ class HistoryTable:
             for one in self._dataset.get_fragments()
         ]
         for _, file in found:
-            if _ELSEWHERE.match(file.path):
+            if ELSEWHERE.match(file.path):
                 raise ConfigurationError(
                     f"history: {self._folder.uri} is a shallow clone, with files in other folders.",
                     hint="Use the table that it was cloned from, or make a deep clone.",

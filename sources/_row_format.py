@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from eos.errors import ConfigurationError
 from eos.ids import TopicName
 from eos.schemas.reading import SchemaVersion
-from eos.sources._value_format import ValueFormat
+from eos.sources._value_format import MALFORMED_REASON, MALFORMED_VALUE, ValueFormat
 from eos.wire.byte_rows import ByteRows
 
 logger = logging.getLogger(__name__)
@@ -128,8 +128,16 @@ def _leaves(kind: pa.DataType) -> int:
 
 
 def check_names(fields: Iterable[str], own: Iterable[str]) -> None:
-    """Raise ConfigurationError if a field of the values has the name of a message's own column."""
+    """Raise ConfigurationError if a field of the values has the name of a message's own column, or
+    of a column for values that can't be read."""
     in_lower = {name.lower(): name for name in own}
+    fields = list(fields)
+    for name in (MALFORMED_VALUE, MALFORMED_REASON):
+        if [field.lower() for field in fields].count(name.lower()) > 1:
+            raise ConfigurationError(
+                f"The values have a field {name!r}, which is also a column of mode=permissive.",
+                hint="Choose another mode.",
+            )
     for field in fields:
         if clash := in_lower.get(field.lower()):
             raise ConfigurationError(

@@ -288,6 +288,7 @@ class SourceOptions(BaseModel):
                 f"topicsPattern {self.topics_pattern[:200]!r}: expected tenant/namespace/pattern, "
                 "or a pattern without '/' for topics in public/default."
             )
+        TopicName.parse(f"{'/'.join(namespace) or 'public/default'}/t")  # the namespace is a name
         try:
             pattern = re.compile(local)
         except re.error as error:

@@ -23,7 +23,7 @@ from eos.sources._offsets import (
 )
 from eos.sources._open_transactions import wait_for_time
 from eos.sources._source_options import SourceOptions
-from eos.sources._value_format import BYTES, ValueFormat, value_format
+from eos.sources._value_format import AUTO, BYTES, ValueFormat, earlier_fields, value_format
 from eos.wire.batch import Entry
 
 T = TypeVar("T")
@@ -97,15 +97,12 @@ class SourceTopics:
         options = self._options
         if options.value_schema == BYTES:
             return ValueFormat(None, None, options.mode)
-        topics = options.topic_names
-        if options.pattern is not None:
-            names = [TopicName.parse(name).base for name in self.partitions()]
-            topics = tuple(dict.fromkeys(names))
-            if not topics and options.own_schema is None:
-                raise TopicNotFound(
-                    f"No topic matches {options.topics_pattern}, so the schema is unknown.",
-                    hint='Create one, set schemaDefinition, or read bytes: schema="bytes".',
-                )
+        topics = self._bases()
+        if not topics and options.own_schema is None:
+            raise TopicNotFound(
+                f"No topic matches {options.topics_pattern}, so the schema is unknown.",
+                hint='Create one, set schemaDefinition, or read bytes: schema="bytes".',
+            )
         return value_format(
             self._client,
             topics,
@@ -113,6 +110,17 @@ class SourceTopics:
             mode=options.mode,
             allow_different=options.allow_different_topic_schemas,
         )
+
+    def earlier_fields(self) -> frozenset[str]:
+        """Return the fields of earlier schemas, unless the options say how to read the values."""
+        if self._options.value_schema != AUTO:
+            return frozenset()
+        return earlier_fields(self._client, self._bases())
+
+    def _bases(self) -> tuple[TopicName, ...]:
+        if self._options.pattern is None:
+            return self._options.topic_names
+        return tuple(dict.fromkeys(TopicName.parse(name).base for name in self.partitions()))
 
     def bounds(self, names: Iterable[str]) -> dict[str, Bounds]:
         """Return where each partition begins and ends now; partitions that were just deleted are

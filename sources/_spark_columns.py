@@ -12,7 +12,7 @@ from pyspark.sql.types import StructField, StructType
 from eos.errors import ConfigurationError
 from eos.sinks import spark_compat
 from eos.sources._row_format import METADATA, RowFormat, check_names
-from eos.sources._value_format import MALFORMED_REASON, MALFORMED_VALUE, ValueFormat
+from eos.sources._value_format import ValueFormat
 
 # Key and value in the metadata of Spark's columns; see `eos.sinks._message_names`.
 ORIGIN: Final = "pulsar"
@@ -58,7 +58,6 @@ def _value_fields(values: ValueFormat) -> StructType:
             f"Spark has no type for the values: {error}.",
             hint='Read them as bytes, schema="bytes", and decode them in the query.',
         ) from None
-    _check_names(found)
     if not values.is_record:
         return found
     return StructType(
@@ -70,17 +69,6 @@ def _value_fields(values: ValueFormat) -> StructType:
             for field in found
         ]
     )
-
-
-def _check_names(fields: StructType) -> None:
-    # No field may have the name of a column for values that can't be read.
-    lower = [name.lower() for name in fields.names]
-    for name in (MALFORMED_VALUE, MALFORMED_REASON):
-        if lower.count(name.lower()) > 1:
-            raise ConfigurationError(
-                f"The values have a field {name!r}, which is also a column of mode=permissive.",
-                hint="Choose another mode.",
-            )
 
 
 def row_format(

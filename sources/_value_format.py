@@ -247,6 +247,18 @@ def _check_own(client: PulsarClient, topic: TopicName, newest: SchemaVersion, ow
     raise first
 
 
+def earlier_fields(client: PulsarClient, topics: Sequence[TopicName]) -> frozenset[str]:
+    """Return the fields that earlier versions of the topics' schemas have."""
+    found: set[str] = set()
+    for topic in topics:
+        newest = version_of(client, topic, None)
+        number = 0 if newest is None else newest.number or 0
+        for older in range(number - 1, max(-1, number - _MOST_VERSIONS), -1):
+            version = version_of(client, topic, older.to_bytes(8, "big"))
+            found.update(ValueFormat(version, None, Mode.FAILFAST).schema.names)
+    return frozenset(found)
+
+
 def _is_other(one: SchemaVersion | None, other: SchemaVersion | None) -> bool:
     if one is None or other is None:
         return one is not other

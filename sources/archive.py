@@ -20,7 +20,14 @@ from eos.delta.column_rules import relaxed
 from eos.delta.opening import TXN_RETENTION, open_if_exists
 from eos.delta.staging import StagingTarget, stage
 from eos.delta.target_table import TargetTable
-from eos.errors import ConfigurationError, Fenced, Indeterminate, Retriable
+from eos.errors import (
+    ConfigurationError,
+    Fenced,
+    IncompatibleSchema,
+    Indeterminate,
+    Retriable,
+    TopicNotFound,
+)
 from eos.ids import EntryPlace, TopicName
 from eos.sources._archive_check import Problem, missing_files, noted, unkept, waiting
 from eos.sources._archive_places import COMMITS, Archived, archived, identifiers
@@ -91,17 +98,22 @@ class Archive:
         """Archive only the messages that exist now.
 
         Raises:
+            TopicNotFound: no topic matches the pattern.
             EosError: a topic can't be queried.
         """
+        if not self._planner.partitions():
+            raise TopicNotFound(f"No topic matches {self._options.topics_pattern}.")
         self._planner.set_target()
 
     def plan(self) -> dict[str, EntryPlace | None]:
         """Return up to where each partition would be archived now. Nothing is changed.
 
         Raises:
+            ConfigurationError, IncompatibleSchema, InputError: the table can't have the rows.
             DataLost: entries were deleted before they were archived.
             EosError: a topic or the table can't be read.
         """
+        self._check_columns()
         return self._planner.next_offset(Offset.starting(self.places(), None)).ends
 
     def places(self) -> dict[str, EntryPlace | None]:
@@ -142,16 +154,14 @@ class Archive:
             Retriable: a server or the storage does not answer.
         """
         found: list[Problem] = []
-        with noted(found):
-            self._form()
         places: Mapping[str, EntryPlace | None] = {}
         with noted(found):
-            places = self.places()
-            self.plan()
-        if self.table.exists():
-            with noted(found):
+            if self.table.exists():
                 self._check_table()
-                self.table.check_schema(relaxed(self._form().schema), merge=True)
+            places = self.places()
+            self._check_columns()
+            self._planner.next_offset(Offset.starting(places, None))
+        if self.table.exists():
             found += missing_files(self.table)
         found += waiting(self.blocked())
         if self._options.admin_url is None:
@@ -161,6 +171,34 @@ class Archive:
             found += unkept(self._options.admin(), places, self._subscription())
         hint = "The namespace's operators can change that; until then archive with --follow."
         return found + [Problem(f"{one}.", hint) for one in self._planner.expiry_reasons()]
+
+    def _check_columns(self) -> tuple[RowFormat, pa.Schema]:
+        """Return how messages are read now, and the columns that the table then has."""
+        form = self._form()
+        if not self.table.exists():
+            return form, relaxed(form.schema)
+        self._check_table()
+        own = {name.lower() for name in (*METADATA, *PLACE)}
+        there = {name for name in self.table.schema.names if name.lower() not in own}
+        wanted = {name.lower() for name in form.values.schema.names}
+        lacking = {name for name in there if name.lower() not in wanted}
+        where = f"Delta table {self.table.folder.uri}"
+        # One forgotten option would make a table of which each half is null in the other's columns.
+        if there and lacking == there:
+            raise IncompatibleSchema(
+                f"{where} has values as {', '.join(sorted(there))}; now they are read as "
+                f"{', '.join(form.values.schema.names)}.",
+                hint="Archive with the schema of before, or into another table.",
+            )
+        lost = sorted(lacking and lacking & self._planner.earlier_fields())
+        if lost:
+            raise IncompatibleSchema(
+                f"{where} has {', '.join(lost)}, which the topic's newest schema lacks: messages "
+                "of earlier versions would lose it.",
+                hint="Give a definition of a record with all fields, those with defaults; or "
+                "archive into another table.",
+            )
+        return form, self.table.check_schema(relaxed(form.schema), merge=True)
 
     def _check_table(self) -> None:
         if self.table.forgets_transactions:
@@ -195,8 +233,7 @@ class Archive:
         if following is before:
             return None
         # Read after the end is known: no message before it has a schema that is not registered yet.
-        form = self._form()
-        schema = self.table.check_schema(relaxed(form.schema), merge=True)
+        form, schema = self._check_columns()
         work = self._planner.ranges(following)
         chunk = _Chunk()
         files = stage(

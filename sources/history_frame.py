@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from pyspark.errors import AnalysisException
@@ -15,9 +16,10 @@ from eos.sources._epoch_planner import EpochPlanner, values_of
 from eos.sources._history_files import TOPIC_COLUMN
 from eos.sources._history_table import HistoryTable
 from eos.sources._offsets import Ends, place_text
-from eos.sources._row_format import METADATA
+from eos.sources._row_format import METADATA, PLACE
 from eos.sources._source_options import SourceOptions
 from eos.sources._spark_columns import row_format
+from eos.user_input import plain
 
 
 def history(
@@ -54,15 +56,23 @@ def history(
         IncompatibleSchema: a column of the table has another type than that of the topics.
         EosError: a topic or the table can't be read.
     """
+    if taken := {"history", "historyversion", "metadata"} & set(map(plain, options)):
+        raise ConfigurationError(
+            f"eos.history has no option {min(taken)}.", hint="Set table, version or columns."
+        )
     pinned = {} if version is None else {"historyVersion": str(version)}
     parsed = SourceOptions.parse({**options, "history": table, **pinned})
     archive = HistoryTable.for_new_query(parsed)
     ends = {name: place_text(place) for name, place in _ends(parsed, archive).items()}
     source = spark.read.format("pulsar").options(**options, startingOffsets=json.dumps(ends))
     rest = (source.option("metadata", "true") if columns is None else source.schema(columns)).load()
+    values = values_of(parsed)
+    if len({name.lower() for name in rest.columns}) < len(rest.columns):
+        raise ConfigurationError(f"columns: {', '.join(rest.columns)} has a name twice.")
     if columns is not None:
-        row_format(values_of(parsed), rest.schema)  # Spark would ask the source later
+        row_format(values, rest.schema)  # Spark would ask the source later
     past = _snapshot(spark, archive)
+    _check_values(past, values.schema.names, archive.uri)
     of_topics = col(TOPIC_COLUMN).isin([str(one) for one in parsed.topic_names])
     same = [_column(past, field, archive.uri) for field in rest.schema]
     return past.where(of_topics).select(*same).union(rest)
@@ -105,18 +115,34 @@ def _snapshot(spark: SparkSession, archive: HistoryTable) -> DataFrame:
         ) from None
 
 
+def _check_values(past: DataFrame, names: Sequence[str], uri: str) -> None:
+    own = {name.lower() for name in (*METADATA, *PLACE)}
+    there = {name.lower() for name in past.columns} - own
+    # Otherwise all rows of the table would be nulls.
+    if there and there.isdisjoint(name.lower() for name in names):
+        raise IncompatibleSchema(
+            f"Delta table {uri} has values as {', '.join(sorted(there))}; these options read them "
+            f"as {', '.join(names)}.",
+            hint="Set schema as the archive was made, which is auto by default.",
+        )
+
+
 def _column(past: DataFrame, field: StructField, uri: str) -> Column:
     """Return the table's column for one of the topics'."""
     name, kind = field.name, field.dataType
-    if name not in past.columns:
+    # Delta takes no two names that differ only in case.
+    there = {one.name.lower(): one for one in past.schema}
+    if name.lower() not in there:
         if name in METADATA:
             raise ConfigurationError(f"Delta table {uri} has no column {name}.")
         return lit(None).cast(kind).alias(name, metadata=field.metadata)  # newer than the archive
-    found = past.schema[name].dataType
-    if found.simpleString() != kind.simpleString():
+    found = there[name.lower()]
+    if found.dataType.simpleString() != kind.simpleString():
         raise IncompatibleSchema(
-            f"Column {name} of {uri} is {found.simpleString()}, but that of the topic "
+            f"Column {name} of {uri} is {found.dataType.simpleString()}, but that of the topic "
             f"{kind.simpleString()}.",
-            hint="Archive the topic into another table, or choose other columns.",
+            hint="If a field was added within it, archive once more. Otherwise archive the topic "
+            "into another table, or choose other columns.",
         )
-    return col("`" + name.replace("`", "``") + "`").alias(name, metadata=field.metadata)
+    quoted = "`" + found.name.replace("`", "``") + "`"
+    return col(quoted).alias(name, metadata=field.metadata)

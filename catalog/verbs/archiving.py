@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -22,7 +22,7 @@ from eos.catalog._topic_arguments import (
 )
 from eos.cli.cluster import Cluster
 from eos.cli.reports import Exit, Facts, Report, age_s, duration, escape
-from eos.errors import ConfigurationError, ConsumerBusy, Indeterminate, Retriable
+from eos.errors import ConfigurationError, ConsumerBusy, EosError, Indeterminate, Retriable
 from eos.ids import EntryPlace
 
 if TYPE_CHECKING:
@@ -169,10 +169,9 @@ def archive(
 ) -> ArchiveReport | ArchiveCheckReport:
     """Copy a topic into a Delta table: each message once, in the order of its partition.
 
-    The table has the values' columns, the message's own (`__key`, `__messageId`, ...), and
-    `__ledger` and `__entry`. Each commit has rows and places, so a killed run continues where it
-    was. It ends before the first open transaction. The subscription eos-archive-... keeps what is
-    not archived yet. Needs --service-url.
+    The table has the values' columns, the message's own (`__key`, ...), `__ledger` and `__entry`.
+    Each commit has rows and places, so a killed run continues where it was. It ends before the
+    first open transaction. A subscription keeps what is not archived yet. Needs --service-url.
 
         eos catalog archive orders /data/orders
 
@@ -181,12 +180,13 @@ def archive(
         eos catalog archive 'public/default/orders-.*' /data/orders --pattern
 
     Exit codes: 0 archived; 1 refused, messages were lost, a value does not fit, or --check found
-    something to do; 2 something could not be reached; 64 wrong options, or no such topic.
+    something to do; 2 something could not be reached; 64 wrong options, topic or table.
     """
     # Lazy: other verbs need no deltalake.
     from eos.sources.archive import Archive
 
-    _check(cluster, follow=follow, is_bounded=until is not None, trim=trim, is_dry=dry_run or check)
+    is_dry = dry_run or check
+    _check(cluster, table, follow=follow, until=until, trim=trim, is_dry=is_dry)
     options = _of_cluster(cluster) | {
         "topics_pattern" if pattern else "topic": topic,
         "schema": schema,
@@ -200,8 +200,8 @@ def archive(
     def opened() -> Archive:
         return Archive(options, folder, auth=cluster.auth, part_bytes=part_mb * 10**6)
 
-    with must_exist(f"topic {topic}"):
-        if dry_run or check:
+    with must_exist(f"topic {topic}"), in_own_words():
+        if is_dry:
             with opened() as one:
                 return _checked(one) if check else _planned(one)
         run = _Run(trim=trim, is_shown=not cluster.as_json)
@@ -211,8 +211,12 @@ def archive(
             return run.report(one)
 
 
-def _check(cluster: Cluster, *, follow: bool, is_bounded: bool, trim: bool, is_dry: bool) -> None:
-    if follow and (is_bounded or is_dry):
+def _check(
+    cluster: Cluster, table: str, *, follow: bool, until: str | None, trim: bool, is_dry: bool
+) -> None:
+    if not table.strip():
+        raise ConfigurationError("TABLE is empty.", hint="Name the table's folder.")
+    if follow and (until is not None or is_dry):
         raise ConfigurationError(
             "--follow has no end.", hint="Leave it out, or --until, --dry-run and --check."
         )
@@ -221,6 +225,32 @@ def _check(cluster: Cluster, *, follow: bool, is_bounded: bool, trim: bool, is_d
             "--trim needs --admin-url, and changes the topic.",
             hint="Name the cluster's --admin-url; leave out --dry-run and --check.",
         )
+
+
+# The archive reads with the options of `format("pulsar")`, and so its errors name them.
+_OWN_WORDS: Final = {
+    "failOnDataLoss=false": "--no-fail-on-data-loss",
+    "allowDifferentTopicSchemas=true to read bytes": "--schema bytes",
+    "a schemaDefinition": "a --definition",
+    "set schemaDefinition": "give --definition",
+    'schema="bytes"': "--schema bytes",
+    "mode=": "--mode ",
+    "endingTime": "--until",
+    "Cast the columns to the table's types, or drop them": "Archive into another table",
+    "Read them without metadata; or read": "Read",
+}
+
+
+@contextmanager
+def in_own_words() -> Iterator[None]:
+    """Let errors of the source name options of this command."""
+    try:
+        yield
+    except EosError as error:
+        for option, own in _OWN_WORDS.items():
+            error.message = error.message.replace(option, own)
+            error.hint = error.hint.replace(option, own)
+        raise
 
 
 def _of_cluster(cluster: Cluster) -> dict[str, str]:

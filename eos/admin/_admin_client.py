@@ -214,6 +214,14 @@ class AdminClient:
         """Return the durable subscriptions of an exact topic, sorted by name."""
         return self._read(topic_path(topic, "stats"), responses.subscriptions)
 
+    def acknowledged(self, topic: TopicName, name: str) -> MessageId | None:
+        """Return up to where a subscription of an exact topic has acknowledged everything; None if
+        it does not exist."""
+        cursors = self._read(topic_path(topic, "internalStats"), responses.ledgers).cursors
+        # In these statistics names are as in URLs.
+        found = cursors.get(urllib.parse.quote(name, safe="")) or cursors.get(name)
+        return None if found is None else responses.position(found.markDeletePosition)
+
     def remove_subscription(self, topic: TopicName, name: str) -> None:
         """Remove a subscription of an exact topic. The broker may then delete messages that only
         this subscription retained.

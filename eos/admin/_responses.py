@@ -105,6 +105,12 @@ class CompactedLedgerShape(JsonShape):
     ledgerId: Long = -1  # noqa: N815
 
 
+class CursorShape(JsonShape):
+    """Up to where a subscription has acknowledged everything."""
+
+    markDeletePosition: PositionText  # noqa: N815
+
+
 class LedgersShape(JsonShape):
     """A topic's ledgers."""
 
@@ -112,6 +118,7 @@ class LedgersShape(JsonShape):
     ledgers: list[LedgerShape] = []
     currentLedgerEntries: Count = 0  # noqa: N815
     currentLedgerSize: Size = 0  # noqa: N815
+    cursors: dict[JsonText, CursorShape] = {}
     compactedLedger: CompactedLedgerShape = CompactedLedgerShape()  # noqa: N815
 
 

@@ -83,9 +83,12 @@ def test_a_dry_run_changes_nothing(on_broker, send, client, name, tmp_path, puls
         (("{name}", "past", "--follow", "--check"), 64, "--follow has no end"),
         (("{name}", "past", "--trim", "--dry-run"), 64, "--trim needs"),
         (("{name}", "past", "--schema", "xml"), 64, "'xml' does not exist"),
-        (("{name}", "past", "--until", "soon"), 64, "endingTime"),
+        (("{name}", "past", "--until", "soon"), 64, "--until"),
         (("{name}", "ftp://host/past"), 64, "ftp"),
         (("(", "past", "--pattern"), 64, "not a regular expression"),
+        (("public/.*/x", "past", "--pattern"), 64, "public/.*"),
+        (("nothing-.*", "past", "--pattern"), 64, "no topic nothing-"),
+        (("{name}", ""), 64, "TABLE is empty"),
     ],
 )
 def test_wrong_arguments_are_named(on_broker, send, name, tmp_path, monkeypatch, args, code, what):
@@ -101,10 +104,21 @@ def test_a_value_that_cannot_be_read_is_kept_on_request(on_broker, send, client,
     with closing(client.entry_producer(name)) as producer:
         producer.send(b"\x01").result(timeout=20)
     ended = on_broker("archive", name, tmp_path / "past")
-    assert (ended.code, "mode=permissive" in ended.err) == (1, True), ended.err
+    assert (ended.code, "--mode permissive" in ended.err) == (1, True), ended.err
     assert on_broker("archive", name, tmp_path / "past", "--mode", "permissive").code == 0
     table = pa.table(DeltaTable(tmp_path / "past").to_pyarrow_table())
     assert table["__malformedValue"].to_pylist() == [None, b"\x01"]
+
+
+def test_a_field_named_as_a_column_of_permissive_is_an_error(
+    on_broker, pulsar_standalone, name, tmp_path
+):
+    fields = [{"name": "__malformedValue", "type": "long"}]
+    definition = {"type": "record", "name": "O", "fields": fields}
+    with closing(quiet_client(pulsar_standalone.service_url)) as plain:
+        plain.create_producer(name, schema=AvroSchema(None, schema_definition=definition)).close()
+    ended = on_broker("archive", name, tmp_path / "past", "--mode", "permissive")
+    assert (ended.code, "also a column of --mode" in ended.err) == (64, True), ended.err
 
 
 def test_a_definition_that_is_not_text_is_an_error(on_broker, send, name, tmp_path):
@@ -206,6 +220,11 @@ def test_each_state_of_table_and_topic_has_its_name(
     with client.cursor(f"persistent://public/default/{name}", subscription, exclusive=True) as held:
         held.place()
         one_problem("an archive is running", is_urgent=False)
+    send({"id": 2, "word": "a"})
+    call(url, "POST", f"{path}/subscription/{subscription}/skip_all")
+    one_problem("no longer keeps what follows")
+    on_broker("archive", name, table)
+    assert problems() == {}
     call(url, "DELETE", f"{path}/subscription/{subscription}?force=true")
     one_problem(f"no subscription {subscription}")
     Path(files[0]).rename(tmp_path / "gone")

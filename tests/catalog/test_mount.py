@@ -149,7 +149,7 @@ def test_a_statement_must_read_its_target_by_another_name(
     with pytest.raises(AnalysisException, match="second name"):
         spark.sql(f"INSERT INTO {table} WITH (epoch='one') SELECT value FROM {table}")
     writer = spark.table(table).writeTo(table).option("epoch", "one")
-    if spark.version < "4.2":  # there each place has its own options
+    if spark.version != "4.2.0":  # elsewhere each place has its own options
         for _ in range(2):
             writer.append()
         assert values(spark, table) == ["a", "a"]

@@ -3,23 +3,26 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, Field, write_deltalake
+from pulsar.schema import AvroSchema
 
 from eos.client import PulsarClient
-from eos.errors import ConfigurationError, ConsumerBusy, DataLost, Fenced
+from eos.errors import ConfigurationError, ConsumerBusy, DataLost, Fenced, IncompatibleSchema
 from eos.sources.archive import Archive
 from eos.testing import PulsarStandalone
 from tests.commit_log.test_s3 import bucket, server, where
 from tests.support.admin import create_partitioned
-from tests.support.judge import drain
+from tests.support.judge import drain, quiet_client
 
 __all__ = ["bucket", "server", "where"]
 
@@ -202,6 +205,49 @@ def test_a_table_that_cannot_tell_its_places_is_refused(opened, client, name, tm
     DeltaTable(tmp_path / "other").alter.set_table_properties(properties)
     with pytest.raises(ConfigurationError, match="forgets up to where"):
         run(opened("other"))
+
+
+def record(*names: str) -> str:
+    fields = [{"name": one, "type": ["null", "string"], "default": None} for one in names]
+    return json.dumps({"type": "record", "name": "R", "fields": fields})
+
+
+@pytest.fixture
+def send_records(pulsar_standalone, name):
+    """Sends Avro records by ``pulsar-client``, with these fields."""
+
+    def send_records(*rows: dict[str, str]) -> None:
+        with closing(quiet_client(pulsar_standalone.service_url)) as plain:
+            for row in rows:
+                schema = AvroSchema(None, schema_definition=json.loads(record(*row)))
+                producer = plain.create_producer(name, schema=schema)
+                producer.send(row)
+                producer.close()
+
+    return send_records
+
+
+def test_a_field_that_the_newest_schema_lacks_is_not_lost(opened, send_records, tmp_path):
+    send_records({"a": "1", "b": "1"})
+    run(opened(schema="auto"))
+    # A column of the user's own is no field.
+    DeltaTable(tmp_path / "past").alter.add_columns([Field("mine", "string")])
+    send_records({"a": "2", "b": "2"})
+    assert run(opened(schema="auto")) == 1
+    send_records({"a": "3", "b": "3"}, {"a": "4"})
+    with pytest.raises(IncompatibleSchema, match="has b, which the topic's newest schema lacks"):
+        run(opened(schema="auto"))
+    run(opened(schema="avro", schemaDefinition=record("a", "b")))
+    found = DeltaTable(tmp_path / "past").to_pyarrow_table().select(["a", "b"])
+    assert sorted(row["b"] or "" for row in found.to_pylist()) == ["", "1", "2", "3"]
+
+
+def test_bytes_and_fields_do_not_share_a_table(opened, send_records, tmp_path):
+    send_records({"a": "1"})
+    run(opened())
+    send_records({"a": "2"})
+    with pytest.raises(IncompatibleSchema, match="has values as value; now they are read as a"):
+        run(opened(schema="auto"))
 
 
 def test_a_restore_to_a_time_is_refused_and_undone_by_a_version(opened, client, name, tmp_path):

@@ -154,6 +154,20 @@ def test_rows_that_a_restore_took_are_read_and_archived_again(send, archived, vi
     assert ids(ask) == [0, 1, 2, 3]
 
 
+def test_the_schema_has_to_be_that_of_the_archive(send, archived, view, ask, topic_admin):
+    send(order(), {"id": 0, "word": None})
+    topic_admin("PUT", "/schemaCompatibilityStrategy", "ALWAYS_COMPATIBLE")
+    archived()
+    kind, text = view(schema="bytes")
+    assert (kind, "has values as id, word" in text) == ("IncompatibleSchema", True)
+    # A field is found however its name is written.
+    fields = [{"name": "id", "type": "long"}, {"name": "Word", "type": ["null", "string"]}]
+    other = AvroSchema(None, schema_definition={"type": "record", "name": "O", "fields": fields})
+    send(other, {"id": 1, "Word": "w"})
+    view()
+    assert ask("SELECT id, word FROM both ORDER BY id") == [[[0, None], [1, "w"]]]
+
+
 def test_deletions_by_spark_stay(send, archived, view, ask, tmp_path):
     send(order(), *({"id": n, "word": None} for n in range(3)))
     archived()
@@ -176,6 +190,8 @@ def test_what_cannot_be_one_is_named(send, archived, view, tmp_path, name):
         ({"startingOffsets": "latest"}, "leave out starting"),
         ({"topic": None, "topicsPattern": "x.*"}, "topicsPattern"),
         ({"version": 99}, "version 99"),
+        ({"history": "/elsewhere"}, "no option history"),
+        ({"columns": "id BIGINT, ID BIGINT"}, "a name twice"),
         ({"columns": "nothing INT"}, "does not exist"),
     ):
         given = {key: one for key, one in more.items() if one is not None}
