@@ -262,7 +262,7 @@ class EpochPlanner:
         found, options = self._ranges(offset), self._options
         if options.tiered_storage is None or options.read_compacted:
             return found
-        # A partition whose entries are all in the ledger that was open is read to its end.
+        # A stream at its end reads from the open ledger, and need not ask each time.
         names = {one.topic for one in found if not self._is_in_open_ledger(one)}
         stored = self._topics.stored(sorted(names))
         self._open_ledgers |= {name: some[-1].id for name, some in stored.items() if some}
@@ -272,8 +272,11 @@ class EpochPlanner:
         ]
 
     def _is_in_open_ledger(self, one: EntryRange) -> bool:
-        start = one.span.start
-        return start is not None and start[0] >= self._open_ledgers.get(one.topic, start[0] + 1)
+        start, end = one.span.start, one.span.end
+        known = self._open_ledgers.get(one.topic)
+        if start is None or end is None or known is None:
+            return False
+        return start[0] == end[0] >= known
 
     def _ranges(self, offset: Offset) -> Sequence[EntryRange]:
         spans, wanted = _with_entries(offset), self._options.min_partitions

@@ -34,7 +34,7 @@ def history(
 
     ::
 
-        orders = eos.history(spark, "/data/orders", topic="orders", schema="auto",
+        orders = eos.history(spark, "/data/orders", topic="orders",
                              serviceUrl="pulsar://localhost:6650")
         orders.where("__publishTime > '2026-11-01'").count()
 
@@ -49,7 +49,8 @@ def history(
         columns: those to read, such as ``"id BIGINT, __key BINARY"``; fewer are cheaper. Default:
             those of the values, and ``METADATA``.
         version: of the table; default: the newest.
-        options: of the source, such as ``topic`` or ``topics``.
+        options: of the source, such as ``topic`` or ``topics``. The default of ``schema`` is auto,
+            as of an archive.
 
     Raises:
         ConfigurationError: an option is wrong, the table is not an archive, or Spark lacks Delta.
@@ -60,6 +61,7 @@ def history(
         raise ConfigurationError(
             f"eos.history has no option {min(taken)}.", hint="Set table, version or columns."
         )
+    options = {**({} if "schema" in map(plain, options) else {"schema": "auto"}), **options}
     pinned = {} if version is None else {"historyVersion": str(version)}
     parsed = SourceOptions.parse({**options, "history": table, **pinned})
     archive = HistoryTable.for_new_query(parsed)

@@ -61,7 +61,6 @@ def view(ask, pulsar_standalone, name, tmp_path):
             "table": str(tmp_path / "past"),
             "serviceUrl": pulsar_standalone.service_url,
             "topic": name,
-            "schema": "auto",
         }
         return ask("view: " + json.dumps(given | more))[0]
 

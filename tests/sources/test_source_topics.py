@@ -31,7 +31,7 @@ def asked(monkeypatch):
             asked.append(str(topic))
             return list(asked.ledgers)
 
-    monkeypatch.setattr(SourceTopics, "_admin", lambda _: Admin())
+    monkeypatch.setattr(SourceOptions, "admin", lambda _: Admin())
     return asked
 
 
