@@ -113,6 +113,8 @@ class Archive:
             DataLost: entries were deleted before they were archived.
             EosError: a topic or the table can't be read.
         """
+        if self.table.exists():
+            self._check_table()
         self._check_columns()
         return self._planner.next_offset(Offset.starting(self.places(), None)).ends
 
@@ -168,7 +170,8 @@ class Archive:
             what = "The subscription and policies were not looked at."
             return [*found, Problem(what, "Name the cluster's --admin-url.", is_urgent=False)]
         if self.table.exists():
-            found += unkept(self._options.admin(), places, self._subscription())
+            subscription = self._subscription(self.table.table_id)
+            found += unkept(self._options.admin(), places, subscription)
         hint = "The namespace's operators can change that; until then archive with --follow."
         return found + [Problem(f"{one}.", hint) for one in self._planner.expiry_reasons()]
 
@@ -177,7 +180,6 @@ class Archive:
         form = self._form()
         if not self.table.exists():
             return form, relaxed(form.schema)
-        self._check_table()
         own = {name.lower() for name in (*METADATA, *PLACE)}
         there = {name for name in self.table.schema.names if name.lower() not in own}
         wanted = {name.lower() for name in form.values.schema.names}
@@ -208,8 +210,8 @@ class Archive:
             )
         self.table.check_writable()
 
-    def _subscription(self) -> str:
-        return self._options.rules.subscription(f"{_SUBSCRIPTION}{self.table.table_id}")
+    def _subscription(self, table_id: str) -> str:
+        return self._options.rules.subscription(f"{_SUBSCRIPTION}{table_id}")
 
     def add(self) -> ArchivedPart | None:
         """Commit the next rows to the table; None: there is nothing to add.
@@ -227,7 +229,7 @@ class Archive:
         table_id = self.table.table_id
         self._check_table()
         commits, places = self._archived()
-        subscription = self._subscription()
+        subscription = self._subscription(table_id)
         before = Offset.starting(places, subscription)
         following = self._planner.next_offset(before)
         if following is before:
