@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eos.errors import ConfigurationError
+from eos.errors import ConfigurationError, IncompatibleSchema
 from eos.ids import TopicName
 from eos.schemas.reading import SchemaVersion
 from eos.sources._value_format import MALFORMED_REASON, MALFORMED_VALUE, ValueFormat
@@ -145,6 +145,26 @@ def check_names(fields: Iterable[str], own: Iterable[str]) -> None:
                 hint='Read them without metadata; or read bytes, schema="bytes", and decode them '
                 "in the query.",
             )
+
+
+def value_columns(table: Iterable[str], values: Collection[str], uri: str, hint: str) -> set[str]:
+    """Return a table's columns that come from values.
+
+    Raises:
+        IncompatibleSchema: it has some, and ``values``, the columns that values become now, has
+            none of them.
+    """
+    own = {name.lower() for name in (*METADATA, *PLACE)}
+    there = {name for name in table if name.lower() not in own}
+    wanted = {name.lower() for name in values}
+    # Each half of the rows would be null in the other's columns.
+    if there and wanted.isdisjoint(name.lower() for name in there):
+        raise IncompatibleSchema(
+            f"Delta table {uri} has values as {', '.join(sorted(there))}; now they are read as "
+            f"{', '.join(values)}.",
+            hint=hint,
+        )
+    return there
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from eos.sources._archive_places import COMMITS, Archived, archived, identifiers
 from eos.sources._epoch_planner import EpochPlanner
 from eos.sources._offsets import Offset
 from eos.sources._range_reader import EntryRange, check_not_deleted, read_range
-from eos.sources._row_format import METADATA, PLACE, RowFormat, check_names
+from eos.sources._row_format import METADATA, PLACE, RowFormat, check_names, value_columns
 from eos.sources._source_options import SourceOptions
 from eos.transport.auth import Auth
 
@@ -180,23 +180,17 @@ class Archive:
         form = self._form()
         if not self.table.exists():
             return form, relaxed(form.schema)
-        own = {name.lower() for name in (*METADATA, *PLACE)}
-        there = {name for name in self.table.schema.names if name.lower() not in own}
-        wanted = {name.lower() for name in form.values.schema.names}
+        uri, names = self.table.folder.uri, form.values.schema.names
+        # One forgotten option would be enough for a table of two kinds.
+        hint = "Archive with the schema of before, or into another table."
+        there = value_columns(self.table.schema.names, names, uri, hint)
+        wanted = {name.lower() for name in names}
         lacking = {name for name in there if name.lower() not in wanted}
-        where = f"Delta table {self.table.folder.uri}"
-        # One forgotten option would make a table of which each half is null in the other's columns.
-        if there and lacking == there:
-            raise IncompatibleSchema(
-                f"{where} has values as {', '.join(sorted(there))}; now they are read as "
-                f"{', '.join(form.values.schema.names)}.",
-                hint="Archive with the schema of before, or into another table.",
-            )
         lost = sorted(lacking and lacking & self._planner.earlier_fields())
         if lost:
             raise IncompatibleSchema(
-                f"{where} has {', '.join(lost)}, which the topic's newest schema lacks: messages "
-                "of earlier versions would lose it.",
+                f"Delta table {uri} has {', '.join(lost)}, which the topic's newest schema lacks: "
+                "messages of earlier versions would lose it.",
                 hint="Give a definition of a record with all fields, those with defaults; or "
                 "archive into another table.",
             )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 from pyspark.errors import AnalysisException
@@ -16,7 +15,7 @@ from eos.sources._epoch_planner import EpochPlanner, values_of
 from eos.sources._history_files import TOPIC_COLUMN
 from eos.sources._history_table import HistoryTable
 from eos.sources._offsets import Ends, place_text
-from eos.sources._row_format import METADATA, PLACE
+from eos.sources._row_format import METADATA, value_columns
 from eos.sources._source_options import SourceOptions
 from eos.sources._spark_columns import row_format
 from eos.user_input import plain
@@ -74,7 +73,8 @@ def history(
     if columns is not None:
         row_format(values, rest.schema)  # Spark would ask the source later
     past = _snapshot(spark, archive)
-    _check_values(past, values.schema.names, archive.uri)
+    hint = "Set schema as the archive was made, which is auto by default."
+    value_columns(past.columns, values.schema.names, archive.uri, hint)
     of_topics = col(TOPIC_COLUMN).isin([str(one) for one in parsed.topic_names])
     same = [_column(past, field, archive.uri) for field in rest.schema]
     return past.where(of_topics).select(*same).union(rest)
@@ -115,18 +115,6 @@ def _snapshot(spark: SparkSession, archive: HistoryTable) -> DataFrame:
             hint="Make it by delta.configure_spark_with_delta_pip, or use the source's option "
             "history, which needs no jar.",
         ) from None
-
-
-def _check_values(past: DataFrame, names: Sequence[str], uri: str) -> None:
-    own = {name.lower() for name in (*METADATA, *PLACE)}
-    there = {name.lower() for name in past.columns} - own
-    # Otherwise all rows of the table would be nulls.
-    if there and there.isdisjoint(name.lower() for name in names):
-        raise IncompatibleSchema(
-            f"Delta table {uri} has values as {', '.join(sorted(there))}; these options read them "
-            f"as {', '.join(names)}.",
-            hint="Set schema as the archive was made, which is auto by default.",
-        )
 
 
 def _column(past: DataFrame, field: StructField, uri: str) -> Column:
