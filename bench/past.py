@@ -14,7 +14,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Final
 
-import pulsar
 import pyarrow as pa
 import typer
 from pyarrow import fs
@@ -32,6 +31,7 @@ from bench.environment import (
     machine,
 )
 from bench.publish import OUT, OutFolder, Page, progress, publish
+from bench.reading import read_next
 from eos.client import PulsarClient
 from eos.sources import PulsarDataSource
 from eos.sources.archive import Archive
@@ -175,19 +175,6 @@ def _by_eos(env: Environment, topic: str, rows: int, *, is_direct: bool) -> floa
     return rows
 
 
-def _by_client(env: Environment, topic: str, rows: int) -> float:
-    client = pulsar.Client(
-        env.broker.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
-    )
-    try:
-        reader = client.create_reader(topic, pulsar.MessageId.earliest, receiver_queue_size=10_000)
-        for _ in range(min(rows, _SLOW_ROWS)):
-            reader.read_next(30_000).data()
-    finally:
-        client.close()
-    return min(rows, _SLOW_ROWS)
-
-
 def _by_spark(env: Environment, topic: str, rows: int, *, is_direct: bool) -> float:
     given = _options(env, topic, is_direct=is_direct) | {"minPartitions": "2"}
     frame = env.spark.read.format("pulsar").options(**given).load()
@@ -217,7 +204,7 @@ def ledgers(
         by = {
             "direct": partial(_by_eos, env, shape, count, is_direct=True),
             "broker": partial(_by_eos, env, shape, count, is_direct=False),
-            "client": partial(_by_client, env, shape, count),
+            "client": partial(read_next, env.broker.service_url, shape, min(count, _SLOW_ROWS)),
         }
         if shape == "large":
             by["spark_direct"] = partial(_by_spark, env, shape, count, is_direct=True)

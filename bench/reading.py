@@ -187,7 +187,8 @@ def _batch_receive(url: str, topic: str, rows: int) -> float:
     return found
 
 
-def _read_next(url: str, topic: str, rows: int) -> float:
+def read_next(url: str, topic: str, rows: int) -> float:
+    """Read so many rows by pulsar-client, one by one."""
     client = pulsar.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
     try:
         reader = client.create_reader(topic, pulsar.MessageId.earliest, receiver_queue_size=10_000)
@@ -204,7 +205,7 @@ def outside(
     """Return for each path its rows per second from one partition, as a spread."""
     url = env.broker.service_url
     ours = {"eos": _eos, "raw_socket": _raw_socket}
-    peers = {"batch_receive": _batch_receive, "read_next": _read_next} if shape.has_peers else {}
+    peers = {"batch_receive": _batch_receive, "read_next": read_next} if shape.has_peers else {}
     all_rows, few_rows = shape.times * rows, min(rows, _SLOW_ROWS)  # peers are slower
     with env.topic(1) as large, env.topic(1) as small:
         large, small = f"{large}-partition-0", f"{small}-partition-0"

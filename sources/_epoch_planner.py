@@ -109,7 +109,7 @@ class EpochPlanner:
 
     def set_target(self) -> None:
         """Limit the query to the messages that exist now, and come before a stated end."""
-        bounds = self._topics.bounds(self._topics.partitions())
+        bounds = self._topics.final_bounds(self._topics.partitions())
         self._target = {name: place_after(one.last_id) for name, one in bounds.items()}
         for name, stop in self._topics.stops(list(bounds)).items():
             self._target[name] = _earlier(stop, self._target[name])
@@ -321,7 +321,7 @@ class EpochPlanner:
             # Otherwise an open transaction would cut the window short, unnoticed.
             fail=self._options.on_open_transaction == "fail",
         )
-        bounds: dict[str, Bounds] = self._topics.bounds(places)
+        bounds: dict[str, Bounds] = self._topics.final_bounds(places)
         # A compaction keeps messages of entries that were deleted later: they are not lost.
         starts: Ends = {name: places[name] for name in bounds}
         if self._options.read_compacted and self._options.admin_url is None:

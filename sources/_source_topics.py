@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from eos.admin import Ledger, OpenTransaction, StoredLedger
 from eos.client import Bounds, PulsarClient, SubscriptionCursor, TopicBounds
-from eos.errors import ConfigurationError, TopicNotFound
+from eos.errors import BrokerNotReady, ConfigurationError, TopicNotFound
 from eos.ids import EntryPlace, MessageId, TopicName, TxnId
 from eos.parallel import parallel_map
 from eos.sources._entry_ranges import RowsPerEntry, next_entry
@@ -127,6 +127,24 @@ class SourceTopics:
         left out."""
         found = self._each(names, _bounds_or_none)
         return {name: bounds for name, bounds in found.items() if bounds is not None}
+
+    def final_bounds(self, names: Iterable[str]) -> dict[str, Bounds]:
+        """Return ``bounds``, for a read that no later one completes.
+
+        Raises:
+            BrokerNotReady: the broker has entries, and says that it has none.
+        """
+        found = self.bounds(names)
+        empty = [name for name, bounds in found.items() if bounds.last_id is None]
+        wrong = [name for name, is_so in self._each(empty, _conceals_entries).items() if is_so]
+        if wrong:
+            raise BrokerNotReady(
+                f"The broker says that {', '.join(wrong[:3])} has no entry to read, and delivers "
+                "entries of it.",
+                hint="A compaction that begins while a topic is loaded can cause it. Unload the "
+                f"topic (pulsar-admin topics unload {wrong[0]}), then read again.",
+            )
+        return found
 
     def reaches(self, entries: Mapping[str, EntryPlace]) -> dict[str, bool]:
         """Whether each partition has, or had, the entry."""
@@ -288,6 +306,13 @@ def _bounds_or_none(tail: TopicBounds) -> Bounds | None:
         return tail.bounds()
     except TopicNotFound:
         return None
+
+
+def _conceals_entries(tail: TopicBounds) -> bool:
+    try:
+        return tail.conceals_entries()
+    except TopicNotFound:
+        return False
 
 
 def _end(bounds: Bounds) -> EntryPlace:

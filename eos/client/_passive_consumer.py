@@ -56,6 +56,7 @@ class PassiveConsumer:
         self._id = 0
         self._requested: tuple[Connection, int] | None = None
         self._closed = threading.Event()
+        self.has_received = False  # an entry, which was dropped
 
     def subscribed(self) -> Connection:
         """Subscribe if needed, and return the connection.
@@ -168,8 +169,9 @@ class PassiveConsumer:
 
     # --- ConsumerListener: called by the connection's reading thread ------------------------
 
-    def on_delivery(self, delivery: Delivery) -> None:
+    def on_delivery(self, _: Delivery) -> None:
         """Drop the entry."""
+        self.has_received = True
 
     def on_closed(self, reason: EosError) -> None:
         """The broker closed the consumer, or the connection ended."""

@@ -48,6 +48,7 @@ class TopicBounds:
     ) -> None:
         self.topic = topic
         self._lookup = lookup
+        self._read_compacted = read_compacted
         self._consumer = self._passive_consumer(read_compacted=read_compacted)
 
     def _passive_consumer(
@@ -83,6 +84,26 @@ class TopicBounds:
         # By the broker's start position of a subscription: for an entry after all that were ever
         # written, that is the topic's first one (measured).
         return self._retried(lambda: self._normalized(entry)) >= entry
+
+    def conceals_entries(self) -> bool:
+        """Whether the broker delivers entries, though ``bounds`` has no last one; errors as there.
+
+        It takes half a second if a transaction is open.
+        """
+        return self._retried(self._conceals_entries)
+
+    def _conceals_entries(self) -> bool:
+        # A compaction that begins while the broker loads a topic's transactions leaves it with "no
+        # last entry" until the next one is written, or the topic is unloaded (measured, 4.2.4).
+        first, last = self._consumer.ask()
+        if last is not None or (written := self._seek(_NEVER_MS)) <= first:
+            return False
+        consumer = self._passive_consumer(first, read_compacted=self._read_compacted)
+        try:
+            self._first_stop(consumer, written)
+            return consumer.has_received
+        finally:
+            consumer.close()
 
     def first_undecided(self, end: EntryPlace | None = None) -> EntryPlace | None:
         """Return the position of the first open transaction before ``end`` (default: topic's end).

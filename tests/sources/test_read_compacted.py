@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import uuid
 from contextlib import closing
+from functools import partial
 
 import pulsar
 import pytest
@@ -13,6 +15,7 @@ from eos.sources._epoch_planner import EpochPlanner
 from eos.sources._range_reader import read_range
 from eos.sources._row_format import RowFormat
 from eos.sources._source_options import SourceOptions
+from tests.support.admin import call
 from tests.support.judge import quiet_client
 
 
@@ -112,6 +115,46 @@ def test_a_compaction_meanwhile_is_noticed(client, name, pulsar_standalone, monk
     else:
         with pytest.raises(BrokerNotReady, match="was compacted while it was read"):
             list(reading)
+
+
+def test_a_broker_that_forgot_a_topics_end_is_noticed(client, pulsar_standalone):
+    """The first topic of a namespace, compacted while the broker loads its transactions."""
+    admin = partial(call, pulsar_standalone.admin_url)
+
+    def compacted() -> tuple[str, str]:
+        namespace = f"public/compacted-{uuid.uuid4().hex[:8]}"
+        topic, path = f"persistent://{namespace}/one", f"/v2/persistent/{namespace}/one"
+        admin("PUT", f"/v2/namespaces/{namespace}")
+        with client.producer(topic, create=True) as producer:
+            producer.send(b"1", key="k")
+        admin("PUT", f"{path}/compaction")
+        patience = Patience(60)
+        while admin("GET", f"{path}/compaction")["status"] != "SUCCESS":
+            assert not patience.is_over
+            patience.pause()
+        return topic, path
+
+    for _ in range(5):
+        topic, path = compacted()
+        with closing(client.topic_bounds(topic)) as bounds:
+            if bounds.last_id() is None:
+                break
+    else:
+        pytest.skip("the broker loaded each topic's transactions before it was compacted")
+
+    def rows(**more: str) -> int:
+        options = {"serviceUrl": pulsar_standalone.service_url, "topic": topic, **more}
+        with closing(EpochPlanner(SourceOptions.parse(options), None)) as planner:
+            return len(planner.ranges(planner.bounded()))
+
+    with closing(client.topic_bounds(topic)) as bounds:
+        assert bounds.last_id() is None
+        for more in ({}, {"readCompacted": "true"}):
+            with pytest.raises(BrokerNotReady, match=f"pulsar-admin topics unload {topic}"):
+                rows(**more)
+        admin("PUT", f"{path}/unload")
+        assert bounds.last_id() is not None
+    assert rows() == rows(readCompacted="true") == 1
 
 
 def test_options_of_batch_reads_are_refused_for_streams(run, send):
