@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from eos.errors import ConfigurationError
 from eos.ids import EntryPlace, MessageId, TopicName
@@ -43,6 +43,13 @@ class Span:
     def is_empty(self) -> bool:
         """Whether it has no entries."""
         return self.end is None or self.end == self.start
+
+    def within(self, first: EntryPlace | None, last: EntryPlace | None) -> Span:
+        """Return its entries from ``first``, up to but without ``last``; None: no limit."""
+        start = max(self.start or (0, 0), first) if first is not None else self.start
+        end = min(self.end, last) if self.end is not None and last is not None else self.end
+        is_ahead = end is not None and (start is None or start < end)
+        return Span(start, end if is_ahead else start)
 
     @property
     def first(self) -> MessageId | None:
@@ -278,6 +285,7 @@ LATEST: Final = "latest"
 
 # For one partition: `earliest`, `latest`, `ledger:entry`, or a time in milliseconds.
 PlaceOption = str | int
+P = TypeVar("P", bound=PlaceOption)
 
 
 def parse_offsets(text: str, names: Iterable[str], option: str) -> dict[str, PlaceOption]:
@@ -290,7 +298,7 @@ def parse_offsets(text: str, names: Iterable[str], option: str) -> dict[str, Pla
     return _by_partition(_object(text, option, f'"{EARLIEST}", "{LATEST}"'), names, option, _place)
 
 
-def parse_times(text: str, names: Iterable[str], option: str) -> dict[str, PlaceOption]:
+def parse_times(text: str, names: Iterable[str], option: str) -> dict[str, int]:
     """Parse starting_time or ending_time: one time, or JSON; errors as of ``parse_offsets``."""
     if not text.startswith("{"):
         return dict.fromkeys(names, _time(text, option))
@@ -311,8 +319,8 @@ def _by_partition(
     value: Mapping[str, object],
     names: Iterable[str],
     option: str,
-    check: Callable[[object, str], PlaceOption],
-) -> dict[str, PlaceOption]:
+    check: Callable[[object, str], P],
+) -> dict[str, P]:
     given = {str(TopicName.parse(name)): check(one, option) for name, one in value.items()}
     known = {name: str(TopicName.parse(name).base) for name in names}
     if unknown := sorted(given.keys() - known.keys() - set(known.values())):

@@ -63,10 +63,13 @@ class SourceOptions(BaseModel):
             ``ledger:entry`` (inclusive) by topics and exact partitions; others begin with their
             first entry. Used once by a stream, which then continues from its checkpoint. Default:
             latest for streams, earliest for batch reads.
-        starting_time: the alternative: begin with the first entry that was published then or later;
-            milliseconds since 1970, or ``2026-11-22T10:00:00Z``; or a JSON object of such times.
+        starting_time: the alternative: begin with the first message that was published then or
+            later (a stream: the first entry); milliseconds since 1970, or ``2026-11-22T10:00:00Z``;
+            or a JSON object of such times.
         ending_offsets: for batch reads, as ``starting_offsets`` (exclusive); default: latest.
-        ending_time: the alternative: end before the first entry that was published then or later.
+        ending_time: the alternative: only messages that were published before then.
+        publish_time_slack_s: how much publish times may decrease in a topic, by clocks of producers
+            and their retries: so much more is read at both ends of a time window in batch reads.
         ending_wait_s: how long a batch read waits if it can't reach its end yet: a transaction is
             open before it, or ``ending_time`` is in the future.
         on_open_transaction: what to do if a transaction is open even after that: fail (an error),
@@ -122,6 +125,7 @@ class SourceOptions(BaseModel):
     starting_time: _Text | None = None
     ending_offsets: _Text | None = None
     ending_time: _Text | None = None
+    publish_time_slack_s: Annotated[float, Field(ge=0, le=86_400)] = 60.0
     ending_wait_s: Annotated[float, Field(ge=0, le=86_400)] = 30.0
     on_open_transaction: Literal["fail", "stop"] = "fail"
     history: _Text | None = None

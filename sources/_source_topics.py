@@ -24,6 +24,7 @@ from eos.sources._offsets import (
 from eos.sources._open_transactions import wait_for_time
 from eos.sources._source_options import SourceOptions
 from eos.sources._value_format import AUTO, BYTES, ValueFormat, earlier_fields, value_format
+from eos.sources._wanted import Times
 from eos.wire.batch import Entry
 
 T = TypeVar("T")
@@ -167,33 +168,54 @@ class SourceTopics:
             self._tails[name] = self._client.topic_bounds(name, read_compacted=is_compacted)
         return self._tails[name]
 
-    def starts(self, *, otherwise: str) -> dict[str, EntryPlace | None]:
+    def starts(self, *, otherwise: str, slack_ms: int = 0) -> dict[str, EntryPlace | None]:
         """Return the starting places of the options, for all partitions; None: the first entry.
         ConfigurationError if the options are invalid.
 
-        ``otherwise``: ``earliest`` or ``latest``, the default of the options.
+        ``otherwise``: ``earliest`` or ``latest``, the default of the options. ``slack_ms``: how
+        much earlier than a stated time.
         """
         names = self.partitions()
         options = self._options
         if options.starting_time is not None:
-            return self._found(names, parse_times(options.starting_time, names, "startingTime"))
+            if options.read_compacted:
+                # A compaction has entries before the first one that can be looked for.
+                return dict.fromkeys(names)
+            times = parse_times(options.starting_time, names, "startingTime")
+            return self._found(names, {name: max(0, one - slack_ms) for name, one in times.items()})
         text = options.starting_offsets or otherwise
         return self._found(names, parse_offsets(text, names, "startingOffsets"))
 
-    def stops(self, names: list[str]) -> dict[str, EntryPlace | None]:
+    def stops(self, names: list[str], *, slack_ms: int = 0) -> dict[str, EntryPlace | None]:
         """Return the ending places of the options. Partitions without one, or with ``latest``, are
         not in the result. ConfigurationError if the options are invalid, or have a time in the
         future.
+
+        ``slack_ms``: how much later than a stated time.
         """
         options = self._options
         if options.ending_time is not None:
-            positions = parse_times(options.ending_time, names, "endingTime")
-            times = [one for one in positions.values() if isinstance(one, int)]
-            wait_for_time(max(times, default=None), options.ending_wait_s)
-        else:
-            positions = parse_offsets(options.ending_offsets or LATEST, names, "endingOffsets")
+            times = parse_times(options.ending_time, names, "endingTime")
+            wait_for_time(max(times.values(), default=None), options.ending_wait_s)
+            return self._found(times, {name: one + slack_ms for name, one in times.items()})
+        positions = parse_offsets(options.ending_offsets or LATEST, names, "endingOffsets")
         stated = {name: one for name, one in positions.items() if one != LATEST}
         return self._found(stated, stated)
+
+    def times(self, names: Sequence[str]) -> dict[str, Times]:
+        """Return the publish times that the options state, for all of ``names``."""
+        start, end = (
+            {} if text is None else parse_times(text, names, option)
+            for text, option in (
+                (self._options.starting_time, "startingTime"),
+                (self._options.ending_time, "endingTime"),
+            )
+        )
+        return {name: Times(start.get(name), end.get(name)) for name in names}
+
+    def places_at(self, times_ms: Mapping[str, int]) -> dict[str, EntryPlace]:
+        """Return the first entry of each partition that was published then or later."""
+        return self._each(times_ms, lambda tail: tail.place_at(times_ms[tail.topic]))
 
     def undecided(self, ends: Mapping[str, EntryPlace | None]) -> dict[str, EntryPlace]:
         """Return the partitions that an open transaction blocks before their ends (None: before the
@@ -219,7 +241,7 @@ class SourceTopics:
     ) -> dict[str, EntryPlace | None]:
         latest = self.bounds(name for name, one in positions.items() if one == LATEST)
         times = {name: one for name, one in positions.items() if isinstance(one, int)}
-        at_times = self._each(times, lambda tail: tail.place_at(times[tail.topic]))
+        at_times = self.places_at(times)
         ends = {name: _end(bounds) for name, bounds in latest.items()}
         known: dict[str, EntryPlace | None] = {**at_times, **ends}
         return {
