@@ -211,9 +211,6 @@ class _Waiting:
             self._held.popleft()
             self._held_bytes -= len(buffer)
 
-    def _is_aborted(self, one: DeliveredEntry) -> bool:
-        return _in_txn(one) and self._aborted[_txn(one)]
-
     def _count_decided(self, entries: Sequence[DeliveredEntry]) -> int:
         for count, one in enumerate(entries):
             if _in_txn(one) and _txn(one) not in self._aborted:
