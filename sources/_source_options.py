@@ -18,7 +18,7 @@ from pydantic import (
 
 from eos.admin import AdminClient
 from eos.client.worker_cache import ClientOptions
-from eos.delta.folder import Folder
+from eos.delta.folder import Bucket, Folder
 from eos.errors import ConfigurationError
 from eos.ids import TopicName
 from eos.schemas import Schema
@@ -77,10 +77,10 @@ class SourceOptions(BaseModel):
         history: folder or URL of a Delta table with the topics' history. It is read first, then
             each partition after its last message in the table.
         history_version: the table's version; default: the newest.
-        tiered_storage: the bucket that the brokers offload to, ``s3://bucket``, or a folder with
-            its objects: large ledgers there are read directly, and anything unclear through the
-            broker. For the format of their jcloud offloader (drivers S3, aws-s3). Needs
-            ``admin_url``.
+        tiered_storage: the bucket that the brokers offload to, ``s3://bucket``, ``gs://bucket`` or
+            ``abfss://container@account.dfs.core.windows.net``, or a folder with its objects: large
+            ledgers there are read directly, and anything unclear through the broker. For the
+            format of their jcloud offloader. Needs ``admin_url``.
         max_entries_per_trigger: approximate limit of the entries of an epoch, over all partitions;
             at least one of each that has any. An entry is a producer's batch of messages.
         max_bytes_per_trigger: the same in bytes of the broker's storage.
@@ -184,7 +184,7 @@ class SourceOptions(BaseModel):
         options.own_schema  # noqa: B018
         options._check_dropped()
         if options.tiered_storage is not None:
-            Folder(options.tiered_storage)
+            Bucket(options.tiered_storage)
         if options.history is not None:
             Folder(options.history)
             for topic in options.topic_names:

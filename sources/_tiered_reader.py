@@ -12,7 +12,7 @@ from urllib.parse import quote_plus
 import numpy as np
 
 from eos.admin import StoredLedger
-from eos.delta.folder import Folder
+from eos.delta.folder import Bucket
 from eos.errors import ProtocolError
 from eos.ids import MessageId, TopicName, TxnId
 from eos.sources._offsets import Span
@@ -81,7 +81,7 @@ def read_offloaded(
         EosError: the broker does not say whether a transaction was aborted.
     """
     assert options.tiered_storage is not None
-    folder = Folder(options.tiered_storage)
+    folder = Bucket(options.tiered_storage)
     name = f"{ledger.upload}-ledger-{ledger.id}"
     try:
         (size,) = folder.size_bytes([f"{name}-index"])

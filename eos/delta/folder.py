@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
@@ -20,6 +21,9 @@ from eos.errors import ConfigurationError, Retriable
 
 _PASSWORD: Final = re.compile(r"://[^/?#]*@|[?#]")
 _S3: Final = ("s3", "s3a")
+_GOOGLE_RETRIES: Final = timedelta(seconds=60)
+_GOOGLE: Final = re.compile(r"gs://[a-z0-9][a-z0-9_.-]+/?")
+_AZURE: Final = re.compile(r"abfss://([a-z0-9$][a-z0-9-]+)@([a-z0-9]+)\.dfs\.core\.windows\.net/?")
 
 # Synonyms of ``deltalake``'s options; the first one is the environment variable in lower case.
 _KEY: Final = ("aws_access_key_id", "access_key_id")
@@ -44,7 +48,7 @@ class Folder:
 
     def __init__(self, uri: str, storage_options: Mapping[str, str] | None = None) -> None:
         self._options = dict(storage_options or {})
-        self.uri: Final = _checked(uri)
+        self.uri: Final = self._checked(uri)
         """Absolute local path, or URL."""
         self.local: Final = None if "://" in self.uri else Path(self.uri)
         """The local folder; None for a URL."""
@@ -151,9 +155,70 @@ class Folder:
 
     def _files(self) -> Any:
         if self._system is None:
-            local = self.local is not None
-            self._system = pyarrow.fs.LocalFileSystem() if local else _s3(self._options)
+            self._system = self._open()
         return self._system
+
+    def _open(self) -> Any:
+        return pyarrow.fs.LocalFileSystem() if self.local is not None else _s3(self._options)
+
+    def _checked(self, uri: str) -> str:
+        return _checked(uri)
+
+
+class Bucket(Folder):
+    """Objects to read: those of a ``Folder``, or ``gs://bucket`` and
+    ``abfss://container@account.dfs.core.windows.net``.
+
+    Credentials come from the environment: the machine's own, or for Azure
+    ``AZURE_STORAGE_ACCOUNT_KEY``.
+
+    Raises:
+        ConfigurationError: it is none of these.
+    """
+
+    def __init__(self, uri: str) -> None:
+        super().__init__(uri)
+        self._azure = _AZURE.fullmatch(self.uri)
+        if self._azure is not None:
+            self._root = self._azure[1]
+
+    def _checked(self, uri: str) -> str:
+        if _GOOGLE.fullmatch(uri) or _AZURE.fullmatch(uri):
+            return uri.rstrip("/")
+        try:
+            return super()._checked(uri)
+        except ConfigurationError:
+            raise ConfigurationError(
+                "tieredStorage names no bucket, and no folder.",
+                hint="Write s3://bucket, gs://bucket, a folder's absolute path, or "
+                "abfss://container@account.dfs.core.windows.net; no prefix and no credentials.",
+            ) from None
+
+    def _open(self) -> Any:
+        if self._azure is not None:
+            return _azure(self._azure[2])
+        return _google() if self.uri.startswith("gs://") else super()._open()
+
+
+def _google() -> Any:
+    where: dict[str, Any] = {}
+    # An emulator's address, in the variable of Google's own libraries.
+    if url := os.environ.get("STORAGE_EMULATOR_HOST"):
+        scheme, _, host = url.rpartition("://")
+        where = {"endpoint_override": host, "scheme": scheme or "http", "anonymous": True}
+    # By default it tries for a quarter of an hour.
+    return pyarrow.fs.GcsFileSystem(retry_time_limit=_GOOGLE_RETRIES, **where)
+
+
+def _azure(account: str) -> Any:
+    where: dict[str, str] = {}
+    # Azure's emulator has another address; the variable is that of `deltalake`.
+    if url := os.environ.get("AZURITE_BLOB_STORAGE_URL"):
+        scheme, _, host = url.partition("://")
+        for api in ("blob", "dfs"):
+            where |= {f"{api}_storage_authority": host, f"{api}_storage_scheme": scheme}
+    key = os.environ.get("AZURE_STORAGE_ACCOUNT_KEY")
+    return pyarrow.fs.AzureFileSystem(account, account_key=key, **where)
 
 
 def _s3(options: Mapping[str, str]) -> Any:

@@ -32,10 +32,17 @@ def free_port() -> int:
 @contextmanager
 def served(module: str, *args: str) -> Iterator[str]:
     """The URL of ``python -m module args``, with a free port for ``{port}``, while it runs."""
+    with serving(sys.executable, "-m", module, *args) as url:
+        yield url
+
+
+@contextmanager
+def serving(*command: str) -> Iterator[str]:
+    """The same of another command."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     process = subprocess.Popen(
-        [sys.executable, "-m", module, *(arg.format(port=port) for arg in args)],
+        [arg.format(port=port) for arg in command],
         cwd=ROOT,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import struct
 import time
 from collections.abc import Callable, Iterator
@@ -15,8 +16,11 @@ import boto3
 import numpy as np
 import pulsar
 import pytest
+from pyarrow import fs
 
 from eos.client import PulsarClient
+from eos.delta.folder import Bucket
+from eos.errors import ConfigurationError
 from eos.ids import MessageId, TopicName
 from eos.sources import _range_reader, _tiered_reader
 from eos.sources._epoch_planner import EpochPlanner
@@ -31,7 +35,7 @@ from eos.wire.checksum import crc32c
 from eos.wire.commands import MessageMetadata
 from eos.wire.decoding import DeliveredEntry
 from eos.wire.offloaded import DataParser, LedgerIndex
-from tests.commit_log.test_s3 import KEYS, served
+from tests.commit_log.test_s3 import KEYS, served, serving
 from tests.support.admin import call
 from tests.support.judge import drain, quiet_client
 from tests.support.offloader import offloading_to_s3
@@ -359,6 +363,58 @@ def test_a_store_that_does_not_answer_costs_a_warning(
     assert read(topic) == wanted
     assert "can't be read from tiered storage" in caplog.text
     assert KEYS["AWS_SECRET_ACCESS_KEY"] not in caplog.text
+
+
+def google(url: str) -> tuple[dict[str, str], Any]:
+    """What clients' environment needs for the server, and how the bucket is made there."""
+    where = {"endpoint_override": url.partition("://")[2], "scheme": "http", "anonymous": True}
+    return {"STORAGE_EMULATOR_HOST": url}, lambda: fs.GcsFileSystem(project_id="test", **where)
+
+
+def azure(url: str) -> tuple[dict[str, str], Any]:
+    """The same; account and key are those of all emulators."""
+    key = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+    server = {"AZURITE_BLOB_STORAGE_URL": url, "AZURE_STORAGE_ACCOUNT_KEY": key}
+    return server, lambda: Bucket(AZURE)._open()
+
+
+AZURE = f"abfss://{BUCKET}@devstoreaccount1.dfs.core.windows.net"
+AZURITE = "azurite-blob --blobPort {port} --inMemoryPersistence --disableTelemetry --silent"
+FAKE_GCS = "fake-gcs-server -scheme http -host 127.0.0.1 -port {port} -public-host 127.0.0.1:{port}"
+CLOUDS = [
+    (f"{FAKE_GCS} -backend memory", google, f"gs://{BUCKET}"),
+    (f"{AZURITE} --skipApiVersionCheck", azure, AZURE),
+]
+
+
+@pytest.mark.parametrize(("command", "cloud", "uri"), CLOUDS, ids=["google", "azure"])
+def test_other_clouds_have_the_same_objects(
+    command, cloud, uri, broker, topic, offload, read, asked, store, monkeypatch
+):
+    if shutil.which(command.split()[0]) is None:
+        pytest.skip(f"{command.split()[0]} is not installed")
+    plain_entries(broker, topic, 2 * PER_LEDGER + 3)
+    names = offload()
+    wanted = expected(broker, topic)
+    with serving(*command.split()) as url:
+        server, open_system = cloud(url)
+        for name, value in server.items():
+            monkeypatch.setenv(name, value)
+        system = open_system()
+        system.create_dir(BUCKET)
+        for name in (*names, *(f"{name}-index" for name in names)):
+            with system.open_output_stream(f"{BUCKET}/{name}") as stream:
+                stream.write(store.get_object(Bucket=BUCKET, Key=name)["Body"].read())
+        asked.clear()
+        assert read(topic, tieredStorage=uri) == wanted
+    assert [place > (int(names[-1].rpartition("-")[2]), 0) for place, _ in asked] == [True]
+
+
+@pytest.mark.parametrize("uri", ["gs://", "gs://a/b", "abfss://c@a.blob.core.windows.net", "cold"])
+def test_what_is_no_bucket_is_refused(uri):
+    options = {"serviceUrl": "pulsar://h:1", "adminUrl": "http://h:1", "topic": "t"}
+    with pytest.raises(ConfigurationError, match="tieredStorage names no bucket"):
+        SourceOptions.parse(options | {"tieredStorage": uri})
 
 
 def test_spark_reads_large_ledgers_directly(spark, broker, topic, offload, store, tmp_path):
