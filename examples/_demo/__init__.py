@@ -1,1 +1,1 @@
-"""Shared by the two demos: processes, plain readers, terminal output, report, page and picture."""
+"""Shared by the demos: processes, plain readers, terminal output, report, page and picture."""

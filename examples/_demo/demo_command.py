@@ -14,7 +14,6 @@ import typer
 
 from eos.errors import EosError
 from examples._demo.demo_report import Conclusion, DemoReport
-from examples._demo.epoch_chart import EpochChart, draw
 from examples._demo.terminal import Terminal
 
 _EXIT_FAILED: Final = 4
@@ -57,12 +56,20 @@ def prepare_output(folder: Path, names: Sequence[str]) -> None:
 
 
 def publish(
-    terminal: Terminal, report: DemoReport, charts: Sequence[EpochChart], output: Path, name: str
+    terminal: Terminal,
+    report: DemoReport,
+    draw: Callable[[Path, Path], None],
+    output: Path,
+    name: str,
 ) -> Conclusion:
-    """Print the report; write ``name.png`` and ``name.html`` to the output folder."""
+    """Print the report; write ``name.png`` and ``name.html`` to the output folder.
+
+    Args:
+        draw: writes the picture to two files, PNG and SVG.
+    """
     terminal.show_table(report)
     png, svg, page = (output / f"{name}.{kind}" for kind in ("png", "svg", "html"))
-    draw(charts, png, svg)
+    draw(png, svg)
     write_page(report, svg, page)
     svg.unlink()
     terminal.print(f"picture: {png}\npage:    {page}")

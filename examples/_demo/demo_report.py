@@ -49,6 +49,7 @@ class DemoReport:
     Attributes:
         table_title, columns, lines: the table; ``columns`` without the one of the labels.
         evidence: the commit log on the killed epochs, one sentence each, without a full stop.
+        code: texts to show as they are, each with its title.
     """
 
     title: str
@@ -61,3 +62,4 @@ class DemoReport:
     picture_title: str
     picture_caption: str
     evidence: tuple[str, ...] = ()
+    code: tuple[tuple[str, str], ...] = ()

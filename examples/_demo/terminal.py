@@ -65,7 +65,7 @@ class Terminal:
             yield lambda done: bar.update(task, completed=done)
 
     def show_table(self, report: DemoReport) -> None:
-        """Print the table, and the evidence from the commit log."""
+        """Print the table, the evidence from the commit log, and code."""
         table = Table(caption=report.caption, caption_justify="left", width=self._width)
         table.add_column(report.table_title)
         for column in report.columns:
@@ -82,4 +82,6 @@ class Terminal:
             self.console.print("\nThe commit log of eos says:")
         for text in report.evidence:
             self.console.print(f"- {escape(text)}.", width=self._width)
+        for title, text in report.code:
+            self.console.print(f"\n[bold]{escape(title)}[/]\n{escape(text)}", soft_wrap=True)
         self.console.print()

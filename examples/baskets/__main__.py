@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -11,6 +12,7 @@ import typer
 from eos.testing import PulsarCluster
 from examples._demo.demo_command import prepare_output, publish, run_demo
 from examples._demo.demo_report import Conclusion
+from examples._demo.epoch_chart import draw
 from examples._demo.terminal import Terminal
 from examples.baskets.basket_year import Year, read_year
 from examples.baskets.baskets_report import chart_of_baskets, report_on_baskets
@@ -57,7 +59,8 @@ def main(
         with tempfile.TemporaryDirectory(prefix="eos-demo-", ignore_cleanup_errors=True) as folder:
             run, verdict = _run(terminal, rows, Folders(Path(folder), output.absolute()))
         report = report_on_baskets(run, verdict)
-        return publish(terminal, report, [chart_of_baskets(run, verdict)], output, _NAME)
+        picture = partial(draw, [chart_of_baskets(run, verdict)])
+        return publish(terminal, report, picture, output, _NAME)
 
     run_demo(demo)
 

@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -14,6 +15,7 @@ import typer
 from eos.testing import PulsarStandalone
 from examples._demo.demo_command import prepare_output, publish, run_demo
 from examples._demo.demo_report import Conclusion
+from examples._demo.epoch_chart import draw
 from examples._demo.terminal import Terminal
 from examples.flights.flight_files import prepare
 from examples.flights.flights_report import NAMES, chart_of, report_on
@@ -58,7 +60,8 @@ def main(
         prepare_output(output, _FILES)
         with _folder(output, keep=keep) as folder:
             runs = _run(terminal, ways, folder, output, rows=rows, keep=keep)
-            return publish(terminal, report_on(runs), list(map(chart_of, runs)), output, _NAME)
+            picture = partial(draw, list(map(chart_of, runs)))
+            return publish(terminal, report_on(runs), picture, output, _NAME)
 
     run_demo(demo)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from io import StringIO
 
 from rich.console import Console
 
 from examples._demo.demo_command import publish
+from examples._demo.epoch_chart import draw
 from examples._demo.subprocesses import Event
 from examples._demo.terminal import Terminal
 from examples.baskets.baskets_report import chart_of_baskets, report_on_baskets
@@ -39,11 +41,9 @@ def test_in_a_terminal_the_picture_shows_backlog_watermark_and_kills():
 def test_the_report_is_printed_drawn_and_written_as_a_page(tmp_path, capsys):
     run = run_of()
     run.backlog = [(run.began_at + second, second % 7) for second in range(20)]
-    charts = [chart_of_baskets(run, verdict())]
-    assert (
-        publish(Terminal(), report_on_baskets(run, verdict()), charts, tmp_path, "e2e").exit_code
-        == 0
-    )
+    picture = partial(draw, [chart_of_baskets(run, verdict())])
+    report = report_on_baskets(run, verdict())
+    assert publish(Terminal(), report, picture, tmp_path, "e2e").exit_code == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["e2e.html", "e2e.png"]
     assert (tmp_path / "e2e.png").read_bytes().startswith(b"\x89PNG")
     shown = capsys.readouterr().out
