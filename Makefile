@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 END_TO_END := from-topic,topic-and-table
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-e2e test test-fast check docs chaos chaos-quick chaos-soak soak mutants compat compat-smoke compat-spark model bench bench-quick bench-scale bench-backlog bench-queries bench-schemas bench-past bench-reading bench-sending bench-log bench-hostile setup wheel clean
+.PHONY: help demo demo-e2e demo-past test test-fast check docs chaos chaos-quick chaos-soak soak mutants compat compat-smoke compat-spark model bench bench-quick bench-scale bench-backlog bench-queries bench-schemas bench-past bench-reading bench-sending bench-log bench-hostile setup wheel clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -17,6 +17,9 @@ demo: setup ## One job on real input under kills, in two ways: a table, a page; 
 
 demo-e2e: setup ## Topic to topic and table, on a cluster, under kills: a table, a page; 4 minutes
 	$(BIN)/python -m examples.baskets
+
+demo-past: setup ## A topic's past in S3 and in a Delta table, and one SQL query over all of it: a table, a page; 2 minutes
+	$(BIN)/python -m examples.past
 
 test: setup ## All tests, on real brokers and real Spark, two files at a time
 	$(BIN)/python -m pytest -n 2 --dist loadfile
