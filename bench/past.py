@@ -8,11 +8,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Final
+from unittest.mock import patch
 
 import pyarrow as pa
 import typer
@@ -111,21 +112,11 @@ class Store:
             self._process.wait()
 
 
-@contextmanager
-def _keys(url: str) -> Iterator[None]:
+def _keys(url: str) -> AbstractContextManager[Any]:
     """The keys, for this process, its tasks and the broker, while it lasts."""
     given = {**_KEYS, "AWS_ENDPOINT_URL": url, "AWS_REGION": "us-east-1", "AWS_ALLOW_HTTP": "true"}
     given |= {"ACCESS_KEY_ID": "bench", "ACCESS_KEY_SECRET": "benchbench"}
-    before = {name: os.environ.get(name) for name in given}
-    os.environ.update(given)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+    return patch.dict(os.environ, given)
 
 
 def fill(env: Environment, topic: str, rows: int, shape: str) -> None:
