@@ -27,6 +27,9 @@ PULSAR_VERSION_VARIABLE: Final = "EOS_PULSAR_VERSION"
 _VERSION: Final = re.compile(r"\d+\.\d+\.\d+(-[A-Za-z0-9.]+)?")
 
 _COPY_GOAL: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
+_COPY_ONE_GOAL: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy"
+# The newest one on Maven; the broker of 4.2.4 accepts it (tested).
+_OFFLOADER_VERSION: Final = "4.0.8"
 _MANIFEST: Final = "manifest.json"
 _SUMS: Final = "SHA256SUMS"
 _POM: Final = """\
@@ -124,6 +127,33 @@ def _artifact(jar: Path) -> str:
     return re.split(r"-\d", jar.stem, maxsplit=1)[0]
 
 
+def offloader(name: str) -> Path:
+    """Return the archive (nar) of an offloader, alone in its folder or with others.
+
+    Args:
+        name: ``tiered-storage-jcloud`` or ``tiered-storage-file-system``.
+
+    Raises:
+        ConfigurationError: Maven is missing or failed.
+    """
+    cache_name = f"pulsar-offloader-{_OFFLOADER_VERSION}"
+    folder = cache_dir() / cache_name
+    archive = folder / f"{name}.nar"
+    with locked(folder.with_name(f"{cache_name}.lock")):
+        if not archive.exists():
+            folder.mkdir(exist_ok=True)
+            command = [_mvn(name), "-B", "--strict-checksums", _COPY_ONE_GOAL]
+            command += [f"-Dartifact=org.apache.pulsar:{name}:{_OFFLOADER_VERSION}"]
+            command += ["-Dtransitive=false", f"-DoutputDirectory={folder}"]
+            lines = _run(command, f"Resolving {name} with Maven (once)")
+            # Maven's "jar" is in fact the archive with all dependencies.
+            jar = folder / f"{name}-{_OFFLOADER_VERSION}.jar"
+            if not jar.exists():
+                raise _failed(name, lines or [])
+            jar.rename(archive)
+    return archive
+
+
 def resolve(
     coordinates: Sequence[str],
     cache_name: str,
@@ -208,12 +238,7 @@ def locked(path: Path) -> Iterator[None]:
 
 def _copy_dependencies(staging: Path, wanted: dict[str, list[str]], name: str) -> None:
     """Run Maven to fill ``staging/jars`` with the jars and their manifest."""
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise ConfigurationError(
-            f"The jars of {name} are not in {staging.parent} yet, and Maven (mvn) is not on PATH.",
-            hint="Install Maven and a JDK of version 17 or newer.",
-        )
+    maven = _mvn(name)
     jars = staging / "jars"
     pom = staging / "pom.xml"
     bom_extra = "<type>pom</type><scope>import</scope>"
@@ -231,14 +256,28 @@ def _copy_dependencies(staging: Path, wanted: dict[str, list[str]], name: str) -
     lines = _run(command, f"Resolving the jars of {name} with Maven (once)")
     names = sorted(path.name for path in jars.glob("*.jar")) if lines is None else []
     if not names:
-        errors = [line for line in lines or [] if line.startswith("[ERROR]")][:6]
-        raise ConfigurationError(
-            f"Maven could not resolve the jars of {name}: " + " ".join(errors or lines or []),
-            hint="Check the network and Maven's settings.xml, then try again.",
-        )
+        raise _failed(name, lines or [])
     sizes = {jar: (jars / jar).stat().st_size for jar in names}
     (jars / _MANIFEST).write_text(json.dumps({**wanted, "sizes": sizes}, indent=1))
     (jars / _SUMS).write_text("".join(f"{_sha256(jars / jar)}  {jar}\n" for jar in names))
+
+
+def _mvn(name: str) -> str:
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise ConfigurationError(
+            f"The jars of {name} are not in {cache_dir()} yet, and Maven (mvn) is not on PATH.",
+            hint="Install Maven and a JDK of version 17 or newer.",
+        )
+    return maven
+
+
+def _failed(name: str, lines: Sequence[str]) -> ConfigurationError:
+    errors = [line for line in lines if line.startswith("[ERROR]")][:6]
+    return ConfigurationError(
+        f"Maven could not resolve the jars of {name}: " + " ".join(errors or lines),
+        hint="Check the network and Maven's settings.xml, then try again.",
+    )
 
 
 def _dependency(coordinate: str, extra: str = "") -> str:

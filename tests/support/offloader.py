@@ -1,25 +1,17 @@
-"""A broker that moves ledgers to tiered storage: a folder, or S3.
-
-The newest offloader on Maven is that of Pulsar 4.0.8; the broker of 4.2.4 accepts it (tested).
-Maven's "jar" is in fact the archive (nar) that the broker needs, with all dependencies.
-"""
+"""A broker that moves ledgers to tiered storage: a folder, or S3."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from eos.testing.maven import cache_dir, locked
+from eos.errors import ConfigurationError
+from eos.testing.maven import offloader
 
 _FILE_SYSTEM: Final = "tiered-storage-file-system"
 _JCLOUD: Final = "tiered-storage-jcloud"
-_VERSION: Final = "4.0.8"
-_COPY: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy"
 _HADOOP: Final = """\
 <configuration>
   <property><name>fs.defaultFS</name><value></value></property>
@@ -73,23 +65,7 @@ def _common(folder: Path, artifact: str, entries_per_ledger: int) -> dict[str, s
 
 
 def _archive(artifact: str) -> Path:
-    folder = cache_dir() / f"pulsar-offloader-{_VERSION}"
-    archive = folder / f"{artifact}.nar"
-    with locked(folder.with_name(f"{folder.name}.lock")):
-        if not archive.exists():
-            _fetch(folder, artifact)
-    return archive
-
-
-def _fetch(folder: Path, artifact: str) -> None:
-    maven = shutil.which("mvn")
-    if maven is None:
-        pytest.skip("Maven, which has the offloader, is not installed")
-    folder.mkdir(exist_ok=True)
-    command = [maven, "-B", "-q", "--strict-checksums", _COPY, f"-DoutputDirectory={folder}"]
-    command += [f"-Dartifact=org.apache.pulsar:{artifact}:{_VERSION}", "-Dtransitive=false"]
-    made = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=folder)
-    jar = folder / f"{artifact}-{_VERSION}.jar"
-    if made.returncode or not jar.exists():
-        pytest.skip(f"Maven does not give the offloader: {made.stdout[-300:]}")
-    os.replace(jar, folder / f"{artifact}.nar")
+    try:
+        return offloader(artifact)
+    except ConfigurationError as error:
+        pytest.skip(f"Maven does not give the offloader: {error}")
