@@ -13,7 +13,7 @@ import numpy as np
 
 from eos.admin import StoredLedger
 from eos.delta.folder import Bucket
-from eos.errors import ProtocolError
+from eos.errors import EosError, ProtocolError
 from eos.ids import MessageId, TopicName, TxnId
 from eos.sources._offsets import Span
 from eos.sources._source_options import SourceOptions
@@ -41,6 +41,10 @@ class NotFromStorage(Exception):
     def __init__(self, reason: str, *, is_doubt: bool = True) -> None:
         super().__init__(reason)
         self.is_doubt = is_doubt
+
+
+class OtherLedgerRead(EosError):
+    """Raised if the entries that were yielded are those of another ledger."""
 
 
 def worth_reading(span: Span, ledgers: Sequence[StoredLedger]) -> tuple[StoredLedger, ...]:
@@ -78,6 +82,7 @@ def read_offloaded(
 
     Raises:
         NotFromStorage: at any time; what was yielded is right.
+        OtherLedgerRead: what was yielded is wrong.
         EosError: the broker does not say whether a transaction was aborted.
     """
     assert options.tiered_storage is not None
@@ -108,10 +113,11 @@ def _check(index: LedgerIndex, topic: TopicName, ledger: StoredLedger) -> None:
     # As Java's URLEncoder.
     local = quote_plus(topic.local, safe="*").replace("~", "%7E")
     owner = f"{topic.namespace_name}/persistent/{local}"
-    if (index.owner, index.entries) != (owner, ledger.entries):
+    found = (index.owner, index.entries, index.entry_bytes)
+    if found != (owner, ledger.entries, ledger.bytes):
         raise NotFromStorage(
-            f"its object is of {index.owner[:200]!r} with {index.entries} entries, not of "
-            f"{owner!r} with {ledger.entries}"
+            f"its object is of {index.owner[:200]!r} with {index.entries} entries of "
+            f"{index.entry_bytes} bytes, not of {owner!r} with {ledger.entries} of {ledger.bytes}"
         )
 
 
@@ -120,13 +126,22 @@ def _entries(
 ) -> Iterator[tuple[Bytes, list[DeliveredEntry]]]:
     """Yield entries from ``first`` to ``last``, with the buffer that they are in."""
     parser = DataParser(index, first)
-    rest = b""
+    # Of entries, none says to which ledger it belongs. But all together have the ledger's size.
+    size = index.entry_bytes if (parser.offset, last) == (0, index.entries - 1) else None
+    rest, read_bytes = b"", 0
     for piece in _pieces(file, parser.offset, index.data_bytes):
         data = b"".join((rest, piece, bytes(PADDING_BYTES)))
         begin = parser.offset
         found = parser.parse(memoryview(data)[: len(data) - PADDING_BYTES])
         rest = data[parser.offset - begin : len(data) - PADDING_BYTES]
         buffer = np.frombuffer(data, np.uint8)
+        read_bytes += sum(one.end - one.start for one in found)
+        if size not in (None, read_bytes) and found and found[-1].number >= last:
+            raise OtherLedgerRead(
+                f"Tiered storage has other data for ledger {ledger}: {read_bytes} bytes of "
+                f"entries, not {size}.",
+                hint="Read without tieredStorage, and find out what has written that object.",
+            )
         entries = [
             DeliveredEntry.parse(MessageId(ledger, one.number), buffer.data, one.start, one.end)
             for one in found

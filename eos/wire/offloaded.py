@@ -35,6 +35,7 @@ class _Named(WireMessage):
 class _LedgerMetadata(WireMessage):
     """A part of BookKeeper's LedgerMetadataFormat."""
 
+    length: int | None = field(3, "int64", default=None)
     last_entry: int | None = field(4, "int64", default=None)
     state: int = field(5, "int32")
     named: tuple[_Named, ...] = field(11, _Named, default=())
@@ -46,11 +47,13 @@ class LedgerIndex:
 
     ``owner``: the managed ledger, such as ``public/default/persistent/orders``. ``blocks``: the
     first entry and the offset of each block in the data, whose size is ``data_bytes``.
+    ``entry_bytes``: of all entries together.
     """
 
     owner: str
     entries: int
     data_bytes: int
+    entry_bytes: int
     blocks: tuple[tuple[int, int], ...]
 
     @classmethod
@@ -84,7 +87,8 @@ class LedgerIndex:
         if metadata.state != _CLOSED or places[:1] != ((0, 0),) or not grows:
             raise ProtocolError("An index of an offloaded ledger is not that of a closed ledger.")
         owner = named.get(_OWNER, b"").decode(errors="replace")
-        return cls(owner, (metadata.last_entry or 0) + 1, data_bytes, places)
+        count, length = (metadata.last_entry or 0) + 1, metadata.length or 0
+        return cls(owner, count, data_bytes, length, places)
 
     def block_of(self, entry: int) -> int:
         """Return the number of the block that has an entry."""

@@ -28,6 +28,7 @@ from eos.sources._history_files import HistoryRange, read_history
 from eos.sources._range_reader import read_range
 from eos.sources._row_format import METADATA, RowFormat
 from eos.sources._source_options import SourceOptions
+from eos.sources._tiered_reader import OtherLedgerRead
 from eos.sources._value_format import ValueFormat
 from eos.sources.archive import Archive
 from eos.testing import PulsarStandalone
@@ -321,6 +322,20 @@ def test_an_object_of_another_topic_is_not_taken(
     changed(store, f"{mine}-index", lambda body: body.replace(name.encode(), b"x" * len(name)))
     assert read(topic) == wanted
     assert "its object is of 'public/default/persistent/xxx" in caplog.text
+
+
+def test_data_of_another_ledger_end_the_read(broker, topic, offload, read, asked, store):
+    """With as many entries and, thanks to the padding of blocks, as many bytes."""
+    plain_entries(broker, topic, PER_LEDGER, size=300_000)
+    plain_entries(broker, topic, PER_LEDGER, size=300_001)
+    plain_entries(broker, topic, 1)
+    one, other = offload()
+    sizes = [store.head_object(Bucket=BUCKET, Key=key)["ContentLength"] for key in (one, other)]
+    assert sizes[1] - sizes[0] < PER_LEDGER
+    foreign = store.get_object(Bucket=BUCKET, Key=other)["Body"].read()
+    changed(store, one, lambda body: foreign[: len(body)])
+    with pytest.raises(OtherLedgerRead, match="has other data for ledger"):
+        read(topic)
 
 
 def test_blocks_and_small_memory(broker, topic, offload, read, asked, monkeypatch):
