@@ -71,6 +71,16 @@ class LogStep(AnyStep):
     APPEND = 1, "the record is in the table and the caller does not know it yet"
 
 
+class ArchiveStep(AnyStep):
+    """A step of one commit of an archive."""
+
+    STAGE = 1, "write the files of rows"
+    COMMIT = 2, "add them to the table, with the places up to which it has each partition"
+    MOVE = 3, "move the subscription"
+
+
 PLACES: Final[dict[str, AnyStep]] = {
-    place.label: place for kind in (Step, TaskStep, EndingStep, LogStep) for place in kind
+    place.label: place
+    for kind in (Step, TaskStep, EndingStep, LogStep, ArchiveStep)
+    for place in kind
 }

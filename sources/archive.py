@@ -16,6 +16,7 @@ from typing import Final, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eos import failpoints
 from eos.delta.column_rules import relaxed
 from eos.delta.opening import TXN_RETENTION, open_if_exists
 from eos.delta.staging import StagingTarget, stage
@@ -36,6 +37,7 @@ from eos.sources._offsets import Offset
 from eos.sources._range_reader import EntryRange, check_not_deleted, read_range
 from eos.sources._row_format import METADATA, PLACE, RowFormat, check_names, value_columns
 from eos.sources._source_options import SourceOptions
+from eos.steps import ArchiveStep
 from eos.transport.auth import Auth
 
 logger = logging.getLogger(__name__)
@@ -238,6 +240,7 @@ class Archive:
             attempt_id=self._attempt_id,
             spark_partition=0,
         )
+        failpoints.reached(ArchiveStep.STAGE)
         ids = identifiers(chunk.places)
         self.table.commit(
             files,
@@ -248,9 +251,11 @@ class Archive:
             merge=True,
             more=ids,
         )
+        failpoints.reached(ArchiveStep.COMMIT)
         self._check_own(ids)
         self.table.checkpoint_when_due()
         self._planner.commit(Offset.starting(chunk.places, subscription))
+        failpoints.reached(ArchiveStep.MOVE)
         return ArchivedPart(
             rows=chunk.rows, bytes=sum(one.size_bytes for one in files), newest=chunk.newest
         )
