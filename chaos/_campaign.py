@@ -11,12 +11,11 @@ from itertools import permutations
 from pathlib import Path
 from typing import Final
 
-from eos.chaos._run import ScheduleRun
+from eos.chaos._run import ScheduleRun, needs_store
 from eos.chaos.cluster.driver_process import logs_in
-from eos.chaos.cluster.target import Pulsar, start_pulsar
+from eos.chaos.cluster.target import PulsarHolder
 from eos.chaos.faults import FAULTS
-from eos.chaos.faults.conditions import CONDITIONS
-from eos.chaos.planning import draw, drawn, only, soak, steady_soak
+from eos.chaos.planning import draw, everything, only, soak, steady_soak
 from eos.chaos.report.outcome import ScheduleOutcome, outcome_of, schedule_of
 from eos.chaos.schedule import Schedule
 
@@ -94,8 +93,7 @@ def _on(brokers: int) -> tuple[str, ...]:
 
 
 def _choice(faults: Sequence[str], brokers: int) -> tuple[str, ...]:
-    everything = [*drawn(brokers), *CONDITIONS]
-    return () if list(faults) == everything else ("--faults", ",".join(faults))
+    return () if list(faults) == everything(brokers) else ("--faults", ",".join(faults))
 
 
 @dataclass(frozen=True)
@@ -163,21 +161,16 @@ class _Runner:
         self._plan = plan
         self._tell = tell
         self._scratch = Path(tempfile.mkdtemp(prefix="eos-chaos-"))
-        self._broker: Pulsar | None = None
+        self._pulsar = PulsarHolder(plan.pulsar_version)
 
     def __enter__(self) -> _Runner:
         return self
 
     def __exit__(self, *_: object) -> None:
         try:
-            self._discard_broker()
+            self._pulsar.close()
         finally:
             shutil.rmtree(self._scratch, ignore_errors=True)
-
-    def _discard_broker(self) -> None:
-        broker, self._broker = self._broker, None
-        if broker is not None:
-            broker.stop()
 
     def run(self, entry: CampaignEntry) -> ScheduleOutcome:
         plan, schedule = self._plan, self._plan.schedule(entry)
@@ -201,16 +194,21 @@ class _Runner:
         self, schedule: Schedule, *, log: Path | None = None, minutes: float | None = None
     ) -> ScheduleOutcome:
         plan = self._plan
-        if self._broker is None:
-            config = SOAK_CONFIG if schedule.input_rows else None
-            self._broker = start_pulsar(schedule.brokers, plan.pulsar_version, config)
+        config = SOAK_CONFIG if schedule.input_rows else None
+        broker = self._pulsar.get(schedule.brokers, config, is_tiered=needs_store(schedule))
         folder = Path(tempfile.mkdtemp(prefix=f"{schedule.seed}-", dir=self._scratch))
         run = ScheduleRun(
-            schedule, plan.workload, self._broker, folder, tell=self._tell, minutes=minutes
+            schedule,
+            plan.workload,
+            broker,
+            folder,
+            tell=self._tell,
+            minutes=minutes,
+            store=self._pulsar.store,
         )
         outcome = outcome_of(run.go(), plan.workload)
         if not outcome.is_good:
-            self._discard_broker()  # the failure may be the broker's, and would hit the next ones
+            self._pulsar.discard()  # the failure may be the broker's, and would hit the next ones
             if log is not None:
                 log.write_bytes(b"".join(path.read_bytes() for path in logs_in(folder)))
         shutil.rmtree(folder, ignore_errors=True)

@@ -19,10 +19,17 @@ from eos.chaos._records import id_in, records_of
 from eos.chaos._soak_feed import SoakFeed
 from eos.chaos._soak_plan import read_count, soak_of
 from eos.chaos._spark_checkpoint import Checkpoint
-from eos.chaos._topic_inputs import HistoryInputs, TopicInputs
+from eos.chaos._topic_inputs import (
+    KEYED_PARTITIONS,
+    HistoryInputs,
+    RollingInputs,
+    TopicInputs,
+)
 from eos.chaos.checker.anomalies import Anomaly
 from eos.chaos.checker.check import check
 from eos.chaos.checker.history import Control, Decision, RunHistory, decisions_of
+from eos.chaos.cluster.archiver import Archiver
+from eos.chaos.cluster.object_store import ObjectStore
 from eos.chaos.cluster.proxy import FaultProxy
 from eos.chaos.cluster.supervisor import MAX_FAILURES, DriverSupervisor, JobFailed
 from eos.chaos.cluster.target import FaultTarget, Pulsar
@@ -30,6 +37,7 @@ from eos.chaos.faults import FAULTS
 from eos.chaos.faults.conditions import CONDITIONS, operators
 from eos.chaos.faults.nemesis import Happened, Nemesis
 from eos.chaos.job import Job, prepare
+from eos.chaos.observers.archive import ArchiveJudge
 from eos.chaos.observers.observers import Observers, stuck_in
 from eos.chaos.observers.readers import Read, ids_in, read_text
 from eos.chaos.observers.resources import Sample, Sampler, Timing, timing_of
@@ -42,6 +50,11 @@ _log = logging.getLogger(__name__)
 # Expected errors of a run; other ones are logged with a traceback.
 _EXPECTED: Final = (RuntimeError, TimeoutError, OSError, EosError)
 _REFUSALS: Final = 2  # starts of a job that must end: it must fail again after a restart
+
+
+def needs_store(schedule: Schedule) -> bool:
+    """Whether the broker must be able to offload ledgers."""
+    return any(CONDITIONS[one].is_tiered for one in schedule.conditions)
 
 
 @dataclass
@@ -81,14 +94,13 @@ class ScheduleRun:
         tell: Callable[[str], None],  # gets a line of text for each event
         project: Path | None = None,  # the driver's working directory; None: that of this process
         minutes: float | None = None,  # no input is released after them; None for no limit
+        store: ObjectStore | None = None,  # to which the broker offloads ledgers
     ) -> None:
-        self._schedule = schedule
-        self._minutes = minutes
+        self._schedule, self._minutes = schedule, minutes
         self._soak = soak_of(schedule)
         self._project = project or Path.cwd()
-        self._broker = broker
-        self._folder = folder
-        self._tell = tell
+        self._broker, self._store = broker, store
+        self._folder, self._tell = folder, tell
         name = f"chaos-{schedule.seed}-{uuid.uuid4().hex[:8]}"
         self._conditions = [CONDITIONS[one] for one in schedule.conditions]
         self._namespace = f"public/{name}" if self._policies else "public/default"
@@ -105,8 +117,7 @@ class ScheduleRun:
         self._traits = SHAPES[shape]
         if self._traits.has_windows:  # Spark writes the last windows only after later input
             self._records.append([flush(len(self._records))])
-        planned = [FAULTS[one.fault] for one in schedule.faults]
-        self._refusals = [fault for fault in planned if fault.ends_with]
+        self._refusals = [f for f in (FAULTS[one.fault] for one in schedule.faults) if f.ends_with]
         self._earlier: dict[int, Decision] = {}
         self._job = Job(
             workload=workload,
@@ -126,6 +137,7 @@ class ScheduleRun:
             by_format=any(one.has_format for one in self._conditions),
             input_topic=self._input_topic(name),
             history=str(folder / "past") if any(c.has_history for c in self._conditions) else "",
+            tiered=ObjectStore.url if needs_store(schedule) else "",
             rows=schedule.rows,
             spark_conf={n: v for one in self._conditions for n, v in one.spark_conf.items()}
             | (SOAK_CONF if self._soak else {}),
@@ -160,7 +172,9 @@ class ScheduleRun:
                 tell=self._tell,
                 max_failures=_REFUSALS if self._refusals else MAX_FAILURES,
             )
-            target = FaultTarget(self._broker, proxy, supervisor, job, self._topics)
+            target = FaultTarget(
+                self._broker, proxy, supervisor, job, self._topics, store=self._store
+            )
             self._create_namespace(target)
             target.create_topics()
             observers = stack.enter_context(
@@ -168,6 +182,7 @@ class ScheduleRun:
             )
             log = target.driver_log()
             feed = self._feed_of(target)  # before the job: a history must exist when it starts
+            judge = self._archive(target, stack)
             stack.enter_context(supervisor)
             stack.enter_context(operators(self._conditions, target))
             storage = feed.storage if isinstance(feed, SoakFeed) else None
@@ -181,7 +196,12 @@ class ScheduleRun:
             result.met = {one.name: one.hit(target, log) for one in self._conditions}
             operations = (*supervisor.operations, *nemesis.operations())
             settled = self._settled(result, target, observers, feed)
-        history = self._without_own_losses(replace(settled, operations=operations))
+            if judge is not None and isinstance(feed, Feed):
+                result.anomalies += self._found_in_archive(target, judge, feed)
+        self._judge(result, target, replace(settled, operations=operations))
+
+    def _judge(self, result: Result, target: FaultTarget, settled: RunHistory) -> None:
+        history = self._without_own_losses(settled)
         result.history = history
         result.timing = timing_of(history, target)
         known = {kind for fault in self._refusals for kind in fault.leaves}
@@ -277,6 +297,33 @@ class ScheduleRun:
         is_from_topic = any(one.has_input_topic for one in self._conditions)
         return f"persistent://public/default/{name}-input" if is_from_topic else ""
 
+    def _archive(self, target: FaultTarget, stack: ExitStack) -> ArchiveJudge | None:
+        if not any(one.has_archive for one in self._conditions):
+            return None
+        topic = self._job.input_topic
+        topics = [f"{topic}-partition-{n}" for n in range(KEYED_PARTITIONS)]
+        judge = stack.enter_context(ArchiveJudge(self._broker, topics))
+        archiver = Archiver(
+            topic,
+            str(self._folder / "archive"),
+            self._folder,
+            service_url=target.job.service_url,
+            admin_url=self._broker.admin_url,
+            tell=self._tell,
+        )
+        target.archiver = stack.enter_context(archiver)
+        return judge
+
+    def _found_in_archive(
+        self, target: FaultTarget, judge: ArchiveJudge, feed: Feed
+    ) -> list[Anomaly]:
+        assert target.archiver is not None
+        wrong = target.archiver.finish()
+        given = [one for some in self._records[: feed.given] for one in some]
+        # Not of the job's topic, but of the input's.
+        records = [one._replace(topic=None) for one in given]
+        return check(judge.history(target.archiver.table, records, wrong))
+
     def _feed_of(self, target: FaultTarget) -> Feed | SoakFeed:
         if self._soak:
             return SoakFeed(self._soak, target, self._tell)
@@ -286,6 +333,9 @@ class ScheduleRun:
     def _inputs_of(self, job: Job) -> Inputs:
         if job.history:
             return HistoryInputs(job, self._schedule, self._broker, self._records)
+        if any(one.is_tiered or one.has_archive for one in self._conditions):
+            store = self._store if job.tiered else None
+            return RollingInputs(job, self._schedule, self._broker, store)
         if job.input_topic:
             return TopicInputs(job, self._schedule, self._broker)
         return FileInputs(job, self._schedule)

@@ -12,7 +12,7 @@ import typer
 
 from eos.chaos.faults import FAULTS
 from eos.chaos.faults.conditions import CONDITIONS
-from eos.chaos.planning import FEWEST_EPOCHS, clash, drawn
+from eos.chaos.planning import FEWEST_EPOCHS, clash, everything
 from eos.chaos.workloads import OWN
 from eos.errors import ConfigurationError
 from eos.testing.maven import DEFAULT_PULSAR_VERSION, PULSAR_VERSION_VARIABLE
@@ -109,7 +109,7 @@ def parse_faults(text: str, *, singles: bool, brokers: int = 1) -> list[str]:
     """
     if text == "all":
         every = [name for name, fault in FAULTS.items() if fault.runs_on(brokers)]
-        return [*(every if singles else drawn(brokers)), *CONDITIONS]
+        return [*every, *CONDITIONS] if singles else everything(brokers)
     wanted = [name.strip() for name in text.split(",") if name.strip()]
     names = [name for one in wanted for name in _part(one, singles, brokers) or [one]]
     known = [*FAULTS, *CONDITIONS]

@@ -1,9 +1,9 @@
-"""Inputs in a topic, each in a transaction; the first ones may also be in a table."""
+"""Inputs in a topic, each in a transaction; also in a table, or in tiered storage."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 from typing import Any, Final
 
@@ -14,10 +14,11 @@ from eos.chaos._query_shapes import SHAPES
 from eos.chaos._records import id_in, slot_of, text_of
 from eos.chaos._spark_checkpoint import Checkpoint
 from eos.chaos.checker.history import Record
-from eos.chaos.cluster.target import Pulsar
+from eos.chaos.cluster.object_store import ObjectStore
+from eos.chaos.cluster.target import Pulsar, path_of
 from eos.chaos.job import SLOT, Job
 from eos.chaos.schedule import Schedule
-from eos.client import PulsarClient
+from eos.client import EntryProducer, PulsarClient, Transaction
 from eos.errors import EosError, RequestTimeout
 from eos.ids import EntryPlace, TopicName
 from eos.wire.commands import MessageIdData
@@ -27,7 +28,13 @@ KEYED_PARTITIONS: Final = 2
 _TTL_S: Final = 15.0
 _TRIES: Final = 20
 _PAUSE_S: Final = 1.0
+_POLL_S: Final = 0.1
 _ABORTED_EVERY: Final = 3
+_EXPIRED_EVERY: Final = 6
+_EXPIRES_S: Final = 5.0
+_UNCOMMITTED: Final = b"of a transaction that is not committed"
+# The source reads smaller ledgers through the broker.
+_LARGE: Final = 2 * [bytes(9 << 19)]
 _EARLIEST: Final = "earliest"
 
 
@@ -93,7 +100,14 @@ class TopicInputs:
                     properties={SLOT: str(slot)},
                 )
                 sent.append((record.id, producer.topic, future))
-        return {name: (topic, future.result().place) for name, topic, future in sent}
+            places = {name: (topic, future.result().place) for name, topic, future in sent}
+            self._before_commit(client, number, producers)
+        return places
+
+    def _before_commit(
+        self, client: PulsarClient, number: int, producers: Sequence[EntryProducer]
+    ) -> None:
+        """Do more while the transaction of an input is open; ``producers`` have sent it."""
 
     def _known(
         self, client: PulsarClient, records: Iterable[Record]
@@ -226,3 +240,66 @@ class HistoryInputs(TopicInputs):
             return super()._reads(source, record)
         file = self._files[record.input] - 1
         return bool(source["history"]["from"] <= file < source["history"]["to"])
+
+
+class RollingInputs(TopicInputs):
+    """Closes the ledgers within each input's transaction, an aborted and an expired one.
+
+    With a ``store`` they are there before the input is readable.
+    """
+
+    def __init__(
+        self, job: Job, schedule: Schedule, broker: Pulsar, store: ObjectStore | None
+    ) -> None:
+        super().__init__(job, schedule, broker)
+        self._store = store
+
+    def _before_commit(
+        self, client: PulsarClient, number: int, producers: Sequence[EntryProducer]
+    ) -> None:
+        topics = [producer.topic for producer in producers]
+        for producer in producers:
+            producer.close()  # or else the unload poisons the transaction
+        others = [client.transaction(timeout_s=_TTL_S)]
+        if number % _EXPIRED_EVERY == _EXPIRED_EVERY - 1:
+            others.append(client.transaction(timeout_s=_EXPIRES_S))  # never ended here
+        _send_all(client, topics, others, _LARGE if self._store else [_UNCOMMITTED])
+        for topic in topics:
+            self._broker.admin("PUT", f"{path_of(topic)}/unload")
+        _send_all(client, topics, others, [_UNCOMMITTED])
+        if self._store is not None and self._store.comes_first:
+            offload(self._broker, topics)
+        others[0].abort()
+
+
+def _send_all(
+    client: PulsarClient,
+    topics: Sequence[str],
+    transactions: Iterable[Transaction],
+    values: Iterable[bytes],
+) -> None:
+    for txn in transactions:
+        for producer in client.entry_producers(topics, txn=txn):
+            for sent in [producer.send(value, txn=txn) for value in values]:
+                sent.result(timeout=_TTL_S)
+            producer.close()
+
+
+def offload(broker: Pulsar, topics: Iterable[str]) -> None:
+    """Move all closed ledgers of partitions to tiered storage.
+
+    Raises:
+        EosError: the broker refuses.
+        TimeoutError: it does not end.
+    """
+    for topic in topics:
+        path, deadline = path_of(topic), time.monotonic() + _TTL_S
+        last = broker.admin("GET", f"{path}/lastMessageId")
+        place = {name: last[name] for name in ("ledgerId", "entryId", "partitionIndex")}
+        broker.admin("PUT", f"{path}/offload", place)
+        while (status := broker.admin("GET", f"{path}/offload"))["status"] == "RUNNING":
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{topic} is not offloaded")
+            time.sleep(_POLL_S)
+        if status["status"] != "SUCCESS":
+            raise RequestTimeout(f"{topic} is not offloaded: {status}")

@@ -54,6 +54,7 @@ class Job:
         tasks: number of Spark tasks that write an epoch.
         on_new_cluster: the operator's choice if a driver finds another cluster.
         rows: maximum number of records in an input.
+        tiered: the folder of offloaded ledgers of ``input_topic``; "" for none.
         history: a table with the first inputs of ``input_topic``; "" for none.
         spark_conf: more Spark settings.
         shape, table, whole_rows, by_format, user_code: only for the harness's own workload: the
@@ -79,6 +80,7 @@ class Job:
     by_format: bool = False
     input_topic: str = ""
     history: str = ""
+    tiered: str = ""
     rows: int = 0
     user_code: tuple[str, ...] = ()
     spark_conf: Mapping[str, str] = field(default_factory=dict)
@@ -103,6 +105,8 @@ class Job:
             begins = {"history": self.history}
             if self.admin_url:  # so that the table is read in more than one epoch
                 begins |= {"maxRowsPerTrigger": str(self.rows), "adminUrl": self.admin_url}
+        if self.tiered:
+            begins |= {"tieredStorage": self.tiered, "adminUrl": self.admin_url}
         messages = spark.readStream.format("pulsar").options(
             serviceUrl=self.service_url,
             topic=self.input_topic,

@@ -32,6 +32,11 @@ def drawn(brokers: int = 1) -> list[str]:
     return [one.name for one in FAULTS.values() if one.is_drawn and one.runs_on(brokers)]
 
 
+def everything(brokers: int = 1) -> list[str]:
+    """The faults and conditions that schedules have by default."""
+    return [*drawn(brokers), *(one.name for one in CONDITIONS.values() if one.is_drawn)]
+
+
 def draw(
     seed: int,
     names: Sequence[str],
@@ -110,6 +115,8 @@ def fits(fault: Fault, conditions: Sequence[str], brokers: int = 1) -> bool:
         return False
     if any(fault.name in CONDITIONS[name].excludes for name in conditions):
         return False
+    if fault.needs and fault.needs not in conditions:
+        return False
     if fault.needs_input_topic and not any(CONDITIONS[one].has_input_topic for one in conditions):
         return False
     return not fault.shapes or shape_of(conditions) in fault.shapes
@@ -150,6 +157,7 @@ def only(*names: str, keyed: bool = True, brokers: int = 1) -> Schedule:
         if not fits(FAULTS[name], conditions, brokers):
             conditions += tuple(n for n in FAULTS[name].shapes if n in CONDITIONS)
             conditions += (FROM_TOPIC,) if FAULTS[name].needs_input_topic else ()
+            conditions += tuple(n for n in (FAULTS[name].needs,) if n)
     faults = tuple(
         Planned(name, QUIET_EPOCHS + n * GAP_EPOCHS, 0.0, 2.0) for n, name in enumerate(names)
     )

@@ -6,9 +6,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from eos.chaos._run import Result, ScheduleRun
+from eos.chaos._run import Result, ScheduleRun, needs_store
 from eos.chaos._run_options import for_workload, parse_faults
-from eos.chaos.cluster.target import Pulsar, start_pulsar
+from eos.chaos.cluster.target import PulsarHolder
 from eos.chaos.job import load
 from eos.chaos.planning import draw
 from eos.chaos.schedule import Schedule
@@ -26,14 +26,13 @@ class ChaosCluster:
         # Drivers may run in another working directory.
         self._folder = folder.absolute()
         self._count = brokers
-        self._broker: Pulsar | None = None
+        self._pulsar = PulsarHolder()
 
     def __enter__(self) -> ChaosCluster:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._broker is not None:
-            self._broker.stop()
+        self._pulsar.close()
 
     def run(
         self,
@@ -74,11 +73,16 @@ class ChaosCluster:
         """
         load(workload)
         self._folder.mkdir(parents=True, exist_ok=True)
-        if self._broker is None:
-            self._broker = start_pulsar(self._count)
+        broker = self._pulsar.get(self._count, is_tiered=needs_store(schedule))
         folder = Path(tempfile.mkdtemp(prefix=f"{schedule.seed}-", dir=self._folder))
         return ScheduleRun(
-            schedule, workload, self._broker, folder, tell=lambda _: None, project=project
+            schedule,
+            workload,
+            broker,
+            folder,
+            tell=lambda _: None,
+            project=project,
+            store=self._pulsar.store,
         ).go()
 
 

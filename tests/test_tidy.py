@@ -396,7 +396,11 @@ def test_the_faults_and_anomalies_in_the_docs_are_those_of_the_code():
     assert parts is not None
     groups = re.findall(r"^\*\*(\w+)\*\*\n\n((?:- .*\n)+)", text, re.M)
     rows = {(group, row) for group, rows in groups for row in rows.splitlines()}
-    lists = dict(re.findall(r"^STEP of a (driver|recovery|task)\b.*:\n\n((?:- .*\n)+)", text, re.M))
+    lists = dict(
+        re.findall(
+            r"^STEP of an? (driver|recovery|task|archiver)\b.*:\n\n((?:- .*\n)+)", text, re.M
+        )
+    )
     steps = {who: re.findall(r"[-,] `(\w+)`", names) for who, names in lists.items()}
     forms = re.findall(r"`([a-z-]+)-at-STEP`", text)
     after_steps = {

@@ -9,13 +9,16 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
 import psutil
 
 from eos.admin import AdminClient
+from eos.chaos.cluster.archiver import Archiver
 from eos.chaos.cluster.driver_process import DriverLog, DriverProcess
+from eos.chaos.cluster.object_store import ObjectStore
 from eos.chaos.cluster.proxy import FaultProxy
 from eos.chaos.cluster.supervisor import DriverSupervisor
 from eos.chaos.job import Job
@@ -36,13 +39,40 @@ _ASSIGN: Final = "persistent://pulsar/system/transaction_coordinator_assign"
 Pulsar = PulsarStandalone | PulsarCluster
 
 
-def start_pulsar(
-    brokers: int, version: str | None = None, config: Mapping[str, str] | None = None
-) -> Pulsar:
-    """Start a standalone broker, or a cluster of several; the caller stops it."""
-    if brokers == 1:
-        return PulsarStandalone(config=config, pulsar_version=version).start()
-    return PulsarCluster(brokers, config=config, pulsar_version=version).start()
+class PulsarHolder:
+    """One broker, or a cluster of several, for many runs; started for the first one."""
+
+    def __init__(self, version: str | None = None) -> None:
+        self.store: ObjectStore | None = None  # to which it offloads ledgers
+        self._version = version
+        self._running: Pulsar | None = None
+
+    def get(
+        self, brokers: int, config: Mapping[str, str] | None = None, *, is_tiered: bool = False
+    ) -> Pulsar:
+        """Return it, started if it is not, or if it can't offload and ``is_tiered``."""
+        if is_tiered and self.store is None:
+            self.discard()
+            self.store = ObjectStore().__enter__()
+        if self._running is None:
+            given = {**(config or {}), **(self.store.broker_config() if self.store else {})}
+            kind = PulsarStandalone if brokers == 1 else partial(PulsarCluster, brokers)
+            self._running = kind(config=given, pulsar_version=self._version).start()
+        return self._running
+
+    def discard(self) -> None:
+        """Stop it; the next one is a new one."""
+        running, self._running = self._running, None
+        if running is not None:
+            running.stop()
+
+    def close(self) -> None:
+        """Stop it, and tiered storage."""
+        try:
+            self.discard()
+        finally:
+            if self.store is not None:
+                self.store.__exit__()
 
 
 def path_of(topic: str) -> str:
@@ -62,6 +92,8 @@ class FaultTarget:
     # By time.time(): when the broker was ready after each death, and when a cluster was hit.
     broker_back_at: list[float] = field(default_factory=list)
     struck_at: list[float] = field(default_factory=list)
+    store: ObjectStore | None = None  # tiered storage of the input topic
+    archiver: Archiver | None = None  # of the input topic
 
     @property
     def admin(self) -> AdminClient:

@@ -10,6 +10,7 @@ from eos.chaos.faults import (
     _foreign_clients,
     _log_files,
     _moments,
+    _past,
     _processes,
     _source,
     _spark,
@@ -32,6 +33,7 @@ FAULTS: Final[dict[str, Fault]] = {
         _foreign_clients,
         _source,
         _cluster_servers,
+        _past,
     )
     for fault in module.FAULTS
 }

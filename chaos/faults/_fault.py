@@ -25,7 +25,7 @@ from eos.wire.messages import WireMessage
 # fmt: off
 HitPart = Literal[
     "driver", "executor", "network", "broker", "cluster", "log",
-    "rival", "topic", "input", "user", "client", "source",
+    "rival", "topic", "input", "user", "client", "source", "storage", "archive",
 ]
 # fmt: on
 
@@ -78,6 +78,7 @@ class Fault:
     shapes: frozenset[QueryShape] = frozenset()  # of queries that it can hit; empty for all
     needs_own: bool = False  # it needs the harness's own workload
     needs_input_topic: bool = False  # it hits the topic that the job reads
+    needs: str = ""  # the condition that it needs
     servers: Literal["any", "one", "several"] = "any"  # standalone, or a cluster
 
     @property

@@ -34,21 +34,20 @@ _TTL_S: Final = 30.0
 _UNCOMMITTED: Final = b"of a transaction that is never committed"
 
 
-def _partitions(target: FaultTarget) -> list[str]:
+def partitions_of(target: FaultTarget) -> list[str]:
+    """The partitions of the input topic."""
     topic = TopicName.parse(target.job.input_topic)
     found = target.broker.admin("GET", f"{path_of(str(topic))}/partitions")
     return [str(one) for one in topic.partitions(int(found["partitions"]))]
 
 
 def _unload(target: FaultTarget) -> str:
-    for topic in _partitions(target):
+    for topic in partitions_of(target):
         target.broker.admin("PUT", f"{path_of(topic)}/unload")
     return target.job.input_topic
 
 
-def _while_reading(
-    hit: Callable[[FaultTarget], str], action: FrameAction = FrameAction.PASS
-) -> Act:
+def while_reading(hit: Callable[[FaultTarget], str], action: FrameAction = FrameAction.PASS) -> Act:
     """Call ``hit`` when an entry passes on its way to a reader, then apply ``action`` to it."""
 
     def is_input(entry: commands.Deliver) -> bool:
@@ -65,20 +64,20 @@ def _asleep(target: FaultTarget) -> Iterator[Proof]:
 
     def freeze(target: FaultTarget) -> str:
         # Asked before the broker sleeps: it answers no lookup then.
-        pid = target.broker_of(_partitions(target)[0]).pid
+        pid = target.broker_of(partitions_of(target)[0]).pid
         if pid is None:  # in a container
             return ""
         awake.enter_context(stopped([psutil.Process(pid)]))
         return f"pid {pid}"
 
-    with _while_reading(freeze)(target) as proof, awake:
+    with while_reading(freeze)(target) as proof, awake:
         yield proof
 
 
 @contextmanager
 def _trimmed(target: FaultTarget) -> Iterator[Proof]:
     # Nothing may be missing afterwards: the query's subscription keeps unread messages.
-    for topic in _partitions(target):
+    for topic in partitions_of(target):
         # Unloading closes the ledger: the one that is being written is never trimmed.
         target.broker.admin("PUT", f"{path_of(topic)}/unload")
         target.broker.admin("POST", f"{path_of(topic)}/trim")
@@ -87,7 +86,7 @@ def _trimmed(target: FaultTarget) -> Iterator[Proof]:
 
 @contextmanager
 def _partition_added(target: FaultTarget) -> Iterator[Proof]:
-    count = len(_partitions(target)) + 1
+    count = len(partitions_of(target)) + 1
     target.broker.admin("POST", f"{path_of(target.job.input_topic)}/partitions", count)
     yield Proof(f"{count} partitions")
 
@@ -95,7 +94,7 @@ def _partition_added(target: FaultTarget) -> Iterator[Proof]:
 @contextmanager
 def _unsubscribed(target: FaultTarget) -> Iterator[Proof]:
     removed = 0
-    for topic in _partitions(target):
+    for topic in partitions_of(target):
         with suppress(EosError):  # of a partition that was not read yet
             path = f"{path_of(topic)}/subscription/{INPUT_SUBSCRIPTION}?force=true"
             target.broker.admin("DELETE", path)
@@ -108,7 +107,7 @@ def _open_transaction(target: FaultTarget) -> Iterator[Proof]:
     # It is never ended here: readers wait until it expires, and the broker aborts it.
     with PulsarClient(target.broker.service_url) as client:
         txn = client.transaction(timeout_s=_TTL_S)
-        for producer in client.entry_producers(_partitions(target), txn=txn):
+        for producer in client.entry_producers(partitions_of(target), txn=txn):
             producer.send(_UNCOMMITTED, txn=txn).result(timeout=_TTL_S)
         yield Proof(f"transaction {txn.id}")
 
@@ -117,7 +116,7 @@ def _open_transaction(target: FaultTarget) -> Iterator[Proof]:
 def _large_abort(target: FaultTarget) -> Iterator[Proof]:
     with PulsarClient(target.broker.service_url) as client:
         txn = client.transaction(timeout_s=_TTL_S)
-        (producer, *_) = client.entry_producers(_partitions(target), txn=txn)
+        (producer, *_) = client.entry_producers(partitions_of(target), txn=txn)
         for sent in [producer.send(_UNCOMMITTED, txn=txn) for _ in range(_ABORTED_ENTRIES)]:
             sent.result(timeout=_TTL_S)
         txn.abort()
@@ -146,29 +145,29 @@ FAULTS: Final = (
     _fault(
         "input-unloaded",
         "the input topic is unloaded while it is read",
-        _while_reading(_unload),
+        while_reading(_unload),
         is_survived=True,
     ),
     _fault(
         "input-cut",
         "a connection is cut in the middle of an entry for a reader",
-        _while_reading(lambda _: "an entry", FrameAction.CUT_WITHIN),
+        while_reading(lambda _: "an entry", FrameAction.CUT_WITHIN),
         is_survived=True,
     ),
     _fault(
         "worker-kill-at-read",
         "SIGKILL of all Python workers at the first entry that they receive",
-        _while_reading(kill_workers),
+        while_reading(kill_workers),
     ),
     _fault(
         "executor-kill-at-read",
         "SIGKILL of an executor at the first entry that it receives",
-        _while_reading(kill_executor),
+        while_reading(kill_executor),
     ),
     _fault(
         "broker-kill-at-read",
         "SIGKILL of the broker at the first entry that it delivers",
-        _while_reading(kill_broker),
+        while_reading(kill_broker),
     ),
     _fault(
         "broker-sleep-at-read",

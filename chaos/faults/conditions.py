@@ -26,6 +26,17 @@ _CREATE: Final = re.compile(r"Create it: pulsar-admin topics create (\S+)")
 _POLL_S: Final = 0.5
 
 FROM_TOPIC: Final = "from-topic"
+FROM_TIERED: Final = "from-tiered"
+ARCHIVING: Final = "archiving"
+# They act when the broker delivers an entry of the input, which comes from tiered storage instead.
+_AT_DELIVERY: Final = (
+    "input-unloaded",
+    "input-cut",
+    "worker-kill-at-read",
+    "executor-kill-at-read",
+    "broker-kill-at-read",
+    "broker-sleep-at-read",
+)
 # Faults whose row is not a record: it has no event time, and is not in the input topic.
 _BAD_ROWS: Final = ("null-value", "large-value")
 
@@ -46,6 +57,8 @@ class Condition:
     has_table: bool = False
     has_input_topic: bool = False
     has_history: bool = False  # the first inputs are in a table, which the source reads first
+    is_tiered: bool = False  # the inputs' ledgers are in tiered storage
+    has_archive: bool = False  # the input topic is archived meanwhile
     has_whole_rows: bool = False
     has_format: bool = False
     leaves_out: frozenset[Group] = frozenset()  # groups that do not apply with it
@@ -53,6 +66,7 @@ class Condition:
     # A person's actions, based on the drivers' logs, until the event is set.
     operator: Callable[[FaultTarget, DriverLog, threading.Event], None] | None = None
     needs_own: bool = True  # the harness's own workload
+    is_drawn: bool = True  # random schedules may have it unasked
 
     @property
     def has_data_source(self) -> bool:
@@ -71,6 +85,11 @@ class Condition:
 
     def hit(self, target: FaultTarget, log: DriverLog) -> str:
         """The proof; "" without one."""
+        if self.is_tiered and target.store is not None:
+            reads = target.store.reads
+            return f"{reads} requests to tiered storage" if reads else ""
+        if self.has_archive and target.archiver is not None:
+            return target.archiver.proof()
         if self.proof:
             return log.line_with(self.proof)
         namespace = TopicName.parse(target.job.topic).namespace_name
@@ -238,6 +257,33 @@ CONDITIONS: Final[dict[str, Condition]] = {
             has_input_topic=True,
             has_history=True,
             excludes=(*_BAD_ROWS, "checkpoint-rewound"),
+        ),
+        Condition(
+            FROM_TIERED,
+            "input",
+            "inputs are in a topic, and are in tiered storage before they are readable",
+            has_input_topic=True,
+            is_tiered=True,
+            leaves_out=frozenset({"namespace"}),
+            excludes=(*_BAD_ROWS, *_AT_DELIVERY, "checkpoint-rewound"),
+            is_drawn=False,
+        ),
+        Condition(
+            ARCHIVING,
+            "input",
+            "inputs are in a topic, which `eos catalog archive --follow --trim` archives meanwhile",
+            has_input_topic=True,
+            has_archive=True,
+            # Of each record the topic has one.
+            leaves_out=frozenset({"query", "namespace"}),
+            # Nothing else keeps the messages.
+            excludes=(
+                *_BAD_ROWS,
+                "checkpoint-rewound",
+                "input-unsubscribed",
+                "input-partition-added",
+            ),
+            is_drawn=False,
         ),
         Condition(
             "partitioned-topics",

@@ -24,7 +24,7 @@ from eos.chaos.checker.history import Position, ReaderSightings, Sighting
 Read = Callable[[Any], tuple[str | None, str]]
 
 _SENTINEL: Final = "chaos-sentinel"
-_KEEPER: Final = "chaos-keeper"
+KEEPER: Final = "chaos-keeper"
 _POLL_MS: Final = 200
 _QUEUE: Final = 5000
 
@@ -44,7 +44,7 @@ def keep(client: pulsar.Client, topic: str) -> None:
     """Have the broker keep the messages of ``topic``, by an unused subscription."""
     # Otherwise messages are trimmed every two minutes once a restart or an unload has closed their
     # ledger (measured).
-    client.subscribe(topic, _KEEPER, initial_position=pulsar.InitialPosition.Earliest).close()
+    client.subscribe(topic, KEEPER, initial_position=pulsar.InitialPosition.Earliest).close()
 
 
 class Background:
@@ -82,6 +82,11 @@ class Watcher(Background):
     def has_reached(self, position: Position) -> bool:
         """Whether it has seen this message of its topic, or a later one."""
         return bool(self.sightings) and self.sightings[-1].position >= position
+
+    @property
+    def last(self) -> Any:
+        """The id of the last message that it has seen."""
+        return self._last
 
     def _run(self) -> None:
         while not self._over.is_set():

@@ -18,13 +18,14 @@ from eos.chaos.cluster.driver_process import DriverLog
 from eos.chaos.faults import FAULTS
 from eos.chaos.faults.conditions import CONDITIONS, operators
 from eos.chaos.job import Job
-from eos.chaos.planning import clash, draw, drawn, fits, only, shape_of
+from eos.chaos.planning import clash, draw, drawn, everything, fits, only, shape_of
 from eos.chaos.report.outcome import outcome_of
 from eos.chaos.workloads import OWN
 from eos.ids import TopicName
 from tests.transport.scripted import wait_until
 
 ALL = [*drawn(), *CONDITIONS]
+ASKED_FOR = {"from-tiered", "archiving"}
 
 
 def test_names_of_faults_and_conditions_are_different():
@@ -52,7 +53,7 @@ def test_always_conditions_hold_with_any_drawn_ones(always):
 
 
 def test_repeating_command_has_the_always_conditions():
-    (entry,) = of_seeds([3], ALL, 14, ["topic-and-table"])
+    (entry,) = of_seeds([3], everything(), 14, ["topic-and-table"])
     assert entry.words[-2:] == ("--always", "topic-and-table")
     assert "topic-and-table" in entry.schedule.conditions
 
@@ -84,9 +85,23 @@ def test_single_condition_gets_a_kill_and_single_fault_its_shape():
     assert [planned.fault for planned in pair.schedule.faults] == ["deaf"]
 
 
+def test_faults_of_storage_and_archive_need_their_condition():
+    assert {one.name for one in CONDITIONS.values() if not one.is_drawn} == ASKED_FOR
+    needing = {one.name: one.needs for one in FAULTS.values() if one.needs}
+    assert set(needing.values()) == ASKED_FOR
+    for name, condition in needing.items():
+        assert not fits(FAULTS[name], ())
+        assert only(name).conditions == (condition,)
+    usual = [draw(seed, parse_faults("all", singles=False)) for seed in range(300)]
+    assert not {p.fault for one in usual for p in one.faults} & needing.keys()
+    asked = [draw(seed, ALL, always=["archiving"]) for seed in range(300)]
+    hit = {p.fault for one in asked for p in one.faults} & needing.keys()
+    assert {needing[name] for name in hit} == {"archiving"}
+
+
 def test_other_workloads_get_only_supported_faults():
     names = parse_faults("all", singles=False)
-    assert set(names) == set(ALL)
+    assert set(names) == set(ALL) - ASKED_FOR
     assert for_workload(names, OWN) == names
     others = for_workload(names, "my_jobs:orders")
     assert "forgotten-stages" in others
