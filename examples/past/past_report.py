@@ -13,7 +13,7 @@ from matplotlib import pyplot as plt
 
 from examples._demo.demo_report import Conclusion, DemoReport, ReportLine
 from examples._demo.epoch_chart import BLUE
-from examples.past.past_run import ROUNDS, Answer, PastRun, Way, sql
+from examples.past.past_run import ROUNDS, AskedWay, ByCarrier, PastRun, sql
 
 _NAMES: Final = ("the topic, through the broker", "table + rest of the topic")
 _GREY: Final = "#777777"
@@ -71,15 +71,15 @@ def _line(label: str, *cells: str) -> ReportLine:
     return ReportLine(label, cells, (False, False))
 
 
-def _flights(answer: Answer) -> int:
+def _flights(answer: ByCarrier) -> int:
     return sum(count for count, _ in answer.values())
 
 
-def _minutes(answer: Answer) -> int:
+def _minutes(answer: ByCarrier) -> int:
     return sum(late or 0 for _, late in answer.values())
 
 
-def _idle_s(way: Way) -> float:
+def _idle_s(way: AskedWay) -> float:
     return way.idle * way.seconds
 
 

@@ -56,7 +56,7 @@ _PART_MB: Final = 8
 _IDLE_S: Final = 3
 _PATIENCE_S: Final = 120.0
 
-Answer = dict[str, tuple[int, int | None]]
+ByCarrier = dict[str, tuple[int, int | None]]
 """By carrier: flights, and the sum of their minutes late."""
 
 
@@ -71,7 +71,7 @@ class PastAndPresent:
     present: pa.Table
     since: datetime
 
-    def answer(self, since: datetime | None = None) -> Answer:
+    def answer(self, since: datetime | None = None) -> ByCarrier:
         """Return the query's answer by pyarrow; without ``since`` that over all flights."""
         return answer_in(pa.concat_tables([self.past, self.present]), since)
 
@@ -90,7 +90,7 @@ def split(rows: int | None = None) -> PastAndPresent:
     )
 
 
-def answer_in(flights: pa.Table, since: datetime | None = None) -> Answer:
+def answer_in(flights: pa.Table, since: datetime | None = None) -> ByCarrier:
     """Return the query's answer over a table; without ``since`` that over all of it."""
     times = flights["time_hour"]
     if since is not None:
@@ -117,7 +117,7 @@ def scans_of(plan: str) -> str:
 
 
 @dataclass(frozen=True)
-class Way:
+class AskedWay:
     """A way of asking.
 
     Attributes:
@@ -127,8 +127,8 @@ class Way:
         idle: the broker's processor seconds in a second without a query.
     """
 
-    answer: Answer
-    everything: Answer
+    answer: ByCarrier
+    everything: ByCarrier
     seconds: float
     broker_s: float
     idle: float
@@ -145,9 +145,9 @@ class PastRun:
     """
 
     flights: PastAndPresent
-    topic: Way
-    history: Way
-    by_others: Answer
+    topic: AskedWay
+    history: AskedWay
+    by_others: ByCarrier
     archived_rows: int
     ledgers: tuple[int, int]
     objects: tuple[int, int]
@@ -341,7 +341,7 @@ class _Scenario:
         # Ledger by ledger, over seconds. The archive ends after the last one that is in S3.
         _await(lambda: not self._kept()[1], "The broker has not deleted what is archived")
 
-    def _ask(self, frame: DataFrame, since: datetime) -> Way:
+    def _ask(self, frame: DataFrame, since: datetime) -> AskedWay:
         frame.createOrReplaceTempView("flights")
         everything = self._answer(None)  # to warm up, too
         used_s = [self._used_s()]
@@ -356,9 +356,9 @@ class _Scenario:
         broker_s = (self._used_s() - used_s[-1]) / ROUNDS
         # Earlier work may go on in the broker for a while.
         idle = min(later - before for before, later in pairwise(used_s))
-        return Way(answer, everything, statistics.median(seconds), broker_s, idle)
+        return AskedWay(answer, everything, statistics.median(seconds), broker_s, idle)
 
-    def _answer(self, since: datetime | None) -> Answer:
+    def _answer(self, since: datetime | None) -> ByCarrier:
         rows = self.spark.sql(sql(since)).collect()
         return {row.carrier: (row.flights, row.minutes_late) for row in rows}
 

@@ -14,7 +14,7 @@ import pytest
 from examples._demo.demo_command import publish
 from examples._demo.terminal import Terminal
 from examples.past.past_report import conclude, draw, report_on
-from examples.past.past_run import PastAndPresent, PastRun, Way, scans_of, split, sql
+from examples.past.past_run import AskedWay, PastAndPresent, PastRun, scans_of, split, sql
 from tests.support.checkout import ROOT
 from tests.support.offloader import offloading_to_s3
 
@@ -48,7 +48,7 @@ def flights(*days: int) -> pa.Table:
 FLIGHTS = PastAndPresent(flights(1, 2, 5), flights(25), datetime(2013, 12, 5, tzinfo=UTC))
 ALL = {"UA": (4, 31)}
 OTHER = {"UA": (4, 30)}
-WAY = Way({"UA": (2, 30)}, ALL, seconds=2.0, broker_s=0.5, idle=0.01)
+WAY = AskedWay({"UA": (2, 30)}, ALL, seconds=2.0, broker_s=0.5, idle=0.01)
 RUN = PastRun(FLIGHTS, WAY, WAY, ALL, 3, (4, 1), (6, 0), (1, 2), scans_of(PLAN))
 
 
