@@ -358,6 +358,7 @@ class EpochPlanner:
             if wanted.partitions is not None and index not in wanted.partitions:
                 continue
             if wanted.places is not None:
+                # Ids do not name their topics: this is a range in each topic with that partition.
                 if index not in wanted.places:
                     continue
                 first, last = wanted.places[index]

@@ -135,6 +135,7 @@ class SourceTopics:
         Raises:
             BrokerNotReady: the broker has entries, and says that it has none.
         """
+        # A stream reads such entries later, when the broker says so; a batch would never.
         found = self.bounds(names)
         empty = [name for name, bounds in found.items() if bounds.last_id is None]
         wrong = [name for name, is_so in self._each(empty, _conceals_entries).items() if is_so]

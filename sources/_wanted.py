@@ -51,6 +51,7 @@ class Wanted:
     @classmethod
     def of(cls, filters: Iterable[Any]) -> Self:
         """Parse filters of ``pyspark.sql.datasource``; those that it does not know are ignored."""
+        # It may find too much, never too little: Spark applies all filters, too.
         found = cls()
         for one in filters:
             kind, values = type(one).__name__, _values(one)
@@ -74,6 +75,7 @@ class Wanted:
 
     def select(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the messages with wanted times and keys."""
+        # Before values are decoded, which is what costs.
         masks = []
         start, end = self.times
         if start is not None:

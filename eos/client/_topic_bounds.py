@@ -100,6 +100,7 @@ class TopicBounds:
             return False
         consumer = self._passive_consumer(first, read_compacted=self._read_compacted)
         try:
+            # Markers and aborted entries it passes without being sent one.
             self._first_stop(consumer, written)
             return consumer.has_received
         finally:

@@ -183,6 +183,7 @@ class Bucket(Folder):
             self._root = self._azure[1]
 
     def _checked(self, uri: str) -> str:
+        # Without a prefix: the brokers' offloader has none.
         if _GOOGLE.fullmatch(uri) or _AZURE.fullmatch(uri):
             return uri.rstrip("/")
         try:
