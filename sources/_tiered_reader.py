@@ -13,7 +13,7 @@ import numpy as np
 
 from eos.admin import StoredLedger
 from eos.delta.folder import Bucket
-from eos.errors import EosError, ProtocolError
+from eos.errors import ProtocolError, TopicNotFound
 from eos.ids import MessageId, TopicName, TxnId
 from eos.sources._offsets import Span
 from eos.sources._source_options import SourceOptions
@@ -43,8 +43,8 @@ class NotFromStorage(Exception):
         self.is_doubt = is_doubt
 
 
-class OtherLedgerRead(EosError):
-    """Raised if the entries that were yielded are those of another ledger."""
+class _OtherData(Exception):
+    """The same, found when entries were already yielded: they may be of another ledger."""
 
 
 def worth_reading(span: Span, ledgers: Sequence[StoredLedger]) -> tuple[StoredLedger, ...]:
@@ -82,8 +82,8 @@ def read_offloaded(
 
     Raises:
         NotFromStorage: at any time; what was yielded is right.
-        OtherLedgerRead: what was yielded is wrong.
-        EosError: the broker does not say whether a transaction was aborted.
+        ProtocolError: what was yielded may be of another ledger.
+        EosError: the admin API does not answer.
     """
     assert options.tiered_storage is not None
     folder = Bucket(options.tiered_storage)
@@ -105,6 +105,11 @@ def read_offloaded(
             for buffer, entries in _entries(file, index, ledger.id, first, last):
                 yield from waiting.add(buffer, entries)
         yield from waiting.rest()
+    except _OtherData as error:
+        raise ProtocolError(
+            f"Tiered storage has other data for ledger {ledger.id} of {topic}: {error}",
+            hint=f"Read without tieredStorage, and find out what has written {name}.",
+        ) from None
     except (OSError, ProtocolError) as error:
         raise NotFromStorage(folder.clean(error)) from folder.cause(error)
 
@@ -126,22 +131,23 @@ def _entries(
 ) -> Iterator[tuple[Bytes, list[DeliveredEntry]]]:
     """Yield entries from ``first`` to ``last``, with the buffer that they are in."""
     parser = DataParser(index, first)
-    # Of entries, none says to which ledger it belongs. But all together have the ledger's size.
-    size = index.entry_bytes if (parser.offset, last) == (0, index.entries - 1) else None
-    rest, read_bytes = b"", 0
+    # No entry names its ledger. But together they have the ledger's size.
+    is_whole = parser.offset == 0 and last == index.entries - 1
+    rest, found_bytes = b"", 0
+    doubt: type[Exception] = NotFromStorage
     for piece in _pieces(file, parser.offset, index.data_bytes):
         data = b"".join((rest, piece, bytes(PADDING_BYTES)))
         begin = parser.offset
-        found = parser.parse(memoryview(data)[: len(data) - PADDING_BYTES])
+        try:
+            found = parser.parse(memoryview(data)[: len(data) - PADDING_BYTES])
+        except ProtocolError as error:
+            raise doubt(error.message) from None
         rest = data[parser.offset - begin : len(data) - PADDING_BYTES]
         buffer = np.frombuffer(data, np.uint8)
-        read_bytes += sum(one.end - one.start for one in found)
-        if size not in (None, read_bytes) and found and found[-1].number >= last:
-            raise OtherLedgerRead(
-                f"Tiered storage has other data for ledger {ledger}: {read_bytes} bytes of "
-                f"entries, not {size}.",
-                hint="Read without tieredStorage, and find out what has written that object.",
-            )
+        found_bytes += sum(one.end - one.start for one in found)
+        is_end = bool(found) and found[-1].number >= last
+        if is_end and is_whole and found_bytes != index.entry_bytes:
+            raise doubt(f"{found_bytes} bytes of entries, not {index.entry_bytes}.")
         entries = [
             DeliveredEntry.parse(MessageId(ledger, one.number), buffer.data, one.start, one.end)
             for one in found
@@ -149,9 +155,10 @@ def _entries(
         ]
         if entries:
             yield buffer, entries
-        if found and found[-1].number >= last:
+            doubt = _OtherData
+        if is_end:
             return
-    raise NotFromStorage(f"ledger {ledger} ends before entry {last}")
+    raise doubt(f"ledger {ledger} ends before entry {last}.")
 
 
 def _pieces(file: Any, start: int, end: int) -> Iterator[bytes]:
@@ -209,7 +216,10 @@ class _Waiting:
 
     def _first_asked(self) -> Iterator[DecodedEntries]:
         txn = _txn(self._held[0][1][0])
-        self._aborted[txn] = self._options.admin().is_aborted(self._topic, txn)
+        try:
+            self._aborted[txn] = self._options.admin().is_aborted(self._topic, txn)
+        except TopicNotFound:  # of a topic that is not loaded, too (measured)
+            raise NotFromStorage(f"the broker does not know transaction {txn}") from None
         yield from self._decided()
 
     def _decided(self) -> Iterator[DecodedEntries]:

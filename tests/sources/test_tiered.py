@@ -20,7 +20,7 @@ from pyarrow import fs
 
 from eos.client import PulsarClient
 from eos.delta.folder import Bucket
-from eos.errors import ConfigurationError
+from eos.errors import ConfigurationError, ProtocolError, TopicNotFound
 from eos.ids import MessageId, TopicName
 from eos.sources import _range_reader, _tiered_reader
 from eos.sources._epoch_planner import EpochPlanner
@@ -28,7 +28,6 @@ from eos.sources._history_files import HistoryRange, read_history
 from eos.sources._range_reader import read_range
 from eos.sources._row_format import METADATA, RowFormat
 from eos.sources._source_options import SourceOptions
-from eos.sources._tiered_reader import OtherLedgerRead
 from eos.sources._value_format import ValueFormat
 from eos.sources.archive import Archive
 from eos.testing import PulsarStandalone
@@ -324,18 +323,48 @@ def test_an_object_of_another_topic_is_not_taken(
     assert "its object is of 'public/default/persistent/xxx" in caplog.text
 
 
-def test_data_of_another_ledger_end_the_read(broker, topic, offload, read, asked, store):
-    """With as many entries and, thanks to the padding of blocks, as many bytes."""
-    plain_entries(broker, topic, PER_LEDGER, size=300_000)
-    plain_entries(broker, topic, PER_LEDGER, size=300_001)
+@pytest.mark.parametrize("size", [300_000, 600_000])
+@pytest.mark.parametrize("more", [0, 1])
+def test_data_of_another_ledger_are_not_taken(
+    broker, topic, offload, read, asked, store, caplog, size, more
+):
+    """With as many entries and, thanks to the padding of blocks, about as many bytes."""
+    plain_entries(broker, topic, PER_LEDGER, size=size)
+    plain_entries(broker, topic, PER_LEDGER - 1, size=size + 1)
+    plain_entries(broker, topic, 1, size=size + 1 + more * 5)
     plain_entries(broker, topic, 1)
+    wanted = expected(broker, topic)
     one, other = offload()
-    sizes = [store.head_object(Bucket=BUCKET, Key=key)["ContentLength"] for key in (one, other)]
-    assert sizes[1] - sizes[0] < PER_LEDGER
     foreign = store.get_object(Bucket=BUCKET, Key=other)["Body"].read()
     changed(store, one, lambda body: foreign[: len(body)])
-    with pytest.raises(OtherLedgerRead, match="has other data for ledger"):
-        read(topic)
+    if size == 300_000:  # Seen before a row is given.
+        assert read(topic) == wanted
+        assert "can't be read from tiered storage" in caplog.text
+    else:
+        with pytest.raises(ProtocolError, match="has other data for ledger"):
+            read(topic)
+
+
+def test_a_transaction_that_the_broker_does_not_know_costs_no_read(
+    broker, topic, offload, read, asked, monkeypatch
+):
+    """The admin API answers 404 while a topic is not loaded."""
+    with (
+        PulsarClient(broker.service_url, timeout_s=20) as client,
+        closing(client.entry_producer(topic)) as producer,
+        client.transaction(timeout_s=60) as txn,
+    ):
+        for number in range(PER_LEDGER + 1):
+            producer.send(b"%d" % number, txn=txn).result(timeout=20)
+        offload()
+    wanted = expected(broker, topic)
+
+    def refuse(*_: object) -> bool:
+        raise TopicNotFound("not loaded")
+
+    monkeypatch.setattr("eos.admin._admin_client.AdminClient.is_aborted", refuse)
+    assert read(topic) == wanted
+    assert len(wanted) == PER_LEDGER + 1
 
 
 def test_blocks_and_small_memory(broker, topic, offload, read, asked, monkeypatch):
