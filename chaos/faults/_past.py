@@ -51,25 +51,16 @@ def _truncated(_: FaultTarget, __: str, answer: ObjectAnswer) -> ObjectAnswer:
     return replace(answer, data=answer.data[: len(answer.data) // 2])
 
 
-def _exchanged(target: FaultTarget, name: str, answer: ObjectAnswer) -> ObjectAnswer:
-    """The index of another partition, or the data of a ledger of another size."""
+def _exchanged(target: FaultTarget, _: str, answer: ObjectAnswer) -> ObjectAnswer:
+    """The index of another partition."""
     assert target.store is not None
     assert answer.data is not None
-    is_index = name.endswith(_INDEX)
+    mine = LedgerIndex.parse(answer.data).owner
     for other in target.store.names():
-        if other == name or other.endswith(_INDEX) is not is_index or "-ledger-" not in other:
-            continue
-        data = target.store.read(other)
-        # Data of the same size can't be told apart.
-        if data is not None and _identity(target, other) != _identity(target, name):
+        data = target.store.read(other) if other.endswith(_INDEX) else None
+        if data is not None and LedgerIndex.parse(data).owner != mine:
             return replace(answer, data=data)
     return answer
-
-
-def _identity(target: FaultTarget, name: str) -> object:
-    assert target.store is not None
-    index = LedgerIndex.parse(target.store.read(name.removesuffix(_INDEX) + _INDEX) or b"")
-    return index.owner if name.endswith(_INDEX) else index.entry_bytes
 
 
 def _workers_killed() -> Change:
@@ -153,11 +144,6 @@ FAULTS: Final = (
         "index-exchanged",
         "the index of an offloaded ledger is that of another partition",
         _answers(_exchanged, has_data=False, has_index=True),
-    ),
-    _stored(
-        "object-exchanged",
-        "the data of an offloaded ledger are those of another one",
-        _answers(_exchanged),
     ),
     _stored(
         "worker-kill-at-object",
