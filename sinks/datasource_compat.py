@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -58,17 +57,9 @@ __all__ = [
     "StartlessStreamReader",
     "SupportsTriggerAvailableNow",
     "adapted",
-    "asks_for_filters",
 ]
 
 OffsetJson = dict[str, Any]
-
-
-def asks_for_filters() -> bool:
-    """Whether Spark plans a read in this process for which it has filters."""
-    # A reader that could take filters is refused as long as `spark.sql.python.filterPushdown` is
-    # not enabled, its default; there are no filters before 4.1.
-    return "pyspark.sql.worker.data_source_pushdown_filters" in sys.modules
 
 
 def adapted(reader: DataSourceStreamReader) -> DataSourceStreamReader:

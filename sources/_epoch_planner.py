@@ -17,13 +17,13 @@ from eos.sources._history_files import HistoryRange
 from eos.sources._offsets import EARLIEST, LATEST, Ends, HistorySpan, Offset, Span, place_after
 from eos.sources._open_transactions import StandstillWatch, wait_until_decided
 from eos.sources._range_reader import EntryRange, KeySlice, grouped
-from eos.sources._row_format import RowFormat, index_of
+from eos.sources._row_format import RowFormat
 from eos.sources._source_options import SourceOptions
 from eos.sources._source_topics import SourceTopics
 from eos.sources._subscription import QuerySubscription, new_subscription_name
 from eos.sources._tiered_reader import worth_reading
+from eos.sources._time_window import TimeWindow
 from eos.sources._value_format import ValueFormat
-from eos.sources._wanted import ALL, Wanted
 
 logger = logging.getLogger(__name__)
 
@@ -51,8 +51,7 @@ class EpochPlanner:
         self._target: Ends | None = None
         self._open_ledgers: dict[str, int] = {}
         self._history: HistoryTable | None = None
-        self._slack_ms = int(options.publish_time_slack_s * 1000)
-        self._wanted: Mapping[str, Wanted] = {}
+        self._windows: Mapping[str, TimeWindow] = {}
 
     @property
     def _columns(self) -> RowFormat:
@@ -263,9 +262,7 @@ class EpochPlanner:
     def ranges(self, offset: Offset) -> Sequence[EntryRange]:
         """Return the ranges of the epoch's entries, in order."""
         options = self._options
-        found = [
-            replace(one, wanted=self._wanted.get(one.topic, ALL)) for one in self._ranges(offset)
-        ]
+        found = [replace(one, window=self._windows.get(one.topic)) for one in self._ranges(offset)]
         if options.tiered_storage is None or options.read_compacted:
             return found
         # A stream at its end reads from the open ledger, and need not ask each time.
@@ -303,24 +300,23 @@ class EpochPlanner:
             for span in one.split(parts[name])
         ]
 
-    def bounded(self, wanted: Wanted = ALL) -> Offset:
-        """Return the single epoch of a batch read: all entries between the options' places, and of
-        those the ones that may have ``wanted`` messages.
+    def bounded(self) -> Offset:
+        """Return the single epoch of a batch read: all entries between the options' places.
 
         Raises:
             DataLost: entries after a starting place were deleted.
             TransactionStillOpen: a transaction is open before a stated end.
             EosError: a topic can't be queried.
         """
-        history = None
+        history, slack_ms = None, self._options.publish_time_slack_ms
         if self._options.history is not None:
             boundary = self._history_boundary(None)
             places, history = boundary.ends, boundary.history
             assert history is not None
             history = history.followed_by(history.count)
         else:
-            places = self._topics.starts(otherwise=EARLIEST, slack_ms=self._slack_ms)
-        stops = self._topics.stops(list(places), slack_ms=self._slack_ms)
+            places = self._topics.starts(otherwise=EARLIEST, slack_ms=slack_ms)
+        stops = self._topics.stops(list(places), slack_ms=slack_ms)
         wait_until_decided(
             {name: stop for name, stop in stops.items() if stop is not None},
             self._topics,
@@ -340,43 +336,11 @@ class EpochPlanner:
             starts.update(self._guard.starts(places, bounds, self._topics))
         # A stated end after the last entry is not waited for: it may never be reached.
         ends: Ends = {name: place_after(one.last_id) for name, one in bounds.items()}
+        stops = self._topics.confirmed(stops, bounds)
         for name in ends.keys() & stops.keys():
             ends[name] = _earlier(stops[name], ends[name])
-        times = self._topics.times(list(places))
-        self._wanted = {
-            name: replace(wanted, times=wanted.times.within(one)) for name, one in times.items()
-        }
-        offset = replace(Offset.starting(starts).followed_by(starts, ends), history=history)
-        return replace(offset, spans=self._narrowed(offset.spans, bounds, wanted))
-
-    def _narrowed(
-        self, spans: Mapping[str, Span], bounds: Mapping[str, Bounds], wanted: Wanted
-    ) -> dict[str, Span]:
-        found = {}
-        for name, span in spans.items():
-            index = index_of(TopicName.parse(name))
-            if wanted.partitions is not None and index not in wanted.partitions:
-                continue
-            if wanted.places is not None:
-                # Ids do not name their topics: this is a range in each topic with that partition.
-                if index not in wanted.places:
-                    continue
-                first, last = wanted.places[index]
-                # A message that was deleted before is no loss to this query.
-                span = span.within(max(first, bounds[name].first), last)
-            found[name] = span
-        if self._options.read_compacted:  # see `SourceTopics.starts`
-            return found
-        start, end = wanted.times
-        # As a seek assumes that publish times never decrease, it gets some slack.
-        busy = [name for name, span in found.items() if not span.is_empty]
-        if start is not None:
-            firsts = self._topics.places_at(dict.fromkeys(busy, max(0, start - self._slack_ms)))
-            found |= {name: found[name].within(first, None) for name, first in firsts.items()}
-        if end is not None:
-            lasts = self._topics.places_at(dict.fromkeys(busy, end + self._slack_ms))
-            found |= {name: found[name].within(None, last) for name, last in lasts.items()}
-        return found
+        self._windows = self._topics.windows(list(places))
+        return replace(Offset.starting(starts).followed_by(starts, ends), history=history)
 
     def close(self) -> None:
         """Close all connections."""

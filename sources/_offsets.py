@@ -44,13 +44,6 @@ class Span:
         """Whether it has no entries."""
         return self.end is None or self.end == self.start
 
-    def within(self, first: EntryPlace | None, last: EntryPlace | None) -> Span:
-        """Return its entries from ``first``, up to but without ``last``; None: no limit."""
-        start = max(self.start or (0, 0), first) if first is not None else self.start
-        end = min(self.end, last) if self.end is not None and last is not None else self.end
-        is_ahead = end is not None and (start is None or start < end)
-        return Span(start, end if is_ahead else start)
-
     @property
     def first(self) -> MessageId | None:
         """The first place in it; None: where the partition begins."""

@@ -23,8 +23,8 @@ from eos.sources._offsets import Span, place_text
 from eos.sources._row_format import RowFormat
 from eos.sources._source_options import SourceOptions
 from eos.sources._tiered_reader import NotFromStorage, entries_of, read_offloaded
+from eos.sources._time_window import TimeWindow
 from eos.sources._value_format import Mode, version_of
-from eos.sources._wanted import ALL, Wanted
 from eos.wire.batch import key_slices
 
 logger = logging.getLogger(__name__)
@@ -43,8 +43,8 @@ class EntryRange:
     """A task's input: a span of one exact partition, or a slice of its keys.
 
     ``skip``: how many messages of the span's first entry are left out, because a history has them.
-    ``ledgers``: those of the span, if one of them is read from tiered storage. ``wanted``: the
-    messages, of all in the span.
+    ``ledgers``: those of the span, if one of them is read from tiered storage. ``window``: of
+    all messages in the span, those that are wanted.
     """
 
     topic: str
@@ -52,13 +52,14 @@ class EntryRange:
     keys: KeySlice | None = None
     skip: int = 0
     ledgers: tuple[StoredLedger, ...] = ()
-    wanted: Wanted = ALL
+    window: TimeWindow | None = None
 
     def columns(self, needs: tuple[str, ...]) -> tuple[str, ...]:
         """Return the client's columns that are needed for ``needs`` and for ``select``."""
         keys = () if self.keys is None else ("key",)
         places = ("ledger", "entry", "batch_index") if self.skip else ()
-        return tuple(dict.fromkeys((*needs, *keys, *places, *self.wanted.columns)))
+        times = () if self.window is None else ("publish_time",)
+        return tuple(dict.fromkeys((*needs, *keys, *places, *times)))
 
     def select(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the messages that belong to the range."""
@@ -72,7 +73,7 @@ class EntryRange:
             )
             is_skipped = pc.and_(is_first, pc.less(batch.column("batch_index"), self.skip))
             batch = batch.filter(pc.invert(is_skipped))
-        return self.wanted.select(batch)
+        return batch if self.window is None else self.window.select(batch, self.topic)
 
 
 def grouped(ranges: Sequence[EntryRange], most: int | None) -> list[Sequence[EntryRange]]:

@@ -65,11 +65,10 @@ def _topic(topic: TopicName, columns: dict[str, pa.Array]) -> pa.Array:
 
 
 def _partition(topic: TopicName, columns: dict[str, pa.Array]) -> pa.Array:
-    return pa.repeat(pa.scalar(index_of(topic), pa.int32()), len(columns["entry"]))
+    return pa.repeat(pa.scalar(_index(topic), pa.int32()), len(columns["entry"]))
 
 
-def index_of(topic: TopicName) -> int:
-    """Return the partition's index, as in message ids: -1 for a topic without partitions."""
+def _index(topic: TopicName) -> int:
     return -1 if topic.partition_index is None else topic.partition_index
 
 
@@ -80,7 +79,7 @@ def _message_id(topic: TopicName, columns: dict[str, pa.Array]) -> pa.Array:
         rows.byte(tag)
         rows.varint(columns[name].to_numpy())
     rows.byte(3 << 3)
-    rows.varint(np.full(len(columns["entry"]), index_of(topic), np.int64))
+    rows.varint(np.full(len(columns["entry"]), _index(topic), np.int64))
     rows.byte(4 << 3)
     rows.varint(columns["batch_index"].to_numpy().astype(np.int64))
     return rows.array()

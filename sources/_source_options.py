@@ -252,6 +252,11 @@ class SourceOptions(BaseModel):
                     f"leave out {name}"
                 )
 
+    @property
+    def publish_time_slack_ms(self) -> int:
+        """``publish_time_slack_s`` in milliseconds."""
+        return int(self.publish_time_slack_s * 1000)
+
     def reads(self, topic: TopicName) -> bool:
         """Whether ``topic``, or the topic that it is a partition of, is read."""
         if self.pattern is None:

@@ -23,8 +23,8 @@ from eos.sources._offsets import (
 )
 from eos.sources._open_transactions import wait_for_time
 from eos.sources._source_options import SourceOptions
+from eos.sources._time_window import TimeWindow
 from eos.sources._value_format import AUTO, BYTES, ValueFormat, earlier_fields, value_format
-from eos.sources._wanted import Times
 from eos.wire.batch import Entry
 
 T = TypeVar("T")
@@ -143,8 +143,9 @@ class SourceTopics:
             raise BrokerNotReady(
                 f"The broker says that {', '.join(wrong[:3])} has no entry to read, and delivers "
                 "entries of it.",
-                hint="A compaction that begins while a topic is loaded can cause it. Unload the "
-                f"topic (pulsar-admin topics unload {wrong[0]}), then read again.",
+                hint="A compaction that begins while a topic is loaded can cause it: unload the "
+                f"topic (pulsar-admin topics unload {wrong[0]}), then read again. A terminated "
+                "topic can be read by client.reader only.",
             )
         return found
 
@@ -203,20 +204,45 @@ class SourceTopics:
         stated = {name: one for name, one in positions.items() if one != LATEST}
         return self._found(stated, stated)
 
-    def times(self, names: Sequence[str]) -> dict[str, Times]:
-        """Return the publish times that the options state, for all of ``names``."""
+    def windows(self, names: Sequence[str]) -> dict[str, TimeWindow]:
+        """Return the publish times that the options state, for those of ``names`` that have one."""
+        options = self._options
         start, end = (
             {} if text is None else parse_times(text, names, option)
             for text, option in (
-                (self._options.starting_time, "startingTime"),
-                (self._options.ending_time, "endingTime"),
+                (options.starting_time, "startingTime"),
+                (options.ending_time, "endingTime"),
             )
         )
-        return {name: Times(start.get(name), end.get(name)) for name in names}
+        slack_ms = None if options.read_compacted else options.publish_time_slack_ms
+        return {
+            name: TimeWindow(start.get(name), end.get(name), slack_ms)
+            for name in names
+            if name in start or name in end
+        }
 
-    def places_at(self, times_ms: Mapping[str, int]) -> dict[str, EntryPlace]:
-        """Return the first entry of each partition that was published then or later."""
-        return self._each(times_ms, lambda tail: tail.place_at(times_ms[tail.topic]))
+    def confirmed(
+        self, stops: dict[str, EntryPlace | None], bounds: Mapping[str, Bounds]
+    ) -> dict[str, EntryPlace | None]:
+        """Return the ``stops`` without those that the broker puts before messages of ``windows``.
+
+        ``bounds``: of the partitions.
+        """
+        # In a terminated topic it finds the last ledger, for a time after all messages (measured).
+        ends = {name: window.end for name, window in self.windows(list(stops)).items()}
+
+        def is_right(name: str) -> bool:
+            stop, last, end = stops[name], bounds[name].last_id, ends.get(name)
+            if end is None or stop is None or last is None or stop > last.place:
+                return True
+            entry = next_entry(
+                self._client, name, MessageId(*stop), self._options.request_timeout_s
+            )
+            return entry is None or entry.metadata.publish_time >= end
+
+        names = [name for name in stops if name in bounds]
+        right = parallel_map(is_right, names)
+        return {name: stops[name] for name, is_so in zip(names, right, strict=True) if is_so}
 
     def undecided(self, ends: Mapping[str, EntryPlace | None]) -> dict[str, EntryPlace]:
         """Return the partitions that an open transaction blocks before their ends (None: before the
@@ -242,7 +268,7 @@ class SourceTopics:
     ) -> dict[str, EntryPlace | None]:
         latest = self.bounds(name for name, one in positions.items() if one == LATEST)
         times = {name: one for name, one in positions.items() if isinstance(one, int)}
-        at_times = self.places_at(times)
+        at_times = self._each(times, lambda tail: tail.place_at(times[tail.topic]))
         ends = {name: _end(bounds) for name, bounds in latest.items()}
         known: dict[str, EntryPlace | None] = {**at_times, **ends}
         return {

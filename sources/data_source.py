@@ -18,7 +18,6 @@ from eos.sinks.datasource_compat import (
     ReadLimit,
     SupportsTriggerAvailableNow,
     adapted,
-    asks_for_filters,
 )
 from eos.sources._epoch_planner import EpochPlanner, values_of
 from eos.sources._history_files import HistoryRange, read_history
@@ -28,7 +27,6 @@ from eos.sources._row_format import METADATA, RowFormat
 from eos.sources._source_options import SourceOptions
 from eos.sources._spark_columns import row_format, schema_of_source
 from eos.sources._value_format import MALFORMED_REASON, MALFORMED_VALUE
-from eos.sources._wanted import ALL, Wanted
 from eos.spark_worker import disable_delayed_acks, freeze_imports
 
 if TYPE_CHECKING:
@@ -69,8 +67,7 @@ class PulsarDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch read."""
         options = SourceOptions.parse(self.options)
-        kind = FilteringBatchReader if asks_for_filters() else PulsarBatchReader
-        return kind(options, self._form(options, schema))
+        return PulsarBatchReader(options, self._form(options, schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """Return the reader of a stream."""
@@ -141,25 +138,14 @@ class _Reader:
 class PulsarBatchReader(_Reader, DataSourceReader):
     """Reads each partition from a starting place to an ending place."""
 
-    _wanted = ALL
-
     def partitions(self) -> Sequence[InputPartition]:
         """Return the tasks for each partition that has entries between the places."""
         epochs = EpochPlanner(self._options, self._form)
         try:
-            work = epochs.tasks(epochs.bounded(self._wanted))
+            work = epochs.tasks(epochs.bounded())
         finally:
             epochs.close()
         return [TaskInput(one) for one in work or [()]]  # Spark wants one
-
-
-class FilteringBatchReader(PulsarBatchReader):
-    """The same, which also reads fewer messages for a query's filters."""
-
-    def pushFilters(self, filters: list[Any]) -> list[Any]:  # noqa: N802
-        """Take the filters, and return them: Spark applies all of them, too."""
-        self._wanted = Wanted.of(filters)
-        return filters
 
 
 class PulsarStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -20,8 +20,6 @@ HAS_DATA_SOURCES: Final = find_spec("pyspark.sql.datasource") is not None
 """Whether there is ``format("pulsar")``, and so a source and a catalog."""
 HAS_READ_LIMITS: Final = find_spec("pyspark.sql.streaming.datasource") is not None
 """Whether ``availableNow`` runs several epochs; before 4.2 it runs one."""
-HAS_FILTERS: Final = find_spec("pyspark.sql.worker.data_source_pushdown_filters") is not None
-"""Whether a data source in Python can be told a query's filters: since 4.1."""
 HAS_COLLATIONS: Final = hasattr(functions, "collate")
 
 # 3.5 translates no error of a job that failed in Java.

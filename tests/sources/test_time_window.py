@@ -1,0 +1,84 @@
+"""Time windows of batch reads, also where publish times decrease."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import pulsar
+import pytest
+
+from eos.client import PulsarClient
+from tests.support.judge import quiet_client
+
+BEGIN_MS = 1_700_000_000_000
+SLACK_MS = 2_000
+
+
+def published_ms(service_url: str, topic: str, count: int) -> dict[bytes, int]:
+    """What pulsar-client says of so many messages: their values and publish times."""
+    client = quiet_client(service_url)
+    try:
+        reader = client.create_reader(topic, pulsar.MessageId.earliest)
+        read = [reader.read_next(10_000) for _ in range(count)]
+        return {message.data(): message.publish_timestamp() for message in read}
+    finally:
+        client.close()
+
+
+@pytest.fixture
+def times_ms(
+    client: PulsarClient, name: str, pulsar_standalone, monkeypatch: pytest.MonkeyPatch
+) -> dict[bytes, int]:
+    """Sends 300 messages, each up to ``SLACK_MS`` older than one before it; returns what
+    pulsar-client says of their values and publish times, in their order."""
+    chance = random.Random(5)
+    clock = iter(BEGIN_MS + 100 * n - chance.randrange(SLACK_MS) for n in range(300))
+    monkeypatch.setattr("time.time_ns", lambda: next(clock) * 1_000_000)
+    producer = client.entry_producer(name, create=True)
+    for n in range(300):
+        producer.send(b"%d" % n, key=f"k{n % 7}").result(timeout=20)
+    monkeypatch.undo()
+    producer.close()
+    found = published_ms(pulsar_standalone.service_url, name, 300)
+    assert sorted(found.values()) != list(found.values())
+    return found
+
+
+def test_a_window_has_exactly_the_messages_published_in_it(load, times_ms):
+    chance = random.Random(6)
+    span = {"publishTimeSlackS": SLACK_MS / 1000}
+    cuts = sorted(chance.sample(range(BEGIN_MS, BEGIN_MS + 30_000), 4))
+    for start, end in zip([None, *cuts], [*cuts, None], strict=True):
+        window = {"startingTime": start, "endingTime": end}
+        expected = [
+            value
+            for value, time_ms in times_ms.items()
+            if (start or 0) <= time_ms < (end or time_ms + 1)
+        ]
+        assert [
+            bytes(row[0]) for row in load("value binary", **window, **span).collect()
+        ] == expected
+
+
+def test_a_slack_that_is_too_small_is_an_error(load, times_ms):
+    late = {"startingTime": BEGIN_MS + 15_000, "publishTimeSlackS": 0.01}
+    with pytest.raises(Exception, match=r"Set publishTimeSlackS to more than [01]:"):
+        load("value binary", **late).collect()
+    early = {"endingTime": BEGIN_MS + 15_000, "publishTimeSlackS": 0.01}
+    with pytest.raises(Exception, match="may lack messages"):
+        load("value binary", **early).collect()
+
+
+def test_the_window_of_a_terminated_topic_reaches_its_end(
+    load, send, client, name, topic_admin, pulsar_standalone
+):
+    """For a time after its last message the broker finds the beginning of its last ledger."""
+    send(*(b"%d" % n for n in range(5)))
+    topic_admin("PUT", "/unload")
+    send(*(b"%d" % n for n in range(5, 8)))
+    topic_admin("POST", "/terminate")
+    topic_admin("PUT", "/unload")
+    judged = published_ms(pulsar_standalone.service_url, name, 8)
+    window = load("value binary", startingTime=0, endingTime=int(time.time() * 1000) + 10)
+    assert [bytes(row["value"]) for row in window.collect()] == list(judged)
