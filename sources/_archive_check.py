@@ -89,7 +89,7 @@ def unkept(
             yield Problem(
                 f"{name}: an archive is running.", "Stop it before another one.", is_urgent=False
             )
-        # Entries before its position may be deleted at any time, also if nobody has read them.
+        # Entries before its position may be deleted at any time, also if they were never read.
         kept = admin.acknowledged(topic, subscription)
         after = None if kept is None else (kept.ledger, kept.entry + 1)
         # At the end of a ledger it moves on to the next one.

@@ -51,7 +51,7 @@ class EpochPlanner:
         self._target: Ends | None = None
         self._open_ledgers: dict[str, int] = {}
         self._history: HistoryTable | None = None
-        self._windows: Mapping[str, TimeWindow] = {}
+        self._windows: Mapping[str, TimeWindow] = {}  # of a batch read, once it is planned
 
     @property
     def _columns(self) -> RowFormat:

@@ -58,6 +58,7 @@ class EntryRange:
         """Return the client's columns that are needed for ``needs`` and for ``select``."""
         keys = () if self.keys is None else ("key",)
         places = ("ledger", "entry", "batch_index") if self.skip else ()
+        # To be selected by, also if the query does not want it.
         times = () if self.window is None else ("publish_time",)
         return tuple(dict.fromkeys((*needs, *keys, *places, *times)))
 

@@ -197,6 +197,7 @@ class SourceTopics:
         """
         options = self._options
         if options.ending_time is not None:
+            # Without the slack: messages published before the end are there by then, or soon.
             times = parse_times(options.ending_time, names, "endingTime")
             wait_for_time(max(times.values(), default=None), options.ending_wait_s)
             return self._found(times, {name: one + slack_ms for name, one in times.items()})
@@ -214,6 +215,7 @@ class SourceTopics:
                 (options.ending_time, "endingTime"),
             )
         )
+        # A compacted topic is read from its beginning, see `starts`.
         slack_ms = None if options.read_compacted else options.publish_time_slack_ms
         return {
             name: TimeWindow(start.get(name), end.get(name), slack_ms)

@@ -180,7 +180,7 @@ def _pieces(file: Any, start: int, end: int) -> Iterator[bytes]:
 class _Waiting:
     """Holds entries back until all transactions before them have ended."""
 
-    # A transaction's marker is behind its entries: in this ledger, or else the broker is asked.
+    # A transaction's marker comes after its entries: in this ledger, or else the broker is asked.
 
     def __init__(self, options: SourceOptions, topic: TopicName, columns: Sequence[str]) -> None:
         self._options = options

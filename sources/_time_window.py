@@ -43,7 +43,7 @@ class TimeWindow:
         if self.slack_ms is None or not len(times):
             return
         # The broker's search assumes that times never decrease, or it goes by its own clock. Where
-        # they are off by at most the slack, what it finds is off by at most twice the slack.
+        # they are off by at most the slack, a found entry is off by at most twice the slack.
         first, last = pc.min_max(times).as_py().values()
         before = 0 if self.start is None else self.start - first
         after = 0 if self.end is None else last - self.end
@@ -52,7 +52,7 @@ class TimeWindow:
         time_ms = first if before > after else last
         raise ConfigurationError(
             f"A message of {topic} was published at {datetime.fromtimestamp(time_ms / 1000, UTC)}, "
-            "far from others beside it, so the time window may lack messages.",
+            "far from the messages around it, so the time window may lack messages.",
             hint=f"Set publishTimeSlackS to more than {max(before, after) / 2000:.0f}: as much as "
             "publish times differ between producers, or from the clock of a broker that adds its "
             "own.",

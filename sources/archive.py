@@ -135,7 +135,7 @@ class Archive:
         found = None if table is None else archived(self.table.folder, table, names)
         if found is not None:
             return found
-        # A table that lost its places would get all rows once more.
+        # A table that lost its places would get all rows again.
         if table is not None and table.file_uris():
             raise ConfigurationError(
                 f"Delta table {self.table.folder.uri} has rows that no archive has written.",

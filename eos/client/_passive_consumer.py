@@ -171,6 +171,7 @@ class PassiveConsumer:
 
     def on_delivery(self, _: Delivery) -> None:
         """Drop the entry."""
+        # Only that it came is asked for, never its content.
         self.has_received = True
 
     def on_closed(self, reason: EosError) -> None:
