@@ -25,7 +25,7 @@ SCHEDULE = replace(only("deaf"), rows=20)
 ENDS = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
 
 
-@pytest.mark.slow
+@pytest.mark.chaos  # a broker that forgets a topic's end stops it
 @pytest.mark.timeout(300)
 def test_each_row_is_there_once(pulsar_standalone, name, tmp_path):
     broker, topic = pulsar_standalone, f"persistent://public/default/{name}"
