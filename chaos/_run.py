@@ -37,7 +37,7 @@ from eos.chaos.faults import FAULTS
 from eos.chaos.faults.conditions import CONDITIONS, operators
 from eos.chaos.faults.nemesis import Happened, Nemesis
 from eos.chaos.job import Job, prepare
-from eos.chaos.observers.archive import ArchiveJudge
+from eos.chaos.observers.archive_judge import ArchiveJudge
 from eos.chaos.observers.observers import Observers, stuck_in
 from eos.chaos.observers.readers import Read, ids_in, read_text
 from eos.chaos.observers.resources import Sample, Sampler, Timing, timing_of

@@ -16,7 +16,7 @@ from eos.chaos.checker.check import check
 from eos.chaos.cluster.archiver import Archiver
 from eos.chaos.cluster.target import path_of
 from eos.chaos.job import INPUT_SUBSCRIPTION, Job
-from eos.chaos.observers.archive import ArchiveJudge
+from eos.chaos.observers.archive_judge import ArchiveJudge
 from eos.chaos.planning import only
 from eos.steps import ArchiveStep
 from tests.transport.scripted import wait_until
