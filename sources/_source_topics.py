@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from eos.admin import Ledger, OpenTransaction, StoredLedger
 from eos.client import Bounds, PulsarClient, SubscriptionCursor, TopicBounds
 from eos.errors import BrokerNotReady, ConfigurationError, TopicNotFound
 from eos.ids import EntryPlace, MessageId, TopicName, TxnId
 from eos.parallel import parallel_map
+from eos.retry import Patience
 from eos.sources._entry_ranges import RowsPerEntry, next_entry
 from eos.sources._offsets import (
     LATEST,
@@ -28,6 +29,8 @@ from eos.sources._value_format import AUTO, BYTES, ValueFormat, earlier_fields, 
 from eos.wire.batch import Entry
 
 T = TypeVar("T")
+
+_SETTLING_S: Final = 5.0  # for a broker to state a topic's end
 
 logger = logging.getLogger(__name__)
 
@@ -133,21 +136,25 @@ class SourceTopics:
         """Return ``bounds``, for a read that no later one completes.
 
         Raises:
-            BrokerNotReady: the broker has entries, and says that it has none.
+            BrokerNotReady: the broker has more entries than it says.
         """
         # A stream reads such entries later, when the broker says so; a batch would never.
-        found = self.bounds(names)
-        empty = [name for name, bounds in found.items() if bounds.last_id is None]
-        wrong = [name for name, is_so in self._each(empty, _conceals_entries).items() if is_so]
-        if wrong:
-            raise BrokerNotReady(
-                f"The broker says that {', '.join(wrong[:3])} has no entry to read, and delivers "
-                "entries of it.",
-                hint="A compaction that begins while a topic is loaded can cause it: unload the "
-                f"topic (pulsar-admin topics unload {wrong[0]}), then read again. A terminated "
-                "topic can be read by client.reader only.",
-            )
-        return found
+        patience = Patience(_SETTLING_S)
+        names = list(names)
+        while True:
+            found = self.bounds(names)
+            wrong = [name for name, is_so in self._each(found, _conceals_entries).items() if is_so]
+            if not wrong:
+                return found
+            if patience.is_over:
+                break
+            patience.pause()
+        raise BrokerNotReady(
+            f"The broker delivers entries of {', '.join(wrong[:3])} after the end that it states.",
+            hint="A commit or a compaction at a wrong moment can cause it: unload the topic "
+            f"(pulsar-admin topics unload {wrong[0]}), or send a message to it, then read again. A "
+            "terminated topic can be read by client.reader only.",
+        )
 
     def reaches(self, entries: Mapping[str, EntryPlace]) -> dict[str, bool]:
         """Whether each partition has, or had, the entry."""
@@ -231,7 +238,8 @@ class SourceTopics:
         ``bounds``: of the partitions.
         """
         # In a terminated topic it finds the last ledger, for a time after all messages (measured).
-        ends = {name: window.end for name, window in self.windows(list(stops)).items()}
+        text = self._options.ending_time
+        ends = {} if text is None else parse_times(text, stops, "endingTime")
 
         def is_right(name: str) -> bool:
             stop, last, end = stops[name], bounds[name].last_id, ends.get(name)

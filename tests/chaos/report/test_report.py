@@ -12,17 +12,16 @@ from eos.chaos._campaign import Campaign, of_pairs, of_seeds, of_singles, run_al
 from eos.chaos._run import Result
 from eos.chaos.checker.anomalies import Anomaly, AnomalyKind
 from eos.chaos.checker.history import Operation
-from eos.chaos.faults.conditions import CONDITIONS
 from eos.chaos.faults.nemesis import Happened
 from eos.chaos.observers.resources import Sample, Timing, grown, growth
-from eos.chaos.planning import draw, drawn
+from eos.chaos.planning import draw, drawn, everything
 from eos.chaos.report.machine import Percentiles, verdict_of, write_json, write_junit
 from eos.chaos.report.outcome import EpochView, ScheduleOutcome, outcome_of, schedule_of
 from eos.chaos.report.page import write_page
 from eos.errors import ConfigurationError
 from tests.chaos.histories import small
 
-DEFAULT = [*drawn(), *CONDITIONS]
+DEFAULT = everything()
 WORKLOAD = "eos.chaos.workloads:stream"
 
 
