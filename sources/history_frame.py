@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.functions import col, lit
 from pyspark.sql.types import StructField, StructType
@@ -107,7 +106,8 @@ def _snapshot(spark: SparkSession, archive: HistoryTable) -> DataFrame:
     reader = spark.read.format("delta").option("versionAsOf", archive.version)
     try:
         return reader.load(folder)
-    except AnalysisException as error:
+    except Exception as error:
+        # It is py4j's error, not one of Spark's in Python (4.2).
         if "DATA_SOURCE_NOT_FOUND" not in str(error):
             raise
         raise ConfigurationError(

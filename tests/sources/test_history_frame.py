@@ -12,6 +12,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pulsar.schema import AvroSchema
 
+import eos
+from eos.errors import ConfigurationError
 from eos.sources.archive import Archive
 from tests.delta.conftest import ask
 from tests.support.judge import drain, quiet_client
@@ -199,3 +201,16 @@ def test_what_cannot_be_one_is_named(send, archived, view, tmp_path, name):
     write_deltalake(tmp_path / "other", DeltaTable(tmp_path / "past").to_pyarrow_table())
     kind, text = view(table=str(tmp_path / "other"))
     assert (kind, "is not an archive" in text) == ("ConfigurationError", True)
+
+
+def test_a_session_without_delta_says_so(spark, send, archived, pulsar_standalone, name, tmp_path):
+    send(order(), {"id": 1, "word": "a"})
+    archived()
+    with pytest.raises(ConfigurationError, match="can't read Delta tables"):
+        eos.history(
+            spark,
+            str(tmp_path / "past"),
+            topic=name,
+            serviceUrl=pulsar_standalone.service_url,
+            schema="auto",
+        )
