@@ -12,7 +12,7 @@ import pytest
 from eos import failpoints
 from eos.commit_log import CommitLog
 from eos.errors import ConfigurationError
-from eos.steps import PLACES, EndingStep, LogStep, Step, TaskStep
+from eos.steps import PLACES, ArchiveStep, EndingStep, LogStep, Step, TaskStep
 from tests.support.judge import drain
 from tests.support.plain_driver import rows_of
 from tests.support.processes import driver
@@ -80,7 +80,8 @@ def test_only_the_first_process_acts_and_leaves_a_file(tmp_path):
 
 
 def test_step_names_are_unique():
-    assert len(PLACES) == len(Step) + len(TaskStep) + len(EndingStep) + len(LogStep)
+    kinds = (Step, TaskStep, EndingStep, LogStep, ArchiveStep)
+    assert len(PLACES) == sum(map(len, kinds))
 
 
 def test_without_the_environment_no_failpoint_is_armed():
