@@ -36,13 +36,14 @@ from bench.reading import read_next
 from eos.client import PulsarClient
 from eos.sources import PulsarDataSource
 from eos.sources.archive import Archive
+from eos.testing import offload, offloading_to_s3, rolling
 from eos.wire.batch import Compression, Rows, encode_batches
-from tests.support.offloader import offloading_to_s3
 
 _BUCKET: Final = "cold"
 _VALUE_BYTES: Final = 100
 _LEDGER_ENTRIES: Final = 500
 _SLOW_ROWS: Final = 100_000
+_OFFLOADING_S: Final = 600.0
 _LATENCY_S: Final = 0.03
 _KEYS: Final = {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "benchbench"}
 
@@ -134,12 +135,7 @@ def fill(env: Environment, topic: str, rows: int, shape: str) -> None:
             for encoded in encode_batches(some, max_batch_messages=per_entry, compression=codec):
                 producer.send_batch(encoded)
         producer.close()
-    last = env.broker.admin("GET", f"{path}/lastMessageId")
-    names = ("ledgerId", "entryId", "partitionIndex")
-    env.broker.admin("PUT", f"{path}/offload", {name: last[name] for name in names})
-    while env.broker.admin("GET", f"{path}/offload")["status"] == "RUNNING":
-        time.sleep(0.2)
-    assert env.broker.admin("GET", f"{path}/offload")["status"] == "SUCCESS"
+    offload(env.broker, f"persistent://public/default/{topic}", timeout_s=_OFFLOADING_S)
 
 
 def _options(env: Environment, topic: str, *, is_direct: bool) -> dict[str, str]:
@@ -309,9 +305,7 @@ def past(
         stack.enter_context(_keys(store.url))
         store.start("tests.support.s3_server")
         store.create_bucket()
-        config = offloading_to_s3(
-            folder / "offloader", store.url, _BUCKET, entries_per_ledger=_LEDGER_ENTRIES
-        )
+        config = offloading_to_s3(store.url, _BUCKET, folder) | rolling(_LEDGER_ENTRIES)
         # What was read once must not come from memory the next time.
         config |= {"managedLedgerCacheSizeMB": "0"}
         del config["managedLedgerOffloadMaxBlockSizeInBytes"]

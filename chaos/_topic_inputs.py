@@ -21,6 +21,7 @@ from eos.chaos.schedule import Schedule
 from eos.client import EntryProducer, PulsarClient, Transaction
 from eos.errors import EosError, RequestTimeout
 from eos.ids import EntryPlace, TopicName
+from eos.testing import offload
 from eos.wire.commands import MessageIdData
 
 # Keyed records use only these: a key must stay in its partition when more are added.
@@ -28,7 +29,6 @@ KEYED_PARTITIONS: Final = 2
 _TTL_S: Final = 15.0
 _TRIES: Final = 20
 _PAUSE_S: Final = 1.0
-_POLL_S: Final = 0.1
 _ABORTED_EVERY: Final = 3
 _EXPIRED_EVERY: Final = 6
 _EXPIRES_S: Final = 10.0
@@ -271,7 +271,8 @@ class RollingInputs(TopicInputs):
         is_early = time.monotonic() - began < _EXPIRES_S / 2
         _send_all(client, topics, others if is_early else others[:1], [_UNCOMMITTED])
         if self._store is not None and self._store.comes_first:
-            offload(self._broker, topics)
+            for topic in topics:
+                offload(self._broker, topic, timeout_s=_TTL_S)
         others[0].abort()
 
 
@@ -286,23 +287,3 @@ def _send_all(
             for sent in [producer.send(value, txn=txn) for value in values]:
                 sent.result(timeout=_TTL_S)
             producer.close()
-
-
-def offload(broker: Pulsar, topics: Iterable[str]) -> None:
-    """Move all closed ledgers of partitions to tiered storage.
-
-    Raises:
-        EosError: the broker refuses.
-        TimeoutError: it does not end.
-    """
-    for topic in topics:
-        path, deadline = path_of(topic), time.monotonic() + _TTL_S
-        last = broker.admin("GET", f"{path}/lastMessageId")
-        place = {name: last[name] for name in ("ledgerId", "entryId", "partitionIndex")}
-        broker.admin("PUT", f"{path}/offload", place)
-        while (status := broker.admin("GET", f"{path}/offload"))["status"] == "RUNNING":
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{topic} is not offloaded")
-            time.sleep(_POLL_S)
-        if status["status"] != "SUCCESS":
-            raise RequestTimeout(f"{topic} is not offloaded: {status}")

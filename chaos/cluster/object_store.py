@@ -21,16 +21,16 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Final, Self
+from unittest.mock import patch
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import unescape
 
-from eos.testing import maven
+from eos.testing import offloading_to_s3
 
 _BUCKET: Final = "cold"
 _RANGE: Final = re.compile(r"bytes=(\d+)-(\d*)")
 _KEY: Final = re.compile(r"<Key>([^<]*)</Key>")
 _BROKER_AGENT: Final = "jclouds"
-_BLOCK_BYTES: Final = 5 << 20  # the least that the offloader allows
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,9 @@ class ObjectStore:
         self.rule: AnswerRule | None = None
         self.comes_first = True  # whether inputs are here before they are readable
         self._folder = Path(tempfile.mkdtemp(prefix="eos-chaos-store-"))
-        (self._folder / "extracted").mkdir()
         self._server = _Server(("127.0.0.1", 0), _Handler)
         self._server.store = self
         self._endpoint = f"http://127.0.0.1:{self._server.server_port}"
-        self._before: dict[str, str | None] = {}
 
     def __enter__(self) -> Self:
         keys = ("eos", "chaos")
@@ -72,17 +70,13 @@ class ObjectStore:
         given |= dict(zip(("ACCESS_KEY_ID", "ACCESS_KEY_SECRET"), keys, strict=True))
         given |= {"AWS_ENDPOINT_URL": self._endpoint, "AWS_REGION": "us-east-1"}
         given["EOS_BROKER"] = "maven"
-        self._before = {name: os.environ.get(name) for name in given}
-        os.environ.update(given)
+        self._environment = patch.dict(os.environ, given)
+        self._environment.start()
         threading.Thread(target=self._server.serve_forever, name="store", daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        for name, value in self._before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        self._environment.stop()
         self._server.shutdown()
         self._server.server_close()
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -93,17 +87,9 @@ class ObjectStore:
         Raises:
             ConfigurationError: Maven can't resolve the offloader.
         """
-        return {
-            "offloadersDirectory": str(maven.offloader("tiered-storage-jcloud").parent),
-            "narExtractionDirectory": str(self._folder / "extracted"),
-            "managedLedgerOffloadDriver": "S3",
-            "managedLedgerOffloadBucket": _BUCKET,
-            "managedLedgerOffloadServiceEndpoint": self._endpoint,
-            "managedLedgerOffloadRegion": "us-east-1",
-            "managedLedgerOffloadMaxBlockSizeInBytes": str(_BLOCK_BYTES),
-            # It reads its own copy: a damaged object must not be the only one.
-            "managedLedgerDataReadPriority": "bookkeeper-first",
-        }
+        # It reads its own copy: a damaged object must not be the only one.
+        own_copy = {"managedLedgerDataReadPriority": "bookkeeper-first"}
+        return offloading_to_s3(self._endpoint, _BUCKET, self._folder) | own_copy
 
     @contextmanager
     def fault(self, rule: AnswerRule) -> Iterator[None]:

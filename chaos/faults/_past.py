@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
 
-from eos.chaos._topic_inputs import offload
 from eos.chaos.cluster.object_store import ObjectAnswer
 from eos.chaos.cluster.target import FaultTarget
 from eos.chaos.faults._fault import WITHIN_S, Act, Fault, Proof, acts, kill_workers
 from eos.chaos.faults._source import partitions_of, while_reading
 from eos.chaos.faults.conditions import ARCHIVING, FROM_TIERED
 from eos.steps import ArchiveStep
+from eos.testing import offload
 from eos.wire.offloaded import LedgerIndex
 
 _INDEX: Final = "-index"
@@ -86,7 +86,8 @@ def _offloaded_at_read(target: FaultTarget) -> Iterator[Proof]:
     assert store is not None
 
     def hit(_: FaultTarget) -> str:
-        offload(target.broker, partitions_of(target))
+        for topic in partitions_of(target):
+            offload(target.broker, topic, timeout_s=WITHIN_S)
         return f"{len(store.names())} objects"
 
     store.comes_first = False

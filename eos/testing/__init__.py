@@ -9,14 +9,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from eos.testing._broker import PulsarStandalone
+    from eos.testing._broker import PulsarStandalone, offload
     from eos.testing._cluster import PulsarCluster
     from eos.testing._node import BrokerNode, ClusterNode
+    from eos.testing._settings import offloading_to_s3, rolling
     from eos.testing._sink_contract import OutputUnderTest, SinkContract
 
 __all__ = [
     "BrokerNode", "ClusterNode", "OutputUnderTest", "PulsarCluster", "PulsarStandalone",
-    "SinkContract",
+    "SinkContract", "offload", "offloading_to_s3", "rolling",
 ]  # fmt: skip
 _MODULES = {
     "BrokerNode": "_node",
@@ -25,6 +26,9 @@ _MODULES = {
     "PulsarCluster": "_cluster",
     "PulsarStandalone": "_broker",
     "SinkContract": "_sink_contract",
+    "offload": "_broker",
+    "offloading_to_s3": "_settings",
+    "rolling": "_settings",
 }
 
 

@@ -20,6 +20,7 @@ from eos.transport.auth import Auth
 
 _STOP_GRACE_S: Final = 30.0
 _ADMIN_TIMEOUT_S: Final = 60.0
+_OFFLOAD_POLL_S: Final = 0.1
 
 
 class _Engine(Protocol):
@@ -35,6 +36,33 @@ class _Engine(Protocol):
     def stop(self, grace_s: float) -> None: ...
     def close(self) -> None: ...
     def log(self) -> str: ...
+
+
+class HasAdmin(Protocol):
+    """A broker, or a cluster."""
+
+    def admin(self, method: str, path: str, body: object = None) -> Any: ...
+
+
+def offload(broker: HasAdmin, topic: str, *, timeout_s: float = 60.0) -> None:
+    """Move all full ledgers of an exact ``topic``, a full name, to tiered storage.
+
+    Raises:
+        TimeoutError: it does not succeed.
+        EosError: the broker refuses.
+    """
+    path, deadline = f"/v2/{topic.replace('://', '/')}", time.monotonic() + timeout_s
+    last = broker.admin("GET", f"{path}/lastMessageId")
+    place = {name: last[name] for name in ("ledgerId", "entryId", "partitionIndex")}
+    status = {"status": "NOT_RUN"}
+    while status["status"] != "SUCCESS":
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{topic} is not offloaded after {timeout_s:g} s: {status}")
+        if status["status"] != "RUNNING":
+            # Also after an error of the storage: the broker does not try again by itself.
+            broker.admin("PUT", f"{path}/offload", place)
+        time.sleep(_OFFLOAD_POLL_S)
+        status = broker.admin("GET", f"{path}/offload")
 
 
 class PulsarStandalone:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from eos.errors import ConfigurationError
+from eos.testing import maven
 
 HOST: Final = "127.0.0.1"
 CLUSTER: Final = "eos"
@@ -265,3 +266,34 @@ def free_port(taken: set[int]) -> int:
                 continue
         return port
     raise ConfigurationError(f"No free port between {_PORTS.start} and {_PORTS.stop}.")
+
+
+def rolling(entries_per_ledger: int) -> dict[str, str]:
+    """Return the settings for ledgers of so many entries."""
+    return {
+        "managedLedgerMaxEntriesPerLedger": str(entries_per_ledger),
+        "managedLedgerMinLedgerRolloverTimeMinutes": "0",
+    }
+
+
+def offloading_to_s3(url: str, bucket: str, folder: Path) -> dict[str, str]:
+    """Return the settings to offload ledgers, by the jcloud offloader, to a bucket at ``url``.
+
+    Its keys are in the broker's environment, ``ACCESS_KEY_ID`` and ``ACCESS_KEY_SECRET``. The
+    broker can't run in Docker: the offloader, from Maven, is extracted into ``folder``.
+
+    Raises:
+        ConfigurationError: Maven can't resolve it.
+    """
+    extracted = folder / "extracted"
+    extracted.mkdir(parents=True, exist_ok=True)
+    return {
+        "offloadersDirectory": str(maven.offloader("tiered-storage-jcloud").parent),
+        "narExtractionDirectory": str(extracted),
+        "managedLedgerOffloadDriver": "S3",
+        "managedLedgerOffloadBucket": bucket,
+        "managedLedgerOffloadServiceEndpoint": url,
+        "managedLedgerOffloadRegion": "us-east-1",
+        # The least that the offloader allows.
+        "managedLedgerOffloadMaxBlockSizeInBytes": str(5 << 20),
+    }

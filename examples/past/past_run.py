@@ -26,7 +26,6 @@ import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
-import pytest
 from deltalake import DeltaTable
 from moto.server import ThreadedMotoServer
 from pyarrow import fs
@@ -35,12 +34,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 import eos
 from eos.chaos.cluster.spark_env import local_cluster, spark_env
-from eos.testing import PulsarStandalone
+from eos.testing import PulsarStandalone, offload, offloading_to_s3, rolling
 from eos.testing.maven import delta_jars
 from examples._demo.demo_command import DemoFailed, log_tail
 from examples._demo.demo_topic import read_all
 from examples.flights.flight_files import read_flights
-from tests.support.offloader import offloading_to_s3
 
 ROUNDS: Final = 5
 _TOPIC: Final = "flights"
@@ -200,13 +198,8 @@ def _broker(s3_url: str, folder: Path) -> PulsarStandalone:
     # In Docker it would find neither the offloader nor the S3 server.
     os.environ |= {"EOS_BROKER": "maven"}
     os.environ |= {"ACCESS_KEY_ID": "demo", "ACCESS_KEY_SECRET": "demodemo"}
-    try:
-        config = offloading_to_s3(
-            folder / "offloader", s3_url, _BUCKET, entries_per_ledger=_ENTRIES_PER_LEDGER
-        )
-    except pytest.skip.Exception as error:
-        raise DemoFailed(str(error)) from None
-    return PulsarStandalone(config=config)
+    config = offloading_to_s3(s3_url, _BUCKET, folder / "offloader")
+    return PulsarStandalone(config=config | rolling(_ENTRIES_PER_LEDGER))
 
 
 @contextmanager
@@ -311,13 +304,7 @@ class _Scenario:
         frame.write.format("pulsar").mode("append").options(**options).save()
 
     def _offload(self) -> None:
-        last = self.broker.admin("GET", f"{_PATH}/lastMessageId")
-        names = ("ledgerId", "entryId", "partitionIndex")
-        self.broker.admin("PUT", f"{_PATH}/offload", {name: last[name] for name in names})
-        _await(
-            lambda: self.broker.admin("GET", f"{_PATH}/offload")["status"] == "SUCCESS",
-            "The broker has not offloaded the topic",
-        )
+        offload(self.broker, _URL, timeout_s=_PATIENCE_S)
         self.log(f"the broker has offloaded its old ledgers: {self._kept()[1]} objects in S3")
 
     def _kept(self) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from eos import testing
 from eos.client import PulsarClient
 from eos.testing import PulsarStandalone
 from tests.sources.conftest import run_to_end
@@ -54,14 +55,8 @@ def write(broker: PulsarStandalone, rounds: range) -> None:
 
 def offload(broker: PulsarStandalone, ask: Ask) -> int:
     """Offload all full ledgers; return how many are, after the bookies have deleted them."""
-    last = ask("GET", "/lastMessageId")
-    last = {name: last[name] for name in ("ledgerId", "entryId", "partitionIndex")}
-    ask("PUT", "/offload", last)
     deadline = time.monotonic() + 60
-    while (status := ask("GET", "/offload"))["status"] == "RUNNING":
-        assert time.monotonic() < deadline, status
-        time.sleep(0.2)
-    assert status["status"] == "SUCCESS", status
+    testing.offload(broker, f"persistent://public/default/{TOPIC}")
     with deleting(broker):
         return deleted(ask, deadline)
 

@@ -6,7 +6,6 @@ import os
 import random
 import shutil
 import struct
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from itertools import chain
@@ -18,6 +17,7 @@ import pulsar
 import pytest
 from pyarrow import fs
 
+from eos import testing
 from eos.client import PulsarClient
 from eos.delta.folder import Bucket
 from eos.errors import ConfigurationError, ProtocolError, TopicNotFound
@@ -91,20 +91,12 @@ def topic(broker, name, path) -> str:
 
 
 @pytest.fixture
-def offload(broker, path, store) -> Callable[[], list[str]]:
+def offload(broker, path, topic, store) -> Callable[[], list[str]]:
     """Offloads all full ledgers; returns the names of the data objects, in order."""
 
     def offload() -> list[str]:
-        url = broker.admin_url
-        last = call(url, "GET", f"{path}/lastMessageId")
-        last = {name: last[name] for name in ("ledgerId", "entryId", "partitionIndex")}
-        call(url, "PUT", f"{path}/offload", last)
-        deadline = time.monotonic() + 60
-        while (status := call(url, "GET", f"{path}/offload"))["status"] == "RUNNING":
-            assert time.monotonic() < deadline, status
-            time.sleep(0.1)
-        assert status["status"] == "SUCCESS", status
-        stored = call(url, "GET", f"{path}/internal-info")["ledgers"]
+        testing.offload(broker, f"persistent://public/default/{topic}")
+        stored = call(broker.admin_url, "GET", f"{path}/internal-info")["ledgers"]
         return [
             f"{one['offloadedContextUuid']}-ledger-{one['ledgerId']}"
             for one in sorted(stored, key=lambda one: one["ledgerId"])

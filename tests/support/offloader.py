@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from eos import testing
 from eos.errors import ConfigurationError
 from eos.testing.maven import offloader
 
 _FILE_SYSTEM: Final = "tiered-storage-file-system"
-_JCLOUD: Final = "tiered-storage-jcloud"
 _HADOOP: Final = """\
 <configuration>
   <property><name>fs.defaultFS</name><value></value></property>
@@ -32,7 +34,11 @@ def offloading(folder: Path, *, entries_per_ledger: int) -> dict[str, str]:
     for name in ("data", "extracted"):
         (folder / name).mkdir(parents=True)
     (folder / "core-site.xml").write_text(_HADOOP)
-    return _common(folder, _FILE_SYSTEM, entries_per_ledger) | {
+    with _skipping():
+        archive = offloader(_FILE_SYSTEM)
+    return testing.rolling(entries_per_ledger) | {
+        "offloadersDirectory": str(archive.parent),
+        "narExtractionDirectory": str(folder / "extracted"),
         "managedLedgerOffloadDriver": "filesystem",
         "fileSystemURI": f"file:{folder / 'data'}",
         "fileSystemProfilePath": str(folder / "core-site.xml"),
@@ -42,30 +48,14 @@ def offloading(folder: Path, *, entries_per_ledger: int) -> dict[str, str]:
 def offloading_to_s3(
     folder: Path, url: str, bucket: str, *, entries_per_ledger: int
 ) -> dict[str, str]:
-    """The same for a bucket of the server at ``url``, whose keys are in the variables
-    ``ACCESS_KEY_ID`` and ``ACCESS_KEY_SECRET``. Its blocks have 5 MiB, the least that it allows.
-    """
-    (folder / "extracted").mkdir(parents=True)
-    return _common(folder, _JCLOUD, entries_per_ledger) | {
-        "managedLedgerOffloadDriver": "S3",
-        "managedLedgerOffloadBucket": bucket,
-        "managedLedgerOffloadServiceEndpoint": url,
-        "managedLedgerOffloadRegion": "us-east-1",
-        "managedLedgerOffloadMaxBlockSizeInBytes": str(5 << 20),
-    }
+    """The same for a bucket of the server at ``url``; see ``eos.testing.offloading_to_s3``."""
+    with _skipping():
+        return testing.offloading_to_s3(url, bucket, folder) | testing.rolling(entries_per_ledger)
 
 
-def _common(folder: Path, artifact: str, entries_per_ledger: int) -> dict[str, str]:
-    return {
-        "offloadersDirectory": str(_archive(artifact).parent),
-        "narExtractionDirectory": str(folder / "extracted"),
-        "managedLedgerMaxEntriesPerLedger": str(entries_per_ledger),
-        "managedLedgerMinLedgerRolloverTimeMinutes": "0",
-    }
-
-
-def _archive(artifact: str) -> Path:
+@contextmanager
+def _skipping() -> Iterator[None]:
     try:
-        return offloader(artifact)
+        yield
     except ConfigurationError as error:
         pytest.skip(f"Maven does not give the offloader: {error}")
