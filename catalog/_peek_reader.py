@@ -153,7 +153,7 @@ class PeekReader:
 
     def _bounds(self, topic: TopicName) -> Bounds:
         with closing(self.client.topic_bounds(str(topic))) as tail:
-            return tail.bounds()
+            return tail.final_bounds()
 
     def _merged(self, more: Sequence[RawMessage]) -> list[RawMessage]:
         clock, timed = 0, []

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Final, NamedTuple, Protocol
 
 from eos.admin import OpenTransaction
+from eos.client import Bounds
 from eos.errors import ConfigurationError, EosError, TransactionStillOpen
 from eos.ids import EntryPlace, MessageId, TxnId
 from eos.retry import Patience
@@ -17,7 +18,8 @@ from eos.sources._offsets import place_text
 
 logger = logging.getLogger(__name__)
 
-_AFTER_S: Final = 60.0
+_LOOK_S: Final = 10.0
+_WARN_S: Final = 60.0
 _AGAIN_S: Final = 300.0
 _EVERY_S: Final = 10.0
 _ISO: Final = "%Y-%m-%dT%H:%M:%SZ"
@@ -27,6 +29,9 @@ _MAX_CHECKED: Final = 64
 
 class TransactionLookup(Protocol):
     """The methods of ``SourceTopics`` that are used here."""
+
+    def final_bounds(self, names: Iterable[str]) -> Mapping[str, Bounds]:
+        """Find the ends up to which the broker delivers, where it states earlier ones."""
 
     def undecided(self, ends: Mapping[str, EntryPlace | None]) -> dict[str, EntryPlace]:
         """Return the partitions with an open transaction before their ends, and where it begins."""
@@ -87,19 +92,24 @@ def wait_until_decided(
 class _Idle(NamedTuple):
     place: EntryPlace | None
     since: float
-    checked_at: float
+    due_at: float
 
 
 class StandstillWatch:
-    """Checks partitions of a stream that make no progress, and warns of open transactions.
+    """Looks at partitions of a stream that make no progress: whether the broker states an old end,
+    and whether a transaction is open, of which it warns.
 
-    ``after_s``: the time without progress. ``again_s``: the time until the next check.
+    ``look_s``: the time without progress until the first look. ``warn_s``: until the first warning.
+    ``again_s``: from then on, until the next one.
     """
 
-    def __init__(self, *, after_s: float = _AFTER_S, again_s: float = _AGAIN_S) -> None:
-        self._after_s = after_s
+    def __init__(
+        self, *, look_s: float = _LOOK_S, warn_s: float = _WARN_S, again_s: float = _AGAIN_S
+    ) -> None:
+        self._look_s = look_s
+        self._warn_s = warn_s
         self._again_s = again_s
-        self._every_s = min(_EVERY_S, again_s)
+        self._every_s = min(_EVERY_S, look_s)
         self._checked_at = -math.inf
         self._partitions: dict[str, _Idle] = {}
 
@@ -111,24 +121,25 @@ class StandstillWatch:
         self._partitions = {
             name: old[name]
             if name in old and old[name].place == place
-            # Its first check is due in `after_s`.
-            else _Idle(place, now, now + self._after_s - self._again_s)
+            else _Idle(place, now, now + self._look_s)
             for name, place in places.items()
         }
-        due = [
-            name
-            for name, one in self._partitions.items()
-            if now - one.since >= self._after_s and now - one.checked_at >= self._again_s
-        ]
+        due = [name for name, one in self._partitions.items() if now >= one.due_at]
         # The rest is checked next time: first those that have waited longest.
-        due = sorted(due, key=lambda name: self._partitions[name].checked_at)[:_MAX_CHECKED]
+        due = sorted(due, key=lambda name: self._partitions[name].due_at)[:_MAX_CHECKED]
         if not due or now - self._checked_at < self._every_s:
             return
         self._checked_at = now
+        blocked = []
         for name in due:
-            self._partitions[name] = self._partitions[name]._replace(checked_at=now)
+            one = self._partitions[name]
+            if (warn_at := one.since + self._warn_s) <= now:
+                blocked.append(name)
+                warn_at = now + self._again_s
+            self._partitions[name] = one._replace(due_at=warn_at)
         try:
-            undecided = topics.undecided(dict.fromkeys(due))
+            topics.final_bounds(due)
+            undecided = topics.undecided(dict.fromkeys(blocked)) if blocked else {}
             if undecided:
                 since = min(self._partitions[name].since for name in undecided)
                 self._warn(undecided, now - since, topics)

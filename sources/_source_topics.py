@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from eos.admin import Ledger, OpenTransaction, StoredLedger
 from eos.client import Bounds, PulsarClient, SubscriptionCursor, TopicBounds
-from eos.errors import BrokerNotReady, ConfigurationError, TopicNotFound
+from eos.errors import ConfigurationError, TopicNotFound
 from eos.ids import EntryPlace, MessageId, TopicName, TxnId
 from eos.parallel import parallel_map
-from eos.retry import Patience
 from eos.sources._entry_ranges import RowsPerEntry, next_entry
 from eos.sources._offsets import (
     LATEST,
@@ -29,8 +28,6 @@ from eos.sources._value_format import AUTO, BYTES, ValueFormat, earlier_fields, 
 from eos.wire.batch import Entry
 
 T = TypeVar("T")
-
-_SETTLING_S: Final = 5.0  # for a broker to state a topic's end
 
 logger = logging.getLogger(__name__)
 
@@ -133,28 +130,9 @@ class SourceTopics:
         return {name: bounds for name, bounds in found.items() if bounds is not None}
 
     def final_bounds(self, names: Iterable[str]) -> dict[str, Bounds]:
-        """Return ``bounds``, for a read that no later one completes.
-
-        Raises:
-            BrokerNotReady: the broker has more entries than it says.
-        """
-        # A stream reads such entries later, when the broker says so; a batch would never.
-        patience = Patience(_SETTLING_S)
-        names = list(names)
-        while True:
-            found = self.bounds(names)
-            wrong = [name for name, is_so in self._each(found, _conceals_entries).items() if is_so]
-            if not wrong:
-                return found
-            if patience.is_over:
-                break
-            patience.pause()
-        raise BrokerNotReady(
-            f"The broker delivers entries of {', '.join(wrong[:3])} after the end that it states.",
-            hint="A commit or a compaction at a wrong moment can cause it: unload the topic "
-            f"(pulsar-admin topics unload {wrong[0]}), or send a message to it, then read again. A "
-            "terminated topic can be read by client.reader only.",
-        )
+        """Return ``bounds`` up to what the broker delivers, which may be more than it states."""
+        found = self._each(names, _final_bounds_or_none)
+        return {name: bounds for name, bounds in found.items() if bounds is not None}
 
     def reaches(self, entries: Mapping[str, EntryPlace]) -> dict[str, bool]:
         """Whether each partition has, or had, the entry."""
@@ -369,11 +347,11 @@ def _bounds_or_none(tail: TopicBounds) -> Bounds | None:
         return None
 
 
-def _conceals_entries(tail: TopicBounds) -> bool:
+def _final_bounds_or_none(tail: TopicBounds) -> Bounds | None:
     try:
-        return tail.conceals_entries()
+        return tail.final_bounds()
     except TopicNotFound:
-        return False
+        return None
 
 
 def _end(bounds: Bounds) -> EntryPlace:

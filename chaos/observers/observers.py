@@ -22,8 +22,10 @@ from eos.chaos.observers.readers import (
     open_client,
     read_text,
 )
+from eos.retry import Patience
 
 _EVERY_S: Final = 0.1
+_EXPIRY_S: Final = 20.0
 
 
 class ControlWriter(Background):
@@ -148,11 +150,17 @@ class Observers:
 
 def stuck_in(target: FaultTarget) -> list[str]:
     """Blocked readers and expired transactions after the run, each as a line of text."""
-    ended = target.recovery("orphans", "--json")
-    try:
-        return lines_of(json.loads(ended.stdout))
-    except (ValueError, KeyError, TypeError):
-        return [f"eos recovery orphans, exit code {ended.returncode}: {ended.stderr[:500]}"]
+    # The inputs' last transaction may hold readers back until it expires.
+    patience = Patience(_EXPIRY_S)
+    while True:
+        ended = target.recovery("orphans", "--json")
+        try:
+            lines = lines_of(json.loads(ended.stdout))
+        except (ValueError, KeyError, TypeError):
+            lines = [f"eos recovery orphans, exit code {ended.returncode}: {ended.stderr[:500]}"]
+        if not lines or patience.is_over:
+            return lines
+        patience.pause()
 
 
 def lines_of(report: dict[str, list[dict[str, object]]]) -> list[str]:

@@ -11,7 +11,6 @@ from typing import Final, Self
 from eos._waiting import Monitor
 from eos.client._lookup import Lookup
 from eos.client._subscriptions import (
-    ask_for_last_id,
     new_subscription,
     subscribe,
     subscribing,
@@ -220,16 +219,6 @@ class EntryReader:
             self._connection.notify(
                 lambda _: commands.Ack(consumer_id=self._id, ack_type=kind, message_ids=(last,))
             )
-
-    def last_id(self, timeout_s: float) -> MessageId | None:
-        """Return the last entry that is readable now, or None.
-
-        Never a marker or an aborted entry, and before all open transactions (measured).
-
-        Raises:
-            EosError: the broker refuses, or does not answer within ``timeout_s``.
-        """
-        return ask_for_last_id(self._connection, self._id, self.topic, timeout_s)
 
     def close(self) -> None:
         """Close it, without waiting for the broker's answer. May be called twice."""

@@ -1,4 +1,4 @@
-"""Consumers that receive no entries: they move a durable subscription, or ask for positions."""
+"""Consumers that keep no entries: they move a durable subscription, or ask for positions."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ import threading
 from collections.abc import Callable
 from typing import Final, Self, TypeVar
 
+from eos._waiting import Monitor
 from eos.client._lookup import Lookup
 from eos.client._subscriptions import closing, last_id_of, subscribe, subscribing, unsubscribe
-from eos.errors import EosError, ProtocolError, broker_error
+from eos.errors import ConnectionLost, EosError, ProtocolError, broker_error
 from eos.ids import EntryPlace, MessageId
 from eos.transport.connection import Connection
 from eos.wire import commands
+from eos.wire.batch import Entry
 from eos.wire.frames import Delivery
 from eos.wire.messages import WireMessage
 
 _ALREADY_MOVED: Final = "MarkDeletingMarkedPosition"
+_MOST_PERMITS: Final = 2**31 - 1  # in one FLOW: an entry may claim any number of messages
 
 A = TypeVar("A", bound=WireMessage)
 
@@ -56,7 +59,10 @@ class PassiveConsumer:
         self._id = 0
         self._requested: tuple[Connection, int] | None = None
         self._closed = threading.Event()
-        self.has_received = False  # an entry, which was dropped
+        # Of entries that were dropped: the last one, and how many messages they had.
+        self._received: tuple[MessageId, int] | None = None
+        self._was_closed = False  # by the broker, since it was made
+        self._changed = Monitor()
 
     def subscribed(self) -> Connection:
         """Subscribe if needed, and return the connection.
@@ -134,11 +140,38 @@ class PassiveConsumer:
         return (ledger, entry + 1), last_id_of(answer)
 
     def permit(self, messages: int) -> None:
-        """Send FLOW, so that the broker advances in the topic. Delivered entries are dropped."""
+        """Send FLOW, so that the broker advances in the topic. See ``drop_received``."""
         # The broker skips markers and entries of aborted transactions, and acknowledges them
         # itself, so the position of ``ask`` moves past them (measured).
         connection = self.subscribed()
         connection.notify(lambda _: commands.Flow(consumer_id=self._id, permits=messages))
+
+    def drop_received(self, wait_s: float) -> MessageId | None:
+        """Acknowledge what was delivered since the last call, permit as much again, and return the
+        last entry. None: nothing came within ``wait_s``.
+
+        Raises:
+            ConnectionLost: the broker closed the consumer, or the connection is lost.
+        """
+        with self._changed:
+            if self._received is None:
+                self._changed.wait(wait_s)
+            received, self._received = self._received, None
+            was_closed = self._was_closed
+        connection = self._connection
+        # Subscribed again, it would begin at its start, without permits.
+        if connection is None or was_closed:
+            raise ConnectionLost(f"The broker closed the consumer on {self.topic}.")
+        if received is None:
+            return None
+        last, messages = received
+        at = commands.MessageIdData.of_entry(last)
+        kind = commands.AckType.CUMULATIVE
+        connection.notify(
+            lambda _: commands.Ack(consumer_id=self._id, ack_type=kind, message_ids=(at,))
+        )
+        self.permit(min(messages, _MOST_PERMITS))
+        return last
 
     def wait_until_closed(self) -> bool:
         """Whether the broker closes it within the timeout."""
@@ -169,14 +202,25 @@ class PassiveConsumer:
 
     # --- ConsumerListener: called by the connection's reading thread ------------------------
 
-    def on_delivery(self, _: Delivery) -> None:
+    def on_delivery(self, delivery: Delivery) -> None:
         """Drop the entry."""
-        # Only that it came is asked for, never its content.
-        self.has_received = True
+        # Only that it came is asked for, never its content: that may be damaged.
+        at = delivery.command.message_id.message_id()
+        try:
+            messages = Entry.of(delivery).num_messages
+        except ProtocolError:
+            messages = 1
+        with self._changed:
+            before = 0 if self._received is None else self._received[1]
+            self._received = MessageId(at.ledger, at.entry), before + messages
+            self._changed.notify_all()
 
     def on_closed(self, reason: EosError) -> None:
         """The broker closed the consumer, or the connection ended."""
         self._closed.set()
+        with self._changed:
+            self._was_closed = True
+            self._changed.notify_all()
         # A pending request gets no answer now (measured, at an unload). Only SEEK, which closes the
         # consumer itself, does.
         requested = self._requested

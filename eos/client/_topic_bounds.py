@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
 from collections.abc import Callable
@@ -14,10 +15,13 @@ from eos.ids import EntryPlace, MessageId
 from eos.wire import commands
 
 _NEVER_MS: Final = 2**62  # a publish time that no entry has
-_PERMITS: Final = 16
+_PERMITS: Final = 1000
 _SKIPPING_S: Final = 0.5  # for the next entry that the broker skips
+_READING_S: Final = 5.0  # for the next entry that it delivers
 
 _Answer = TypeVar("_Answer")
+
+logger = logging.getLogger(__name__)
 
 
 class Bounds(NamedTuple):
@@ -50,6 +54,7 @@ class TopicBounds:
         self._lookup = lookup
         self._read_compacted = read_compacted
         self._consumer = self._passive_consumer(read_compacted=read_compacted)
+        self._seen: MessageId | None = None  # the last entry that was delivered behind an old end
 
     def _passive_consumer(
         self, start: EntryPlace | None = None, *, read_compacted: bool = False
@@ -73,7 +78,14 @@ class TopicBounds:
             TopicNotFound: the topic does not exist, or no longer.
             EosError: the broker refuses, or does not answer.
         """
-        return self._retried(lambda: Bounds(*self._consumer.ask()))
+        return self._retried(self._ask)
+
+    def _ask(self) -> Bounds:
+        first, last = self._consumer.ask()
+        seen = self._seen
+        if seen is not None and ((last and last.place >= seen.place) or seen.place < first):
+            seen = self._seen = None  # the broker has a newer one, or it was deleted
+        return Bounds(first, seen or last)
 
     def last_id(self) -> MessageId | None:
         """Return ``bounds().last_id``; it raises the same errors."""
@@ -85,30 +97,26 @@ class TopicBounds:
         # written, that is the topic's first one (measured).
         return self._retried(lambda: self._normalized(entry)) >= entry
 
-    def conceals_entries(self) -> bool:
-        """Whether the broker delivers entries after the last one of ``bounds``, which it keeps;
-        errors as there.
+    def final_bounds(self) -> Bounds:
+        """Return ``bounds``, with the last entry that a reader gets, even if the broker states an
+        earlier one; from then on ``bounds`` knows it, too. Errors as there.
 
-        It takes half a second if a transaction is open.
+        It reads what is behind the stated entry, and takes half a second if a transaction is open.
         """
-        return self._retried(self._conceals_entries)
+        return self._retried(self._final_bounds)
 
-    def _conceals_entries(self) -> bool:
+    def _final_bounds(self) -> Bounds:
         # Who asks for the last entry while a transaction is committed, or while a compaction begins
         # as the broker loads the topic's transactions, may leave it with an old answer, until
         # the next entry is written or the topic is unloaded (measured, 4.2.4).
-        first, last = self._consumer.ask()
+        first, last = self._ask()
         start = first if last is None else (last.ledger, last.entry + 1)
         if (written := self._seek(_NEVER_MS)) <= start:
-            return False
-        consumer = self._passive_consumer(start, read_compacted=self._read_compacted)
-        try:
-            # Markers and aborted entries it passes without being sent one.
-            self._first_stop(consumer, written)
-            # An entry that was just written changes the answer.
-            return consumer.has_received and self._consumer.ask()[1] == last
-        finally:
-            consumer.close()
+            return Bounds(first, last)
+        self._read_on(start, written, read_compacted=self._read_compacted)
+        if (seen := self._seen) is not None and self._consumer.ask()[1] == last:
+            logger.info("%s: the broker says %s is the last entry, not %s.", self.topic, last, seen)
+        return Bounds(first, seen or last)
 
     def first_undecided(self, end: EntryPlace | None = None) -> EntryPlace | None:
         """Return the position of the first open transaction before ``end`` (default: topic's end).
@@ -119,7 +127,7 @@ class TopicBounds:
         return self._retried(lambda: self._first_undecided(end))
 
     def _first_undecided(self, end: EntryPlace | None) -> EntryPlace | None:
-        first, last = self._consumer.ask()
+        first, last = self._ask()
         start = first if last is None else (last.ledger, last.entry + 1)
         if end is not None and end <= start:
             return None
@@ -129,26 +137,37 @@ class TopicBounds:
         # Compare positions as the broker returns them: it may return the first one of a ledger as
         # the one after the previous ledger.
         wanted = written if end is None or end >= written else self._normalized(end)
+        return self._read_on(start, wanted)
+
+    def _read_on(
+        self, start: EntryPlace, wanted: EntryPlace, *, read_compacted: bool = False
+    ) -> EntryPlace | None:
+        """Read from ``start`` on, and return the open transaction before ``wanted``, if any."""
         # The last readable entry does not show it, as markers and aborted entries may follow. A
         # consumer with a permit skips those and stops at an open transaction (measured).
-        consumer = self._passive_consumer(start)
+        consumer = self._passive_consumer(start, read_compacted=read_compacted)
         try:
-            return self._first_stop(consumer, wanted)
+            consumer.permit(_PERMITS)
+            place, since, silence_s = consumer.ask()[0], time.monotonic(), _SKIPPING_S
+            while place < wanted:
+                if time.monotonic() - since > silence_s:
+                    return place
+                received = consumer.drop_received(_SKIPPING_S / 20)
+                if received is not None:
+                    if read_compacted == self._read_compacted:
+                        self._seen = received
+                    if received.place >= wanted:
+                        break
+                    # If the stated end is old, only a longer silence shows the true one.
+                    stated = self._consumer.ask()[1]
+                    is_old = stated is None or stated.place < received.place
+                    silence_s = _READING_S if is_old else _SKIPPING_S
+                now = consumer.ask()[0]
+                if now > place or received is not None:
+                    place, since = now, time.monotonic()
+            return None
         finally:
             consumer.close()
-
-    def _first_stop(self, consumer: PassiveConsumer, wanted: EntryPlace) -> EntryPlace | None:
-        # With a permit it passes markers and aborted entries, but no open transaction (measured).
-        consumer.permit(_PERMITS)
-        place = consumer.ask()[0]
-        since = time.monotonic()
-        while place < wanted and not consumer.has_received:
-            if time.monotonic() - since > _SKIPPING_S:
-                return place
-            time.sleep(_SKIPPING_S / 20)
-            if (now := consumer.ask()[0]) > place:
-                place, since = now, time.monotonic()
-        return None if place >= wanted else place
 
     def _normalized(self, place: EntryPlace) -> EntryPlace:
         """The position at which the broker starts a subscription that asks for ``place``."""

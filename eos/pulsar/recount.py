@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from dataclasses import dataclass
 
 from eos.client import Entry, PulsarClient
@@ -74,12 +75,13 @@ def recount(
         return None
     deadline = time.monotonic() + timeout_s
     counted = Recount()
+    with closing(client.topic_bounds(part.topic)) as bounds:
+        last = bounds.final_bounds().last_id
+    # Waiting for entries that are not delivered now would be in vain.
+    if last is None or last.place < part.first_id.place:
+        return counted
+    end = min(part.last_id.place, last.place)
     with client.entry_reader(part.topic, MessageId(*part.first_id.place)) as reader:
-        last = reader.last_id(timeout_s=timeout_s)
-        # Waiting for entries that are not delivered now would be in vain.
-        if last is None or last.place < part.first_id.place:
-            return counted
-        end = min(part.last_id.place, last.place)
         for entry in reader.read(deadline):
             if is_entry_of(entry, of, part):
                 counted.add(entry)

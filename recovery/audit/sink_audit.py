@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from typing import Any
 
 from eos.cli.reports import Exit, Facts, exit_of
 from eos.client import ONE_PERMIT, Entry, EntryReader, PulsarClient
 from eos.errors import EosError, ProtocolError
-from eos.ids import EntryPlace, TopicName
+from eos.ids import EntryPlace, MessageId, TopicName
 from eos.protocol import History, LogRecord, State
 from eos.pulsar.part import EMPTY_PART, PulsarPart, other_parts, pulsar_part
 from eos.pulsar.receipts import receipt_mark_uuid
@@ -178,8 +178,10 @@ class SinkAudit:
         return sorted(found)
 
     def _check_topic(self, client: PulsarClient, audit: PartitionAudit) -> None:
+        with closing(client.topic_bounds(audit.topic)) as bounds:
+            last = bounds.final_bounds().last_id
         with client.entry_reader(audit.topic, audit.start) as reader:
-            missed = self._read_to_end(reader, audit)
+            missed = self._read_to_end(reader, audit, last)
         self._strays += audit.strays
         self._seen |= audit.seen
         oldest = self._oldest_ledger(audit.topic)
@@ -211,10 +213,11 @@ class SinkAudit:
             others=facts.others + audit.others,
         )
 
-    def _read_to_end(self, reader: EntryReader, audit: PartitionAudit) -> EntryPlace | None:
+    def _read_to_end(
+        self, reader: EntryReader, audit: PartitionAudit, last: MessageId | None
+    ) -> EntryPlace | None:
         """Return the end of the log's entries and of the topic if it was not reached."""
         # To the topic's end: rows of a second run may stand after all that the log counts.
-        last = reader.last_id(self._target.timeout_s)
         end = max(audit.end, _NOWHERE if last is None else last.place)
         at = _NOWHERE if audit.start is None else audit.start.place
         for entry in self._entries(reader) if at <= end else ():
@@ -324,11 +327,12 @@ class SinkAudit:
         """The first committed receipt of another transaction after the mark of ``last``."""
         if last is None or last.mark_id is None or not client.exists(last.receipt_topic):
             return None
+        with closing(client.topic_bounds(last.receipt_topic)) as bounds:
+            end = bounds.final_bounds().last_id
+        if end is None or end.place <= last.mark_id.place:
+            return None
         # One permit: among more entries, one with a hostile count hides the others (docs/facts.md).
         with client.entry_reader(last.receipt_topic, last.mark_id, permits=ONE_PERMIT) as reader:
-            end = reader.last_id(self._target.timeout_s)
-            if end is None or end.place <= last.mark_id.place:
-                return None
             for entry in self._entries(reader):
                 if receipt_mark_uuid(entry) not in (None, last.mark_uuid):
                     return entry

@@ -198,7 +198,7 @@ def test_a_stream_blocked_by_an_open_transaction_warns_repeatedly(
 ):
     txn, place = held
     epochs = planner({**options, **admin})
-    epochs._standstill = StandstillWatch(after_s=0.5, again_s=1000)
+    epochs._standstill = StandstillWatch(look_s=0.2, warn_s=0.5, again_s=1000)
     try:
         with caplog.at_level(logging.WARNING, "eos.sources"):
             offset = epochs.next_offset(epochs.initial())
@@ -214,7 +214,7 @@ def test_a_stream_blocked_by_an_open_transaction_warns_repeatedly(
             caplog.clear()
             txn.commit()
             send(b"3")
-            epochs._standstill = StandstillWatch(after_s=0, again_s=0)
+            epochs._standstill = StandstillWatch(look_s=0, warn_s=0, again_s=0)
             for _ in range(3):
                 offset = epochs.next_offset(offset)
             assert not caplog.records
