@@ -189,7 +189,7 @@ class EpochPlanner:
         return self._history
 
     def _limited(self, offset: Offset) -> Mapping[str, EntryPlace]:
-        contents = self._contents(offset)
+        contents = self.contents(offset)
         options = self._options
         fractions = [1.0]
         if options.max_entries_per_trigger is not None:
@@ -205,7 +205,8 @@ class EpochPlanner:
             fractions.append(options.max_rows_per_trigger / max(1, rows))
         return limited(contents, min(fractions))
 
-    def _contents(self, offset: Offset) -> dict[str, Contents]:
+    def contents(self, offset: Offset) -> dict[str, Contents]:
+        """Return the entries of the epoch of ``offset``, if any, by the admin API."""
         spans = _with_entries(offset)
         ends = {name: span.end for name, span in spans.items() if span.end is not None}
         ledgers = self._topics.ledgers(ends)
@@ -292,7 +293,7 @@ class EpochPlanner:
                 for name, span in spans.items()
                 for index in range(count)
             ]
-        contents = self._contents(offset)
+        contents = self.contents(offset)
         parts = shares(contents, wanted)
         return [
             EntryRange(name, span)

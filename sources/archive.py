@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -52,6 +52,17 @@ class ArchivedPart:
     rows: int
     bytes: int
     newest: datetime | None
+
+
+class PlannedPart(NamedTuple):
+    """The part of one partition that would be added, up to ``end``.
+
+    ``entries``, ``stored_bytes``: of the topic, about so many; None without the admin API.
+    """
+
+    end: EntryPlace | None
+    entries: int | None = None
+    stored_bytes: int | None = None
 
 
 @dataclass
@@ -107,8 +118,8 @@ class Archive:
             raise TopicNotFound(f"No topic matches {self._options.topics_pattern}.")
         self._planner.set_target()
 
-    def plan(self) -> dict[str, EntryPlace | None]:
-        """Return up to where each partition would be archived now. Nothing is changed.
+    def plan(self) -> dict[str, PlannedPart]:
+        """Return what would be archived of each partition now. Nothing is changed.
 
         Raises:
             ConfigurationError, IncompatibleSchema, InputError: the table can't have the rows.
@@ -118,7 +129,12 @@ class Archive:
         if self.table.exists():
             self._check_table()
         self._check_columns()
-        return self._planner.next_offset(Offset.starting(self.places(), None)).ends
+        following = self._planner.next_offset(Offset.starting(self.places(), None))
+        plan = {name: PlannedPart(end) for name, end in following.ends.items()}
+        if self._options.admin_url is not None:
+            for name, one in self._planner.contents(following).items():
+                plan[name] = PlannedPart(following.ends[name], one.entries, round(one.bytes))
+        return plan
 
     def places(self) -> dict[str, EntryPlace | None]:
         """Return up to where the table has each partition; None: from its first entry on.
@@ -167,6 +183,10 @@ class Archive:
             self._planner.next_offset(Offset.starting(places, None))
         if self.table.exists():
             found += missing_files(self.table)
+        else:
+            what = f"There is no Delta table at {self.table.folder.uri} yet."
+            hint = "Archiving makes one. If there should be one, check the name."
+            found.append(Problem(what, hint, is_urgent=False))
         found += waiting(self.blocked())
         if self._options.admin_url is None:
             what = "The subscription and policies were not looked at."

@@ -26,7 +26,7 @@ from eos.errors import ConfigurationError, ConsumerBusy, EosError, Indeterminate
 from eos.ids import EntryPlace
 
 if TYPE_CHECKING:
-    from eos.sources.archive import Archive, ArchivedPart
+    from eos.sources.archive import Archive, ArchivedPart, PlannedPart
 
 _POLL_S: Final = 1.0
 _PAUSE_S: Final = 5.0  # After an error that passes.
@@ -35,21 +35,25 @@ _PAUSE_S: Final = 5.0  # After an error that passes.
 class PartitionState(Facts):
     """How far a partition is archived. Places are ``ledger:entry``, or ``earliest``.
 
-    ``to``: with ``--dry-run``, up to where it would be archived. ``open_transaction``: where an
+    ``to``: with ``--dry-run``, up to where it would be archived; ``entries`` and ``stored_bytes``
+    are about what the broker has there, if ``--admin-url`` is named. ``open_transaction``: where an
     open transaction begins, which ends what can be archived now.
     """
 
     topic: str
     archived: str
     to: str | None = None
+    entries: int | None = None
+    stored_bytes: int | None = None
     open_transaction: str | None = None
 
 
 class ArchiveReport(Report):
-    """What one run has added to the table."""
+    """What one run has added to the table. ``trimmed``: the broker may delete it."""
 
     table: str
     dry_run: bool
+    trimmed: bool
     commits: int
     rows: int
     stored_bytes: int
@@ -71,12 +75,20 @@ class ArchiveReport(Report):
                 f"{self.commits} commits and {duration(self.elapsed_s)}: {escape(self.table)}",
                 highlight=False,
             )
+        if self.trimmed:
+            console.print(
+                "The broker may delete it from the topic. It keeps what retention and other "
+                "subscriptions keep, and each partition's newest ledger.",
+                highlight=False,
+            )
         table = Table(box=None, pad_edge=False)
-        for name in ("partition", "archived up to", *(["would go to"] if self.dry_run else [])):
+        planned = ("would go to", "entries", "stored there") if self.dry_run else ()
+        for name in ("partition", "archived up to", *planned, "waits for the transaction at"):
             table.add_column(name, overflow="fold")
-        table.add_column("waits for the transaction at", overflow="fold")
         for one in self.partitions:
-            to = [one.to or ""] if self.dry_run else []
+            size = "?" if one.stored_bytes is None else decimal(one.stored_bytes)
+            entries = "?" if one.entries is None else f"{one.entries:,}"
+            to = (one.to or "", entries, size) if self.dry_run else ()
             cells = (one.topic, one.archived, *to, one.open_transaction or "")
             table.add_row(*map(escape, cells))
         console.print(table, highlight=False)
@@ -220,10 +232,14 @@ def _check(
         raise ConfigurationError(
             "--follow has no end.", hint="Leave it out, or --until, --dry-run and --check."
         )
-    if trim and (is_dry or cluster.admin_url is None):
+    if trim and is_dry:
         raise ConfigurationError(
-            "--trim needs --admin-url, and changes the topic.",
-            hint="Name the cluster's --admin-url; leave out --dry-run and --check.",
+            "--trim changes the topic; --dry-run and --check change nothing.",
+            hint="Leave out one of them.",
+        )
+    if trim and cluster.admin_url is None:
+        raise ConfigurationError(
+            "--trim uses the admin API.", hint="Name the cluster's --admin-url."
         )
 
 
@@ -332,6 +348,7 @@ class _Run:
         return ArchiveReport(
             table=one.table.folder.uri,
             dry_run=False,
+            trimmed=self._trim,
             commits=len(self._commits),
             rows=self._rows(),
             stored_bytes=self._bytes(),
@@ -345,6 +362,7 @@ def _planned(one: Archive) -> ArchiveReport:
     return ArchiveReport(
         table=one.table.folder.uri,
         dry_run=True,
+        trimmed=False,
         commits=0,
         rows=0,
         stored_bytes=0,
@@ -359,14 +377,16 @@ def _checked(one: Archive) -> ArchiveCheckReport:
 
 
 def _partitions(
-    one: Archive, ends: Mapping[str, EntryPlace | None] | None = None
+    one: Archive, plan: Mapping[str, PlannedPart] | None = None
 ) -> list[PartitionState]:
     blocked = one.blocked()
     return [
         PartitionState(
             topic=name,
             archived=_text(place),
-            to=None if ends is None else _text(ends[name]),
+            to=None if plan is None else _text(plan[name].end),
+            entries=None if plan is None else plan[name].entries,
+            stored_bytes=None if plan is None else plan[name].stored_bytes,
             open_transaction=_text(blocked[name]) if name in blocked else None,
         )
         for name, place in one.places().items()
