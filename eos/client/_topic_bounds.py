@@ -15,7 +15,7 @@ from eos.ids import EntryPlace, MessageId
 from eos.wire import commands
 
 _NEVER_MS: Final = 2**62  # a publish time that no entry has
-_PERMITS: Final = 1000
+_PERMITS: Final = 100
 _SKIPPING_S: Final = 0.5  # for the next entry that the broker skips
 _READING_S: Final = 5.0  # for the next entry that it delivers
 

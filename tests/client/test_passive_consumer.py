@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 
 import pytest
 
 from eos.client import PulsarClient
-from eos.client._passive_consumer import check_moved
+from eos.client._passive_consumer import PassiveConsumer, check_moved
 from eos.errors import ConnectionLost, EosError, TopicNotFound
 from eos.testing import PulsarStandalone
 from eos.wire.commands import AckResponse
@@ -49,6 +50,23 @@ def test_a_cursor_begins_at_the_first_entry_and_never_moves_back(client, name):
     for at, expected in ((2, 3), (0, 3), (3, 4)):
         cursor.acknowledge(ids[at])
         assert cursor.place() == (ids[0].ledger, ids[0].entry + expected)
+
+
+def test_what_is_dropped_is_permitted_again(client, name):
+    ids = sent(client, name, 40)
+    consumer = PassiveConsumer(
+        client.lookup, f"persistent://public/default/{name}", "d", durable=False
+    )
+    consumer.permit(3)
+    last, deadline = None, time.monotonic() + 20
+    while last is None or last.place < ids[-1].place:
+        assert time.monotonic() < deadline
+        last = consumer.drop_received(0.05) or last
+    while consumer.ask()[0] <= ids[-1].place:  # they are acknowledged
+        assert time.monotonic() < deadline
+    consumer.close()
+    with pytest.raises(ConnectionLost):
+        consumer.drop_received(0)
 
 
 def test_several_cursors_move_a_subscription_that_survives_them_and_unloads(

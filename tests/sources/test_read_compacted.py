@@ -122,7 +122,7 @@ def test_a_compaction_meanwhile_is_noticed(client, name, pulsar_standalone, monk
 def test_a_broker_that_forgot_a_topics_end_hides_no_rows(client, pulsar_standalone):
     """The first topic of a namespace, compacted while the broker loads its transactions."""
     admin = partial(call, pulsar_standalone.admin_url)
-    wanted = [b"%d" % n for n in range(2500)]  # more than are permitted at once
+    wanted = [b"%d" % n for n in range(2500)]
 
     def compacted() -> str:
         namespace = f"public/compacted-{uuid.uuid4().hex[:8]}"
