@@ -103,7 +103,11 @@ def out_of_order(view: View) -> Iterator[str]:
     if not view.history.keeps_order:
         return
     # Across epochs, and within one input: within an epoch, Spark mixes the records of several.
-    first = {epoch: min(r.place for r in records) for epoch, records in view.epochs.items()}
+    # By key: epochs may have the same input's records of different partitions.
+    first: dict[tuple[str, str], int] = {}
+    for epoch, records in view.epochs.items():
+        for one in records:
+            first[epoch, one.key] = min(one.place, first.get((epoch, one.key), one.place))
     newest_epoch: dict[tuple[str, str], int] = {}
     newest: dict[tuple[str, str, int], int] = {}
     known: set[str] = set()  # the first message of a record counts; a second one is anomaly 1
@@ -112,7 +116,7 @@ def out_of_order(view: View) -> Iterator[str]:
         if not record.key or record.id in known:
             continue
         known.add(record.id)
-        line, at = (sight.topic, record.key), first[record.epoch]
+        line, at = (sight.topic, record.key), first[record.epoch, record.key]
         last = newest.get((*line, record.input), record.place)
         if at < newest_epoch.get(line, at) or record.place < last:
             yield f"record {record.id} of key {record.key} is readable after a later one"

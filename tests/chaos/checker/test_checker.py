@@ -57,6 +57,14 @@ def test_the_order_of_two_inputs_in_one_epoch_is_left_to_spark():
     assert {anomaly.kind for anomaly in check(two_inputs(other_epoch))} >= {AnomalyKind.ORDER}
 
 
+def test_an_input_may_be_read_in_two_epochs_by_partition():
+    history = small()
+    late = {"0/0", "0/2"}  # all of one key, with the next epoch
+    records = (one._replace(epoch="1") if one.id in late else one for one in history.records)
+    found = check(replace(history, records=tuple(records)))
+    assert AnomalyKind.ORDER not in {anomaly.kind for anomaly in found}
+
+
 @pytest.mark.parametrize("seed", range(250))
 def test_nothing_is_found_in_a_clean_history(seed):
     assert check(clean(seed)) == []
