@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from eos.sinks.delta_sink import DeltaSink
     from eos.sinks.pulsar_sink import PulsarSink
     from eos.sources.history_frame import history
+    from eos.sources.tiered_storage import TieredStorage
     from eos.transport.auth import Auth
 
 __version__ = "0.2.0"
@@ -37,6 +38,7 @@ __all__ = [
     "PulsarCatalog",
     "PulsarClient",
     "PulsarSink",
+    "TieredStorage",
     "all_or_nothing",
     "history",
 ]
@@ -54,6 +56,7 @@ _MODULES: Final = {
     "PulsarCatalog": "eos.catalog.pulsar_catalog",
     "PulsarClient": "eos.client",
     "PulsarSink": "eos.sinks.pulsar_sink",
+    "TieredStorage": "eos.sources.tiered_storage",
     "all_or_nothing": "eos.sinks.all_or_nothing",
     "history": "eos.sources.history_frame",
 }

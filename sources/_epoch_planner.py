@@ -21,9 +21,9 @@ from eos.sources._row_format import RowFormat
 from eos.sources._source_options import SourceOptions
 from eos.sources._source_topics import SourceTopics
 from eos.sources._subscription import QuerySubscription, new_subscription_name
-from eos.sources._tiered_reader import worth_reading
 from eos.sources._time_window import TimeWindow
 from eos.sources._value_format import ValueFormat
+from eos.sources.tiered_storage import worth_reading
 
 logger = logging.getLogger(__name__)
 

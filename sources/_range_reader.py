@@ -16,15 +16,15 @@ from eos.admin import StoredLedger
 from eos.client import PulsarClient
 from eos.client.worker_cache import cached_client
 from eos.errors import BrokerNotReady, DataLost, ProtocolError
-from eos.ids import EntryPlace, MessageId, TopicName
+from eos.ids import MessageId, TopicName
 from eos.schemas.reading import SchemaVersion
 from eos.sources._data_loss import LossGuard
 from eos.sources._offsets import Span, place_text
 from eos.sources._row_format import RowFormat
 from eos.sources._source_options import SourceOptions
-from eos.sources._tiered_reader import NotFromStorage, entries_of, read_offloaded
 from eos.sources._time_window import TimeWindow
 from eos.sources._value_format import Mode, version_of
+from eos.sources.tiered_storage import OtherData, PlannedStorage
 from eos.wire.batch import key_slices
 
 logger = logging.getLogger(__name__)
@@ -124,58 +124,27 @@ def _compacted_ledger(options: SourceOptions, one: EntryRange) -> int | None:
 def _opened(
     client: PulsarClient, options: SourceOptions, form: RowFormat, one: EntryRange
 ) -> Iterator[pa.RecordBatch]:
-    topic, columns, place = TopicName.parse(one.topic), one.columns(form.needs), one.span.start
-    is_behind = False  # whether the broker has to be asked for entries before the next ledger
-    for ledger in one.ledgers:
-        if ledger.upload is None:
-            is_behind = True
-            continue
-        if is_behind:
-            # It ends with the first entry that comes of this ledger.
-            yield from _through_broker(client, options, form, one, place, MessageId(ledger.id, -1))
-            is_behind = False
-        first, last = entries_of(one.span, ledger)
-        place = ledger.id, first
-        try:
-            for decoded in read_offloaded(options, topic, ledger, (first, last), columns):
-                yield decoded.batch
-                if decoded.is_whole:
-                    place = ledger.id, decoded.last_id.entry + 1
-            place = ledger.id, last + 1
-        except NotFromStorage as reason:
-            if reason.is_doubt:
-                logger.warning(
-                    "%s: ledger %d can't be read from tiered storage: %s. The broker is asked.",
-                    one.topic,
-                    ledger.id,
-                    str(reason).rstrip("."),
-                )
-                break
-            is_behind = True
-    if place is None or place <= one.span.last.place:
-        yield from _through_broker(client, options, form, one, place, one.span.last)
-
-
-def _through_broker(
-    client: PulsarClient,
-    options: SourceOptions,
-    form: RowFormat,
-    one: EntryRange,
-    place: EntryPlace | None,
-    last: MessageId,
-) -> Iterator[pa.RecordBatch]:
     # Entries that can't be decoded are skipped, except with mode=failfast. A damaged entry is
     # fetched again first: a broker that was short of memory once delivered a damaged copy of an
     # intact entry (4.2.4).
-    start = None if place is None else MessageId(*place)
+    start = None if one.span.start is None else MessageId(*one.span.start)
+    storage = None
+    if one.ledgers:
+        assert options.tiered_storage is not None
+        storage = PlannedStorage(options.tiered_storage, options.admin, one.ledgers)
     fetched_again: set[MessageId | None] = set()
-    while start is None or start.place <= last.place:
-        columns, compacted = one.columns(form.needs), options.read_compacted
+    while start is None or start.place <= one.span.last.place:
         with client.reader(
-            one.topic, start=start, columns=columns, read_compacted=compacted
+            one.topic,
+            start=start,
+            columns=one.columns(form.needs),
+            read_compacted=options.read_compacted,
+            storage=storage,
         ) as reader:
             try:
-                yield from reader.read_to(last)
+                yield from reader.read_to(one.span.last)
+            except OtherData:
+                raise
             except ProtocolError as error:
                 start = reader.next_id
                 # An entry that came damaged was whole when read again (measured).

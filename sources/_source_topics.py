@@ -126,12 +126,22 @@ class SourceTopics:
     def bounds(self, names: Iterable[str]) -> dict[str, Bounds]:
         """Return where each partition begins and ends now; partitions that were just deleted are
         left out."""
-        found = self._each(names, _bounds_or_none)
-        return {name: bounds for name, bounds in found.items() if bounds is not None}
+        return self._existing(names, TopicBounds.bounds)
 
     def final_bounds(self, names: Iterable[str]) -> dict[str, Bounds]:
         """Return ``bounds`` up to what the broker delivers, which may be more than it states."""
-        found = self._each(names, _final_bounds_or_none)
+        return self._existing(names, TopicBounds.final_bounds)
+
+    def _existing(
+        self, names: Iterable[str], ask: Callable[[TopicBounds], Bounds]
+    ) -> dict[str, Bounds]:
+        def asked(tail: TopicBounds) -> Bounds | None:
+            try:
+                return ask(tail)
+            except TopicNotFound:
+                return None
+
+        found = self._each(names, asked)
         return {name: bounds for name, bounds in found.items() if bounds is not None}
 
     def reaches(self, entries: Mapping[str, EntryPlace]) -> dict[str, bool]:
@@ -338,20 +348,6 @@ class SourceTopics:
     def close(self) -> None:
         """Close all connections."""
         self._client.close()
-
-
-def _bounds_or_none(tail: TopicBounds) -> Bounds | None:
-    try:
-        return tail.bounds()
-    except TopicNotFound:
-        return None
-
-
-def _final_bounds_or_none(tail: TopicBounds) -> Bounds | None:
-    try:
-        return tail.final_bounds()
-    except TopicNotFound:
-        return None
 
 
 def _end(bounds: Bounds) -> EntryPlace:

@@ -7,7 +7,7 @@ from eos.client._entry_producer import EntryProducer
 from eos.client._entry_reader import ONE_PERMIT, PERMITS, EntryReader
 from eos.client._passive_consumer import SubscriptionCursor
 from eos.client._producer import Producer
-from eos.client._reader import Reader
+from eos.client._reader import NotFromStorage, Reader, StoredRun
 from eos.client._topic_bounds import Bounds, TopicBounds
 from eos.client._transaction import Transaction
 from eos.forking import stay_in_process
@@ -33,10 +33,12 @@ __all__ = [
     "Entry",
     "EntryProducer",
     "EntryReader",
+    "NotFromStorage",
     "Producer",
     "PulsarClient",
     "Reader",
     "ReceivedMessage",
+    "StoredRun",
     "SubscriptionCursor",
     "TopicBounds",
     "Transaction",

@@ -17,7 +17,7 @@ from eos.client._lookup import Lookup
 from eos.client._passive_consumer import SubscriptionCursor
 from eos.client._producer import BatchLimits, Producer
 from eos.client._producer_factory import ProducerFactory
-from eos.client._reader import Reader
+from eos.client._reader import Reader, Storage
 from eos.client._timer import Timer
 from eos.client._topic_bounds import TopicBounds
 from eos.client._transaction import Transaction
@@ -200,6 +200,7 @@ class PulsarClient:
         start: MessageId | None = None,
         columns: Sequence[str] = ("value",),
         read_compacted: bool = False,
+        storage: Storage | None = None,
     ) -> Reader:
         """Return a reader on an unpartitioned ``topic`` or one exact ``...-partition-n``.
 
@@ -214,16 +215,20 @@ class PulsarClient:
                 silently: compare the ids.
             columns: the columns of the batches; see ``Reader``.
             read_compacted: read the compacted topic, then the entries after the compaction.
+            storage: an ``eos.TieredStorage``: large ledgers there are read without the broker.
 
         Raises:
-            TopicNotFound: the topic does not exist.
+            TopicNotFound: the topic does not exist; with ``storage`` later, when it is read.
             ConfigurationError: a column is unknown, or ``start`` is not a ``MessageId``.
         """
         name = str(TopicName.parse(topic))
         start = checked_start(start)
         wanted = checked_columns(columns)
-        reader = Reader(self.lookup, name, start, wanted, read_compacted)
-        reader.open()
+        if read_compacted and storage is not None:
+            raise ConfigurationError("Storage has no compacted topics: leave out one of the two.")
+        reader = Reader(self.lookup, name, start, wanted, read_compacted, storage)
+        if storage is None:  # else it may not need the broker
+            reader.open()
         return reader
 
     def entry_reader(

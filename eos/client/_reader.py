@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import logging
 import time
-from collections.abc import Iterator, Sequence
-from typing import Final, Self
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +29,44 @@ _PERMITS: Final = 2**30
 # it has permits, at most 100 or 5 MiB at once, and would send all of them for one (measured).
 _FEW_ENTRIES: Final = 100
 _LONGEST_WAIT_S: Final = 3600.0
+
+logger = logging.getLogger(__name__)
+
+
+class NotFromStorage(Exception):
+    """Entries are to be read through the broker: that is faster, or the stored ones are not sound.
+
+    ``is_doubt``: the latter; then so are all that follow.
+    """
+
+    def __init__(self, reason: str, *, is_doubt: bool = True) -> None:
+        super().__init__(reason)
+        self.is_doubt = is_doubt
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """Entries ``first`` to ``last`` of a closed ledger, which storage has, too.
+
+    ``is_next``: no other entries of the span are between it and the run before, or the start.
+    ``read``: yields the committed messages, given the columns. NotFromStorage at any time: then
+    what was yielded is right. Another error: not all of it may be, or it can't be known.
+    """
+
+    ledger: int
+    first: int
+    last: int
+    is_next: bool
+    read: Callable[[Sequence[str]], Iterator[DecodedEntries]]
+
+
+class Storage(Protocol):
+    """Where a reader finds entries without the broker, such as ``eos.TieredStorage``."""
+
+    def runs(self, topic: str, start: EntryPlace | None, last: EntryPlace) -> Sequence[StoredRun]:
+        """Return what is to be read here of a span of an exact topic (None: from its beginning).
+        All transactions before ``last`` have ended. EosError if it can't be found out.
+        """
 
 
 class Reader:
@@ -50,12 +90,14 @@ class Reader:
         start: MessageId | None,
         columns: Sequence[str],
         read_compacted: bool = False,
+        storage: Storage | None = None,
     ) -> None:
         self.topic = topic
         self._lookup = lookup
         self._columns = columns
         self._timeout_s = lookup.timeout_s
         self._read_compacted = read_compacted or None
+        self._storage = storage
         self._connection: BlockingConnection | None = None
         self._last_id: MessageId | None = None
         self._is_terminated = False
@@ -80,8 +122,11 @@ class Reader:
     def last_id(self) -> MessageId | None:
         """The last entry that was readable when the reader connected, or None.
 
-        Never a marker or an aborted entry, and before all open transactions (measured).
+        Never a marker or an aborted entry, and before all open transactions (measured). With
+        ``storage`` it connects now, if it has not yet; errors as of ``PulsarClient.reader``.
         """
+        if self._storage is not None and self._last_id is None and self._connection is None:
+            self.open()
         return self._last_id
 
     def open(self) -> BlockingConnection:
@@ -131,6 +176,8 @@ class Reader:
             ProtocolError: an entry can't be read; earlier batches were returned.
             EosError: the topic can't be read any more.
         """
+        if self._storage is not None and self.last_id is not None:
+            yield from self._read_stored(self._storage, self.last_id)
         yield from self._decoded()
         yield from self._decode(len(self._pending))
         received_at = time.monotonic()  # the caller's time does not count as silence
@@ -153,6 +200,39 @@ class Reader:
             ProtocolError: an entry can't be read; earlier batches were returned.
             EosError: the topic can't be read any more.
         """
+        if self._storage is not None and end is not None:
+            yield from self._read_stored(self._storage, end)
+        yield from self._read_to(end)
+
+    def _read_stored(self, storage: Storage, end: MessageId) -> Iterator[pa.RecordBatch]:
+        """Yield the messages up to the end of what is read from storage."""
+        is_behind = False  # whether the broker has to be asked for entries before the next run
+        for run in storage.runs(self.topic, self._returned, end.place):
+            if is_behind or not run.is_next:
+                # It ends with the first entry that comes of the run.
+                yield from self._read_to(MessageId(run.ledger, run.first - 1))
+            try:
+                # Also if the caller goes away here: the next call begins after what was returned.
+                self._rewind()
+                for decoded in run.read(self._columns):
+                    batch = self._new_rows(decoded)
+                    if batch.num_rows:
+                        yield batch
+                self._returned, is_behind = (run.ledger, run.last + 1), False
+            except NotFromStorage as reason:
+                is_behind = True
+                if reason.is_doubt:
+                    logger.warning(
+                        "%s: ledger %d can't be read from tiered storage: %s. The broker is asked.",
+                        self.topic,
+                        run.ledger,
+                        str(reason).rstrip("."),
+                    )
+                    return
+            finally:
+                self._rewind()
+
+    def _read_to(self, end: MessageId | None) -> Iterator[pa.RecordBatch]:
         ahead = self._decoding_to
         if ahead is not None and (end is None or ahead.place > end.place):
             self._rewind()  # an interrupted read was further

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 import uuid
 from collections.abc import Callable
@@ -20,8 +19,6 @@ _SKIPPING_S: Final = 0.5  # for the next entry that the broker skips
 _READING_S: Final = 5.0  # for the next entry that it delivers
 
 _Answer = TypeVar("_Answer")
-
-logger = logging.getLogger(__name__)
 
 
 class Bounds(NamedTuple):
@@ -114,9 +111,7 @@ class TopicBounds:
         if (written := self._seek(_NEVER_MS)) <= start:
             return Bounds(first, last)
         self._read_on(start, written, read_compacted=self._read_compacted)
-        if (seen := self._seen) is not None and self._consumer.ask()[1] == last:
-            logger.info("%s: the broker says %s is the last entry, not %s.", self.topic, last, seen)
-        return Bounds(first, seen or last)
+        return Bounds(first, self._seen or last)
 
     def first_undecided(self, end: EntryPlace | None = None) -> EntryPlace | None:
         """Return the position of the first open transaction before ``end`` (default: topic's end).

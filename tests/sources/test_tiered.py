@@ -17,12 +17,12 @@ import pulsar
 import pytest
 from pyarrow import fs
 
-from eos import testing
-from eos.client import PulsarClient
+from eos import TieredStorage, testing
+from eos.client import PulsarClient, Reader
 from eos.delta.folder import Bucket
 from eos.errors import ConfigurationError, ProtocolError, TopicNotFound
 from eos.ids import MessageId, TopicName
-from eos.sources import _range_reader, _tiered_reader
+from eos.sources import tiered_storage
 from eos.sources._epoch_planner import EpochPlanner
 from eos.sources._history_files import HistoryRange, read_history
 from eos.sources._range_reader import read_range
@@ -110,14 +110,15 @@ def offload(broker, path, topic, store) -> Callable[[], list[str]]:
 def asked(monkeypatch) -> list[Any]:
     """What of ranges was read through the broker. Each ledger is large enough for direct reads."""
     asked: list[Any] = []
-    through = _range_reader._through_broker
+    through = Reader._read_to
 
-    def noted(client, options, form, one, place, last):
-        asked.append((place, last.place))
-        return through(client, options, form, one, place, last)
+    def noted(reader: Any, end: MessageId) -> Any:
+        if reader._returned is None or reader._returned <= end.place:
+            asked.append((reader._returned, end.place))
+        return through(reader, end)
 
-    monkeypatch.setattr(_range_reader, "_through_broker", noted)
-    monkeypatch.setattr(_tiered_reader, "_MIN_BYTES", 0)
+    monkeypatch.setattr(Reader, "_read_to", noted)
+    monkeypatch.setattr(tiered_storage, "_MIN_BYTES", 0)
     return asked
 
 
@@ -237,6 +238,28 @@ def test_random_topics_are_the_same_by_each_way(
         assert read(topic, **more) == wanted
     found = read(topic, history=str(tmp_path / "past"))
     assert sorted(found, key=lambda row: row[0]) == wanted
+    values = [row[1] for row in wanted]
+    assert list(by_reader(broker, topic, interruptions=5)) == values
+    asked.clear()
+    assert list(by_reader(broker, topic, interruptions=0)) == values
+    assert asked == []  # it waits for what comes after storage, and is not sent what is there
+
+
+def by_reader(broker: PulsarStandalone, topic: str, *, interruptions: int) -> Iterator[bytes]:
+    """Values by a client's reader, which is left after a batch and begun again, and then waits."""
+    storage = TieredStorage(f"s3://{BUCKET}", admin_url=broker.admin_url)
+    with (
+        PulsarClient(broker.service_url, timeout_s=20) as client,
+        client.reader(topic, columns=("value", "properties"), storage=storage) as reader,
+    ):
+        batches = iter(())
+        for _ in range(interruptions):
+            batch = next(reader.read_to(reader.last_id))
+            batches = chain(batches, [batch])
+        for batch in chain(batches, reader.read(idle_s=0.5)):
+            for row in batch.to_pylist():
+                if "judge" not in dict(row["properties"] or ()):
+                    yield row["value"] or b""
 
 
 def plain_entries(broker: PulsarStandalone, topic: str, count: int, size: int = 10) -> None:
@@ -298,7 +321,7 @@ def test_what_is_wrong_in_the_bucket_is_read_through_the_broker(
     damage(store, names)
     assert read(topic) == wanted
     assert len(asked) == 1
-    assert asked[0][0][0] == int(names[1].rpartition("-")[2])
+    assert asked[0][0] == (int(names[0].rpartition("-")[2]), PER_LEDGER)
     assert "can't be read from tiered storage" in caplog.text
 
 
@@ -373,7 +396,7 @@ def test_blocks_and_small_memory(broker, topic, offload, read, asked, monkeypatc
     names = offload()
     wanted = expected(broker, topic)
     for held in (64 << 20, 1):
-        monkeypatch.setattr(_tiered_reader, "_MAX_HELD_BYTES", held)
+        monkeypatch.setattr(tiered_storage, "_MAX_HELD_BYTES", held)
         assert read(topic) == wanted
     assert len(names) == 3
     assert all(place > (int(names[-1].rpartition("-")[2]), 0) for place, _ in asked)
@@ -485,8 +508,11 @@ def test_spark_reads_large_ledgers_directly(spark, broker, topic, offload, store
 
 def test_plain_rows_do_not_belong_to_transaction_zero():
     """(0,0) is the first transaction of a cluster; an entry outside of transactions has no id."""
-    options = SourceOptions.parse({"serviceUrl": "pulsar://localhost:1", "topic": "t"})
-    waiting = _tiered_reader._Waiting(options, TopicName.parse("t"), ("value",))
+
+    def no_admin() -> Any:
+        raise AssertionError
+
+    waiting = tiered_storage._Waiting(no_admin, TopicName.parse("t"), ("value",))
 
     def entry(number: int, **more: Any) -> DeliveredEntry:
         metadata = MessageMetadata(producer_name="p", sequence_id=0, publish_time=0, **more)

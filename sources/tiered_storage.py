@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 from urllib.parse import quote_plus
 
 import numpy as np
 
-from eos.admin import StoredLedger
+from eos.admin import AdminClient, StoredLedger
+from eos.client import NotFromStorage, StoredRun
 from eos.delta.folder import Bucket
 from eos.errors import ProtocolError, TopicNotFound
-from eos.ids import MessageId, TopicName, TxnId
+from eos.ids import EntryPlace, MessageId, TopicName, TxnId
 from eos.sources._offsets import Span
-from eos.sources._source_options import SourceOptions
+from eos.transport.auth import Auth
 from eos.wire.byte_rows import Bytes
 from eos.wire.decoding import PADDING_BYTES, DecodedEntries, DeliveredEntry, decode_entries
 from eos.wire.offloaded import DataParser, LedgerIndex
@@ -32,19 +34,8 @@ _MAX_INDEX_BYTES: Final = 16 << 20  # some 800,000 blocks
 _COMMITTED, _ABORTED = 21, 22  # MarkerType of PulsarMarkers.proto
 
 
-class NotFromStorage(Exception):
-    """A ledger is to be read through the broker: that is faster, or its objects are not sound.
-
-    ``is_doubt``: the latter.
-    """
-
-    def __init__(self, reason: str, *, is_doubt: bool = True) -> None:
-        super().__init__(reason)
-        self.is_doubt = is_doubt
-
-
-class _OtherData(Exception):
-    """The same, found when entries were already yielded: they may be of another ledger."""
+class OtherData(ProtocolError):
+    """Stored data is not sound, and entries that were yielded may be of another ledger."""
 
 
 def worth_reading(span: Span, ledgers: Sequence[StoredLedger]) -> tuple[StoredLedger, ...]:
@@ -69,24 +60,71 @@ def entries_of(span: Span, ledger: StoredLedger) -> tuple[int, int]:
     return first, (span.end[1] if span.end[0] == ledger.id else ledger.entries) - 1
 
 
-def read_offloaded(
-    options: SourceOptions,
-    topic: TopicName,
-    ledger: StoredLedger,
-    span: tuple[int, int],
-    columns: Sequence[str],
-) -> Iterator[DecodedEntries]:
-    """Yield the committed messages of a ledger's entries ``span``: the first and the last one.
+class TieredStorage:
+    """The bucket that a cluster's brokers offload to, for ``PulsarClient.reader``.
 
-    All transactions before the span's end have ended.
+    Large ledgers there are read directly, in the format of the brokers' jcloud offloader; anything
+    unclear through the broker, with a warning. Credentials come from the environment.
+
+    Args:
+        uri: ``s3://bucket``, ``gs://bucket``, ``abfss://container@account.dfs.core.windows.net``,
+            or a folder with the objects.
+        admin_url: of the admin API, which knows the objects of each topic.
 
     Raises:
-        NotFromStorage: at any time; what was yielded is right.
-        ProtocolError: what was yielded may be of another ledger.
-        EosError: the admin API does not answer.
+        ConfigurationError: ``uri`` or ``admin_url`` is invalid.
     """
-    assert options.tiered_storage is not None
-    folder = Bucket(options.tiered_storage)
+
+    def __init__(
+        self, uri: str, *, admin_url: str, auth: Auth | None = None, timeout_s: float = 30.0
+    ) -> None:
+        self._bucket = Bucket(uri)
+        self._admin = AdminClient(admin_url, auth or Auth(), timeout_s=timeout_s)
+        self._open_ledgers: dict[str, int] = {}
+
+    def runs(self, topic: str, start: EntryPlace | None, last: EntryPlace) -> Sequence[StoredRun]:
+        """See ``Storage``."""
+        known = self._open_ledgers.get(topic)
+        # Who is at the topic's end reads from the open ledger, and need not ask each time.
+        if start is not None and known is not None and start[0] == last[0] >= known:
+            return ()
+        ledgers = self._admin.stored_ledgers(TopicName.parse(topic))
+        if ledgers:
+            self._open_ledgers[topic] = ledgers[-1].id
+        planned = PlannedStorage(self._bucket.uri, lambda: self._admin, tuple(ledgers))
+        return planned.runs(topic, start, last)
+
+
+@dataclass(frozen=True)
+class PlannedStorage:
+    """The same for a topic's known ``ledgers``."""
+
+    uri: str
+    admin: Callable[[], AdminClient]
+    ledgers: Sequence[StoredLedger]
+
+    def runs(self, topic: str, start: EntryPlace | None, last: EntryPlace) -> Sequence[StoredRun]:
+        """See ``Storage``."""
+        span = Span(start, (last[0], last[1] + 1))
+        found, is_next = [], True
+        for ledger in worth_reading(span, self.ledgers):
+            if ledger.upload is not None:
+                first, end = entries_of(span, ledger)
+                read = partial(_read_offloaded, self, TopicName.parse(topic), ledger, first, end)
+                found.append(StoredRun(ledger.id, first, end, is_next, read))
+            is_next = ledger.upload is not None
+        return found
+
+
+def _read_offloaded(
+    storage: PlannedStorage,
+    topic: TopicName,
+    ledger: StoredLedger,
+    first: int,
+    last: int,
+    columns: Sequence[str],
+) -> Iterator[DecodedEntries]:
+    folder = Bucket(storage.uri)
     name = f"{ledger.upload}-ledger-{ledger.id}"
     try:
         (size,) = folder.size_bytes([f"{name}-index"])
@@ -94,8 +132,7 @@ def read_offloaded(
             raise NotFromStorage(f"{name}-index is missing, or too large")
         index = LedgerIndex.parse(folder.read(f"{name}-index"))
         _check(index, topic, ledger)
-        waiting = _Waiting(options, topic, columns)
-        first, last = span
+        waiting = _Waiting(storage.admin, topic, columns)
         # A part of a block costs the requests of all before it.
         if first - index.blocks[index.block_of(first)][0] > last - first:
             raise NotFromStorage("most of its block is not wanted", is_doubt=False)
@@ -105,11 +142,12 @@ def read_offloaded(
             for buffer, entries in _entries(file, index, ledger.id, first, last):
                 yield from waiting.add(buffer, entries)
         yield from waiting.rest()
-    except _OtherData as error:
-        raise ProtocolError(
-            f"Tiered storage has other data for ledger {ledger.id} of {topic}: {error}",
-            hint=f"Read without tieredStorage, and find out what has written {name}.",
-        ) from None
+    except OtherData as error:
+        error.message = (
+            f"Tiered storage has other data for ledger {ledger.id} of {topic}: {error.message}"
+        )
+        error.hint = f"Read without tieredStorage, and find out what has written {name}."
+        raise
     except (OSError, ProtocolError) as error:
         raise NotFromStorage(folder.clean(error)) from folder.cause(error)
 
@@ -155,7 +193,7 @@ def _entries(
         ]
         if entries:
             yield buffer, entries
-            doubt = _OtherData
+            doubt = OtherData
         if is_end:
             return
     raise doubt(f"ledger {ledger} ends before entry {last}.")
@@ -182,8 +220,10 @@ class _Waiting:
 
     # A transaction's marker comes after its entries: in this ledger, or else the broker is asked.
 
-    def __init__(self, options: SourceOptions, topic: TopicName, columns: Sequence[str]) -> None:
-        self._options = options
+    def __init__(
+        self, admin: Callable[[], AdminClient], topic: TopicName, columns: Sequence[str]
+    ) -> None:
+        self._admin = admin
         self._topic = topic
         self._columns = columns
         self._held: deque[tuple[Bytes, list[DeliveredEntry]]] = deque()
@@ -217,7 +257,7 @@ class _Waiting:
     def _first_asked(self) -> Iterator[DecodedEntries]:
         txn = _txn(self._held[0][1][0])
         try:
-            self._aborted[txn] = self._options.admin().is_aborted(self._topic, txn)
+            self._aborted[txn] = self._admin().is_aborted(self._topic, txn)
         except TopicNotFound:  # of a topic that is not loaded, too (measured)
             raise NotFromStorage(f"the broker does not know transaction {txn}") from None
         yield from self._decided()
