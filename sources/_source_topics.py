@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from eos.admin import Ledger, OpenTransaction, StoredLedger
 from eos.client import Bounds, PulsarClient, SubscriptionCursor, TopicBounds
-from eos.errors import ConfigurationError, TopicNotFound
+from eos.errors import BrokerError, ConfigurationError, TopicNotFound
 from eos.ids import EntryPlace, MessageId, TopicName, TxnId
 from eos.parallel import parallel_map
 from eos.sources._entry_ranges import RowsPerEntry, next_entry
@@ -45,6 +45,7 @@ class SourceTopics:
         self._tails: dict[str, TopicBounds] = {}
         self._ledgers: dict[str, list[Ledger]] = {}
         self._unreadable: set[str] = set()
+        self._unsearchable: set[str] = set()  # in which a publish time can't be looked for
         self._rows_per_entry = RowsPerEntry(self._rows_of)
 
     def partitions(self) -> list[str]:
@@ -213,7 +214,9 @@ class SourceTopics:
         # A compacted topic is read from its beginning, see `starts`.
         slack_ms = None if options.read_compacted else options.publish_time_slack_ms
         return {
-            name: TimeWindow(start.get(name), end.get(name), slack_ms)
+            name: TimeWindow(
+                start.get(name), end.get(name), None if name in self._unsearchable else slack_ms
+            )
             for name in names
             if name in start or name in end
         }
@@ -241,8 +244,9 @@ class SourceTopics:
             return entry is None or entry.metadata.publish_time >= end
 
         names = [name for name in stops if name in bounds]
-        right = parallel_map(is_right, names)
-        return {name: stops[name] for name, is_so in zip(names, right, strict=True) if is_so}
+        right = dict(zip(names, parallel_map(is_right, names), strict=True))
+        self._unsearchable.update(name for name in names if not right[name])
+        return {name: stops[name] for name in names if right[name]}
 
     def undecided(self, ends: Mapping[str, EntryPlace | None]) -> dict[str, EntryPlace]:
         """Return the partitions that an open transaction blocks before their ends (None: before the
@@ -268,7 +272,17 @@ class SourceTopics:
     ) -> dict[str, EntryPlace | None]:
         latest = self.bounds(name for name, one in positions.items() if one == LATEST)
         times = {name: one for name, one in positions.items() if isinstance(one, int)}
-        at_times = self._each(times, lambda tail: tail.place_at(times[tail.topic]))
+
+        def place_at(tail: TopicBounds) -> EntryPlace:
+            try:
+                return tail.place_at(times[tail.topic])
+            except BrokerError as error:
+                # In a terminated topic of one ledger that was loaded again (measured).
+                logger.warning("%s It is read from its beginning.", error.message)
+                self._unsearchable.add(tail.topic)  # a batch selects its rows by their own times
+                return tail.bounds().first
+
+        at_times = self._each(times, place_at)
         ends = {name: _end(bounds) for name, bounds in latest.items()}
         known: dict[str, EntryPlace | None] = {**at_times, **ends}
         return {

@@ -33,6 +33,7 @@ class PassiveConsumer:
         durable: whether the subscription is durable. Then several passive consumers may share it,
             unless one is ``exclusive``.
         start: for a subscription that is not durable, the first entry that it would receive.
+        at_end: instead: the first one that is written later.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class PassiveConsumer:
         durable: bool,
         exclusive: bool = False,
         start: EntryPlace | None = None,
+        at_end: bool = False,
         read_compacted: bool = False,
     ) -> None:
         self.topic = topic
@@ -53,6 +55,7 @@ class PassiveConsumer:
         types = commands.SubscriptionType
         self._type = types.FAILOVER if durable and not exclusive else types.EXCLUSIVE
         self._start = None if start is None else MessageId(*start)
+        self._at_end = at_end
         self._read_compacted = read_compacted or None
         self._timeout_s = lookup.timeout_s
         self._connection: Connection | None = None
@@ -91,6 +94,7 @@ class PassiveConsumer:
                 kind=self._type,
                 durable=self._durable,
                 start=self._start,
+                at_end=self._at_end,
                 read_compacted=self._read_compacted,
             ),
             timeout_s=self._timeout_s,

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from eos.client._lookup import Lookup
-from eos.client._subscriptions import ask_for_last_id, new_subscription, prefix_hint, subscribing
+from eos.client._subscriptions import last_id_of, new_subscription, prefix_hint, subscribing
 from eos.errors import ConnectionLost, DataLost, EosError, Fatal, RequestTimeout
 from eos.ids import EntryPlace, MessageId
 from eos.transport.blocking_connection import BlockingConnection
@@ -158,7 +158,15 @@ class Reader:
                     timeout_s=self._timeout_s,
                     doing=f"Opening a reader on {self.topic}",
                 )
-            self._last_id = ask_for_last_id(connection, _CONSUMER, self.topic, self._timeout_s)
+            answer = connection.request(
+                lambda request_id: commands.GetLastMessageId(
+                    consumer_id=_CONSUMER, request_id=request_id
+                ),
+                commands.GetLastMessageIdResponse,
+                timeout_s=self._timeout_s,
+                doing=f"Asking for the last entry of {self.topic}",
+            )
+            self._last_id = last_id_of(answer)
         except BaseException:
             connection.close()
             raise

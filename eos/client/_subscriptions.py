@@ -11,7 +11,6 @@ from typing import Final
 from eos.errors import Unauthorized
 from eos.ids import EntryPlace, MessageId
 from eos.transport.address import PREFIX_HINT, ClusterRules
-from eos.transport.blocking_connection import BlockingConnection
 from eos.transport.connection import Connection
 from eos.transport.listeners import ConsumerListener
 from eos.wire import commands
@@ -41,9 +40,14 @@ def subscribing(
     kind: commands.SubscriptionType = commands.SubscriptionType.EXCLUSIVE,
     durable: bool = False,
     start: MessageId | None = None,
+    at_end: bool = False,
     read_compacted: bool | None = None,
 ) -> Callable[[int], commands.Subscribe]:
-    """Return a function that makes a reader's SUBSCRIBE from a request id."""
+    """Return a function that makes a reader's SUBSCRIBE from a request id.
+
+    It begins at ``start``, else ``at_end`` of the topic, else at its first entry.
+    """
+    positions = commands.InitialPosition
     return lambda request_id: commands.Subscribe(
         topic=topic,
         subscription=subscription,
@@ -53,7 +57,7 @@ def subscribing(
         durable=durable,
         start_message_id=None if start is None else commands.MessageIdData.of_entry(start),
         read_compacted=read_compacted,
-        initial_position=commands.InitialPosition.EARLIEST,
+        initial_position=positions.LATEST if at_end else positions.EARLIEST,
         force_topic_creation=False,
     )
 
@@ -96,25 +100,6 @@ def last_id_of(answer: commands.GetLastMessageIdResponse) -> MessageId | None:
     """Return the last readable entry; None if there is none."""
     last = answer.last_message_id.message_id()
     return None if last.ledger < 0 else last._replace(batch_index=-1)
-
-
-def ask_for_last_id(
-    connection: Connection | BlockingConnection, consumer_id: int, topic: str, timeout_s: float
-) -> MessageId | None:
-    """Ask the broker for the last entry that is readable now.
-
-    Raises:
-        EosError: the broker refuses, or does not answer within ``timeout_s``.
-    """
-    answer = connection.request(
-        lambda request_id: commands.GetLastMessageId(
-            consumer_id=consumer_id, request_id=request_id
-        ),
-        commands.GetLastMessageIdResponse,
-        timeout_s=timeout_s,
-        doing=f"Asking for the last entry of {topic}",
-    )
-    return last_id_of(answer)
 
 
 # The maximum number of messages that the broker may have in flight.

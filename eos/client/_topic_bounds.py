@@ -13,7 +13,6 @@ from eos.errors import RequestTimeout
 from eos.ids import EntryPlace, MessageId
 from eos.wire import commands
 
-_NEVER_MS: Final = 2**62  # a publish time that no entry has
 _PERMITS: Final = 100
 _SKIPPING_S: Final = 0.5  # for the next entry that the broker skips
 _READING_S: Final = 5.0  # for the next entry that it delivers
@@ -53,16 +52,14 @@ class TopicBounds:
         self._consumer = self._passive_consumer(read_compacted=read_compacted)
         self._seen: MessageId | None = None  # the last entry that was delivered behind an old end
 
-    def _passive_consumer(
-        self, start: EntryPlace | None = None, *, read_compacted: bool = False
-    ) -> PassiveConsumer:
+    def _passive_consumer(self, start: EntryPlace | None = None, **more: bool) -> PassiveConsumer:
         return PassiveConsumer(
             self._lookup,
             self.topic,
             self._lookup.rules.subscription(f"eos-tail-{uuid.uuid4().hex}"),
             durable=False,
             start=start,
-            read_compacted=read_compacted,
+            **more,
         )
 
     def bounds(self) -> Bounds:
@@ -108,7 +105,7 @@ class TopicBounds:
         # the next entry is written or the topic is unloaded (measured, 4.2.4).
         first, last = self._ask()
         start = first if last is None else (last.ledger, last.entry + 1)
-        if (written := self._seek(_NEVER_MS)) <= start:
+        if (written := self._end()) <= start:
             return Bounds(first, last)
         self._read_on(start, written, read_compacted=self._read_compacted)
         return Bounds(first, self._seen or last)
@@ -126,7 +123,7 @@ class TopicBounds:
         start = first if last is None else (last.ledger, last.entry + 1)
         if end is not None and end <= start:
             return None
-        written = self._seek(_NEVER_MS)
+        written = self._end()
         if written <= start:
             return None
         # Compare positions as the broker returns them: it may return the first one of a ledger as
@@ -164,9 +161,15 @@ class TopicBounds:
         finally:
             consumer.close()
 
+    def _end(self) -> EntryPlace:
+        """The position after all that is written, also in open transactions."""
+        return self._begin_of(self._passive_consumer(at_end=True))
+
     def _normalized(self, place: EntryPlace) -> EntryPlace:
         """The position at which the broker starts a subscription that asks for ``place``."""
-        consumer = self._passive_consumer(place)
+        return self._begin_of(self._passive_consumer(place))
+
+    def _begin_of(self, consumer: PassiveConsumer) -> EntryPlace:
         try:
             return consumer.ask()[0]
         finally:

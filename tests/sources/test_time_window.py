@@ -82,3 +82,29 @@ def test_the_window_of_a_terminated_topic_reaches_its_end(
     judged = published_ms(pulsar_standalone.service_url, name, 8)
     window = load("value binary", startingTime=0, endingTime=int(time.time() * 1000) + 10)
     assert [bytes(row["value"]) for row in window.collect()] == list(judged)
+
+
+def test_a_terminated_topic_of_one_ledger_is_read_once_it_was_loaded_again(
+    load, client, name, topic_admin, pulsar_standalone, monkeypatch
+):
+    """The broker can't look for a publish time in it: an error with code -14."""
+    clock = iter(BEGIN_MS + 200_000 * n for n in range(9))
+    monkeypatch.setattr("time.time_ns", lambda: next(clock) * 1_000_000)
+    producer = client.entry_producer(name, create=True)
+    for n in range(9):
+        producer.send(b"%d" % n).result(timeout=20)
+    monkeypatch.undo()
+    producer.close()
+    topic_admin("POST", "/terminate")
+    topic_admin("PUT", "/unload")
+    judged = published_ms(pulsar_standalone.service_url, name, 9)
+    times = list(judged.values())
+    for start, end in ((None, None), (times[3], None), (None, times[5]), (times[3], times[5])):
+        window = {"startingTime": start, "endingTime": end}
+        chosen = {option: value for option, value in window.items() if value is not None}
+        expected = [
+            value
+            for value, time_ms in judged.items()
+            if (start or 0) <= time_ms < (end or time_ms + 1)
+        ]
+        assert [bytes(row[0]) for row in load("value binary", **chosen).collect()] == expected
