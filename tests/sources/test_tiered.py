@@ -405,7 +405,7 @@ def test_blocks_and_small_memory(broker, topic, offload, read, asked, monkeypatc
 def test_a_range_that_begins_late_in_a_block_comes_from_the_broker(
     broker, topic, offload, read, asked
 ):
-    plain_entries(broker, topic, 2 * PER_LEDGER)
+    plain_entries(broker, topic, 3 * PER_LEDGER)
     first = int(offload()[0].rpartition("-")[2])
     rows = read(topic, startingOffsets=f'{{"{topic}": "{first}:15"}}')
     assert rows == [row for row in expected(broker, topic) if row[0] >= (first, 15)]
