@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
+from functools import partial
 
 import pytest
 
@@ -158,3 +160,23 @@ def test_a_question_that_an_unload_leaves_unanswered_is_asked_again_at_once(clie
     finally:
         connection._write = real
     assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("ledgers", [1, 2])
+def test_nothing_is_open_in_a_terminated_topic(client, name, pulsar_standalone, ledgers):
+    """Its last ledger may be empty, and the entries before it may end with markers."""
+    client.create_unpartitioned(name)
+    admin = partial(call, pulsar_standalone.admin_url)
+    path = f"/v2/persistent/public/default/{name}"
+    with client.transaction(timeout_s=60) as txn:
+        sent = send(client, name, b"0", txn=txn)
+    if ledgers == 2:
+        admin("PUT", f"{path}/unload")
+        with closing(client.topic_bounds(name)) as bounds:
+            bounds.last_id()  # loads it
+    admin("POST", f"{path}/terminate")
+    for _ in range(2):
+        with closing(client.topic_bounds(name)) as bounds:
+            assert bounds.final_bounds().last_id.place == sent.place
+            assert bounds.first_undecided() is None
+        admin("PUT", f"{path}/unload")
