@@ -122,13 +122,13 @@ def test_a_compaction_meanwhile_is_noticed(client, name, pulsar_standalone, monk
 def test_a_broker_that_forgot_a_topics_end_hides_no_rows(client, pulsar_standalone):
     """The first topic of a namespace, compacted while the broker loads its transactions."""
     admin = partial(call, pulsar_standalone.admin_url)
-    wanted = [b"%d" % n for n in range(2500)]
+    wanted = [b"%d" % n for n in range(500)]
 
     def compacted() -> str:
         namespace = f"public/compacted-{uuid.uuid4().hex[:8]}"
         topic, path = f"persistent://{namespace}/one", f"/v2/persistent/{namespace}/one"
         admin("PUT", f"/v2/namespaces/{namespace}")
-        with client.producer(topic, create=True, max_batch_messages=500) as producer:
+        with client.producer(topic, create=True, max_batch_messages=100) as producer:
             for value in wanted:
                 producer.send(value, key=value.decode())
         admin("PUT", f"{path}/compaction")
@@ -138,7 +138,7 @@ def test_a_broker_that_forgot_a_topics_end_hides_no_rows(client, pulsar_standalo
             patience.pause()
         return topic
 
-    for _ in range(5):
+    for _ in range(8):
         topic = compacted()
         with closing(client.topic_bounds(topic)) as bounds:
             if bounds.last_id() is None:
