@@ -337,8 +337,8 @@ class EpochPlanner:
             starts.update(self._guard.starts(places, bounds, self._topics))
         # A stated end after the last entry is not waited for: it may never be reached.
         ends: Ends = {name: place_after(one.last_id) for name, one in bounds.items()}
-        stops = self._topics.confirmed(stops, bounds, self._topics.windows(list(places)))
-        self._windows = self._topics.windows(list(places))  # also of what was just found out
+        stops = self._topics.confirmed(stops, bounds)
+        self._windows = self._topics.windows(list(places))  # after the searches: they may fail
         for name in ends.keys() & stops.keys():
             ends[name] = _earlier(stops[name], ends[name])
         return replace(Offset.starting(starts).followed_by(starts, ends), history=history)

@@ -222,20 +222,18 @@ class SourceTopics:
         }
 
     def confirmed(
-        self,
-        stops: Mapping[str, EntryPlace | None],
-        bounds: Mapping[str, Bounds],
-        windows: Mapping[str, TimeWindow],
+        self, stops: dict[str, EntryPlace | None], bounds: Mapping[str, Bounds]
     ) -> dict[str, EntryPlace | None]:
-        """Return the ``stops`` without those that the broker puts before messages of ``windows``.
+        """Return the ``stops`` without those that the broker puts before messages of the window.
 
         ``bounds``: of the partitions.
         """
         # In a terminated topic it finds the last ledger, for a time after all messages (measured).
+        text = self._options.ending_time
+        ends = {} if text is None else parse_times(text, stops, "endingTime")
 
         def is_right(name: str) -> bool:
-            stop, last = stops[name], bounds[name].last_id
-            end = windows[name].end if name in windows else None
+            stop, last, end = stops[name], bounds[name].last_id, ends.get(name)
             if end is None or stop is None or last is None or stop > last.place:
                 return True
             entry = next_entry(

@@ -238,9 +238,7 @@ def _check(
             hint="Leave out one of them.",
         )
     if trim and cluster.admin_url is None:
-        raise ConfigurationError(
-            "--trim uses the admin API.", hint="Name the cluster's --admin-url."
-        )
+        raise ConfigurationError("--trim uses the admin API.", hint="Name its --admin-url.")
 
 
 # The archive reads with the options of `format("pulsar")`, and so its errors name them.

@@ -11,6 +11,7 @@ from typing import Final, Self
 from eos._waiting import Monitor
 from eos.client._lookup import Lookup
 from eos.client._subscriptions import (
+    MOST_PERMITS,
     new_subscription,
     subscribe,
     subscribing,
@@ -39,8 +40,6 @@ measured). An entry that is read alone takes no other with it."""
 MAX_QUEUED_BYTES: Final = 64 * 1024 * 1024
 
 _LONGEST_WAIT_S: Final = 3600.0
-# In one FLOW: an entry may claim any number of messages.
-_MOST_GRANTED: Final = 2**31 - 1
 
 
 def checked_start(start: MessageId | None) -> MessageId | None:
@@ -190,7 +189,7 @@ class EntryReader:
             missing = wanted - self._credit
             if missing <= 0 or missing < wanted / 2:
                 return
-            missing = min(missing, _MOST_GRANTED)
+            missing = min(missing, MOST_PERMITS)
             self._credit += missing
             self._expected = self._credit - len(self._queue)
         self._connection.notify(lambda _: commands.Flow(consumer_id=self._id, permits=missing))

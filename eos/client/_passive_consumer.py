@@ -8,7 +8,14 @@ from typing import Final, Self, TypeVar
 
 from eos._waiting import Monitor
 from eos.client._lookup import Lookup
-from eos.client._subscriptions import closing, last_id_of, subscribe, subscribing, unsubscribe
+from eos.client._subscriptions import (
+    MOST_PERMITS,
+    closing,
+    last_id_of,
+    subscribe,
+    subscribing,
+    unsubscribe,
+)
 from eos.errors import ConnectionLost, EosError, ProtocolError, broker_error
 from eos.ids import EntryPlace, MessageId
 from eos.transport.connection import Connection
@@ -18,7 +25,6 @@ from eos.wire.frames import Delivery
 from eos.wire.messages import WireMessage
 
 _ALREADY_MOVED: Final = "MarkDeletingMarkedPosition"
-_MOST_PERMITS: Final = 2**31 - 1  # in one FLOW: an entry may claim any number of messages
 
 A = TypeVar("A", bound=WireMessage)
 
@@ -174,7 +180,7 @@ class PassiveConsumer:
         connection.notify(
             lambda _: commands.Ack(consumer_id=self._id, ack_type=kind, message_ids=(at,))
         )
-        self.permit(min(messages, _MOST_PERMITS))
+        self.permit(min(messages, MOST_PERMITS))
         return last
 
     def wait_until_closed(self) -> bool:

@@ -16,6 +16,8 @@ from eos.transport.listeners import ConsumerListener
 from eos.wire import commands
 from eos.wire.frames import Delivery
 
+MOST_PERMITS: Final = 2**31 - 1  # of one FLOW: an entry may claim any number of messages
+
 
 @contextmanager
 def prefix_hint() -> Iterator[None]:
