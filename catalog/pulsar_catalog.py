@@ -26,6 +26,7 @@ from eos.sinks import spark_compat
 from eos.sources.history_frame import history
 from eos.transport.address import ClusterRules, parse_service_url
 from eos.transport.auth import Auth
+from eos.transport.message_keys import Encryption
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +55,8 @@ class PulsarCatalog:
         commit_log: root of the sinks' logs; without it tables are read only.
         auth: how to authenticate, and which certificates to trust.
         listener_name, subscription_prefix: as for ``PulsarSink``; also used by the tables.
+        encryption: of the messages that tables read, and with ``encryption_keys`` write; with a
+            ``key_location``.
 
     Raises:
         ConfigurationError: a URL is wrong.
@@ -69,12 +72,15 @@ class PulsarCatalog:
         auth: Auth | None = None,
         listener_name: str | None = None,
         subscription_prefix: str | None = None,
+        encryption: Encryption | None = None,
     ) -> None:
         self._spark = spark
         self._service_url = service_url
         self._auth = auth or Auth()
         self._rules = ClusterRules(listener_name, subscription_prefix)
         self._commit_log = commit_log
+        self._reads = {} if encryption is None else encryption.as_text()
+        self._writes = self._reads if "encryption_keys" in self._reads else {}
         addresses = parse_service_url(service_url)
         self._admin_url = admin_url
         admin = AdminClient(admin_url, self._auth, timeout_s=_TIMEOUT_S, service=addresses)
@@ -286,11 +292,11 @@ class PulsarCatalog:
             **self._login(),
         }
         # Without a schema, values are bytes: there are no columns to find.
-        reading = common if kind == "bytes" else common | {"schema": "auto"}
+        reading = (common if kind == "bytes" else common | {"schema": "auto"}) | self._reads
         if self._commit_log is None:
             return reading, None
         sink = {"commitLog": self._commit_log, "sinkId": sink_id or source_of(topic)}
-        return reading, common | sink | {"schema": kind}
+        return reading, common | sink | {"schema": kind} | self._writes
 
     def _provider(self, table: str) -> str:
         """Return the provider of a table; "" if the table does not exist."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from eos.sources.history_frame import history
     from eos.sources.tiered_storage import TieredStorage
     from eos.transport.auth import Auth
+    from eos.transport.message_keys import Encryption
 
 __version__ = "0.2.0"
 
@@ -30,6 +31,7 @@ __all__ = [
     "Auth",
     "AvroSchema",
     "DeltaSink",
+    "Encryption",
     "EpochListener",
     "EpochResult",
     "JsonSchema",
@@ -48,6 +50,7 @@ _MODULES: Final = {
     "Auth": "eos.transport.auth",
     "AvroSchema": "eos.schemas",
     "DeltaSink": "eos.sinks.delta_sink",
+    "Encryption": "eos.transport.message_keys",
     "EpochListener": "eos.events",
     "EpochResult": "eos.committer",
     "JsonSchema": "eos.schemas",

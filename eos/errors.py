@@ -143,6 +143,15 @@ class ProtocolError(Fatal):
         return (*super().__reduce__(), {"place": self.place})
 
 
+class DecryptionFailed(ProtocolError):
+    """An encrypted entry can't be decrypted: no private key of it is here, or it is damaged."""
+
+    default_hint = (
+        "Give the private key of one of these names (Encryption, or key_location), or choose with "
+        "crypto_failure_action what happens to such entries."
+    )
+
+
 class ConnectionLost(Retriable):
     """The connection to the broker ended or could not be opened."""
 
@@ -359,7 +368,7 @@ def broker_error(code: int, text: str, *, doing: str, **context: object) -> EosE
     # An answer that we do not understand proves nothing.
     cls, hint = BROKER_ERRORS.get(code, BrokerError), None
     if code == 1 and text.startswith("Encryption is required"):  # has no own code
-        cls, hint = NotAllowed, "End-to-end encryption is not supported yet: write elsewhere."
+        cls, hint = NotAllowed, "Encrypt with encryption_keys and key_location (Encryption)."
     detail = text.strip().splitlines()[0][:300] if text.strip() else cls.__name__
     error = cls(f"{doing}: the broker answered with code {code} ({detail}).", hint=hint)
     return error.with_context(**context)

@@ -44,6 +44,7 @@ class TaskSchemas:
         schema: the sink's; None: values are bytes, and no schema is registered.
         value_type: of the values, as found by the driver.
         own_columns: the DataFrame's names of the message's own columns.
+        encrypted: only encrypted entries will be sent.
     """
 
     def __init__(
@@ -52,8 +53,11 @@ class TaskSchemas:
         schema: Schema | None,
         value_type: pa.DataType | None,
         own_columns: Collection[str] = (),
+        *,
+        encrypted: bool = False,
     ) -> None:
         self._client = client
+        self._encrypted = encrypted
         self._schema = schema
         self._value_type = value_type
         self._own = own_columns
@@ -143,7 +147,9 @@ class TaskSchemas:
             # No schema is registered (any more): only a new producer registers one.
             usable = () if is_new else after
             try:
-                producers = self._client.entry_producers(names, txn=txn, schema=info, after=usable)
+                producers = self._client.entry_producers(
+                    names, txn=txn, schema=info, after=usable, encrypted=self._encrypted
+                )
             except IncompatibleSchema as error:
                 self._explain(error, names[0], info)
                 raise
@@ -169,7 +175,8 @@ class TaskSchemas:
     def release_producers(self, producers: Sequence[EntryProducer], txn: Transaction) -> None:
         """Keep ``producers``, which were used in ``txn``, idle for the next epoch."""
         for producer in producers:
-            self._client.release_producers([producer], txn, self._info(producer.topic))
+            info = self._info(producer.topic)
+            self._client.release_producers([producer], txn, info, self._encrypted)
 
     def _info(self, topic: str) -> SchemaInfo | None:
         return None if self._schema is None else self._writers[_base(topic)].info

@@ -6,7 +6,7 @@ Imports nothing that only a driver has (no pydantic, deltalake, tenacity).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -42,6 +42,7 @@ from eos.wire.batch import (
     override_partitions,
     partitions_for_keys,
 )
+from eos.wire.encryption import Encryptor, PublicKey
 from eos.wire.from_python import text_row
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class WriteTask:
         spread: whether the rows of one task go to several partitions.
         value_type: of the values, before Spark made JSON of them; None without a schema.
         own_columns: the DataFrame's names of the message's own columns.
+        public_keys: encrypt the messages, by name.
     """
 
     client: ClientOptions
@@ -87,6 +89,7 @@ class WriteTask:
     schema: Schema | None
     value_type: pa.DataType | None
     own_columns: tuple[str, ...] = ()
+    public_keys: Mapping[str, PublicKey] | None = None
 
     @property
     def gathered_bytes(self) -> int:
@@ -176,10 +179,13 @@ class _Run:
         failpoints.reached(TaskStep.ANSWER)
         txn = client.join(task.txn)
         topics = TaskTopics(client, task.topics, creation=task.creation, options=task.client)
-        schemas = TaskSchemas(client, task.schema, task.value_type, task.own_columns)
+        encryptor = Encryptor(task.public_keys) if task.public_keys else None
+        schemas = TaskSchemas(
+            client, task.schema, task.value_type, task.own_columns, encrypted=bool(encryptor)
+        )
         writers: dict[str, _PartitionWriter] = {}
         try:
-            self._send(batches, schemas, txn, topics, writers)
+            self._send(batches, schemas, txn, topics, writers, encryptor)
             # Closed before the summary is sent: none of this task's sends is in flight then (I3).
             ordered = [writers[name] for name in sorted(writers)]
             figures = tuple(parallel_map(lambda writer: writer.close(reuse=task.reuse), ordered))
@@ -202,6 +208,7 @@ class _Run:
         txn: Transaction,
         topics: TaskTopics,
         writers: dict[str, _PartitionWriter],
+        encryptor: Encryptor | None,
     ) -> None:
         # Tasks rotate over the partitions from epoch to epoch, so that each gets rows.
         turn = txn.id.least + self.spark_partition
@@ -217,7 +224,7 @@ class _Run:
             new = dict.fromkeys(name for name in wanted if name not in writers)
             producers = schemas.open_producers(new, txn, after=self.task.after)
             for name, producer in producers.items():
-                writers[name] = _PartitionWriter(producer, txn)
+                writers[name] = _PartitionWriter(producer, txn, encryptor)
             failpoints.reached(TaskStep.REGISTER)
             for names, rows, slices in sliced:
                 addressed = [(writers[names[one.partition]], one) for one in slices]
@@ -273,7 +280,7 @@ def _send_slices(
 ) -> None:
     # The rows of all partitions are encoded in one pass. With by_key entries have rows of one key,
     # and each partition is encoded separately.
-    limit = min(writer.producer.max_batch_bytes for writer, _ in slices)
+    limit = min(writer.max_batch_bytes for writer, _ in slices)
     if task.by_key:  # the entry repeats the key
         limit -= longest_key_bytes(rows)
     check_rows(rows, limit)
@@ -302,14 +309,21 @@ class _PartitionWriter:
 
     producer: EntryProducer
     txn: Transaction
+    encryptor: Encryptor | None = None
     records: int = 0
     bytes: int = 0
     checksum: int = 0
     acknowledgements: list[Future[MessageId]] = field(default_factory=list)
     successor: EntryProducer | None = None
 
+    @property
+    def max_batch_bytes(self) -> int:
+        overhead = self.encryptor.overhead_bytes if self.encryptor else 0
+        return self.producer.max_batch_bytes - overhead
+
     def send(self, batches: Iterable[EncodedBatch]) -> None:
-        for batch in batches:
+        for plain in batches:
+            batch = self.encryptor.encrypt(plain) if self.encryptor else plain
             self.acknowledgements.append(self.producer.send_batch(batch, txn=self.txn))
             self._count(batch)
 

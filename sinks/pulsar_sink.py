@@ -75,6 +75,7 @@ class PulsarOutput(Output):
         self._options = options
         self._checked_type: pa.DataType | None = None
         self._has_rows = False
+        self._keys = None if options.encryption is None else options.encryption.keys
         self.participant = PulsarParticipant(
             options.sink_id,
             options.service_url,
@@ -116,6 +117,8 @@ class PulsarOutput(Output):
     def check(self, df: DataFrame) -> None:
         """See ``Output``; also compare the columns with the topic's schema."""
         options = self._options
+        if self._keys is not None:
+            self._keys.public_keys()  # raises now, before there is a transaction
         kind = layout_of(
             df.schema,
             names_topics=options.topic is None,
@@ -204,6 +207,7 @@ class PulsarOutput(Output):
             schema=options.schema_of_values,
             value_type=layout.value_type,
             own_columns=layout.own,
+            public_keys=None if self._keys is None else self._keys.public_keys(),
         )
 
     def topics(self) -> tuple[str, ...]:

@@ -118,7 +118,10 @@ METADATA: Final = {
 # The place of a message's entry, which only archives have as columns: files have statistics of it.
 PLACE: Final = {"__ledger": _same("ledger", pa.int64()), "__entry": _same("entry", pa.int64())}
 
-_COLUMNS: Final = METADATA | PLACE
+# What an entry is encrypted with that could not be decrypted, with crypto_failure_action=consume.
+ENCRYPTION: Final = {"__encryptionContext": _same("encryption_context", pa.string())}
+
+_COLUMNS: Final = METADATA | PLACE | ENCRYPTION
 
 _CELLS_AT_ONCE: Final = 4_000_000
 

@@ -24,7 +24,8 @@ from eos.ids import TopicName
 from eos.schemas import Schema
 from eos.sources._value_format import BYTES, Mode, own_schema
 from eos.transport.address import ClusterRules, parse_service_url
-from eos.transport.auth import Auth, take_auth, with_auth_options
+from eos.transport.auth import Auth, take_auth
+from eos.transport.message_keys import Encryption, flat_names, take_encryption
 from eos.transport.secret_text import check_no_secrets
 from eos.user_input import plain, unknown_option
 
@@ -112,6 +113,8 @@ class SourceOptions(BaseModel):
             announced.
         listener_name, subscription_prefix: as for ``PulsarSink``.
         auth: made of the options with the names of an ``Auth``'s arguments, such as ``token_file``.
+        encryption: made of ``key_location`` and ``crypto_failure_action``, see ``Encryption``: the
+            private keys of encrypted messages, which tasks read.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
@@ -151,6 +154,7 @@ class SourceOptions(BaseModel):
     listener_name: _Text | None = None
     subscription_prefix: _Text | None = None
     auth: InstanceOf[Auth] = Auth()
+    encryption: InstanceOf[Encryption] | None = None
 
     @classmethod
     def parse(cls, given: Mapping[str, str], auth: Auth | None = None) -> Self:
@@ -160,7 +164,7 @@ class SourceOptions(BaseModel):
             ConfigurationError: an option is wrong; names each of them and what is allowed, and
                 never shows a secret.
         """
-        own = with_auth_options(one.alias or name for name, one in cls.model_fields.items())
+        own = flat_names(one.alias or name for name, one in cls.model_fields.items())
         names = {plain(name): name for name in own}
         values: dict[str, Any] = {}
         for name, value in given.items():
@@ -170,9 +174,10 @@ class SourceOptions(BaseModel):
                 raise ConfigurationError(wrong if wrong.endswith("?") else f"{wrong}.", hint=hint)
             values[known] = value.lower() if known == "mode" else value
         auth = auth or take_auth(values)
+        encryption = take_encryption(values)
         check_no_secrets(values, ())
         try:
-            options = cls(**values, auth=auth)
+            options = cls(**values, auth=auth, encryption=encryption)
         except ValidationError as error:
             wrong = "; ".join(_explain(one) for one in error.errors())
             # In the style of Spark's options, and of the docs.
@@ -340,6 +345,7 @@ class SourceOptions(BaseModel):
             auth=self.auth,
             rules=self.rules,
             timeout_s=self.request_timeout_s,
+            encryption=self.encryption,
         )
 
 

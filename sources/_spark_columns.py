@@ -11,7 +11,7 @@ from pyspark.sql.types import StructField, StructType
 
 from eos.errors import ConfigurationError
 from eos.sinks import spark_compat
-from eos.sources._row_format import METADATA, RowFormat, check_names
+from eos.sources._row_format import ENCRYPTION, METADATA, RowFormat, check_names
 from eos.sources._value_format import ValueFormat
 
 # Key and value in the metadata of Spark's columns; see `eos.sinks._message_names`.
@@ -21,10 +21,10 @@ FIELD: Final = "field"
 OWN_COLUMNS: Final = {
     field.name: field.dataType
     for field in spark_compat.spark_schema(
-        pa.schema([(name, column.type) for name, column in METADATA.items()])
+        pa.schema([(name, column.type) for name, column in (METADATA | ENCRYPTION).items()])
     )
 }
-"""The message's own columns, ``METADATA``, with their types in Spark."""
+"""The message's own columns, ``METADATA`` and ``ENCRYPTION``, with their types in Spark."""
 
 
 def schema_of_source(
@@ -41,7 +41,7 @@ def schema_of_source(
     fields = list(_value_fields(values))
     chosen = METADATA if metadata is True else metadata or ()
     check_names([field.name for field in fields], chosen)
-    return StructType(fields + [_metadata_field(name) for name in METADATA if name in chosen])
+    return StructType(fields + [_metadata_field(name) for name in OWN_COLUMNS if name in chosen])
 
 
 def _metadata_field(name: str) -> StructField:

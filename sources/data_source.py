@@ -23,9 +23,9 @@ from eos.sources._epoch_planner import EpochPlanner, values_of
 from eos.sources._history_files import HistoryRange, read_history
 from eos.sources._offsets import Offset
 from eos.sources._range_reader import EntryRange, read_range
-from eos.sources._row_format import METADATA, RowFormat
+from eos.sources._row_format import ENCRYPTION, METADATA, RowFormat
 from eos.sources._source_options import SourceOptions
-from eos.sources._spark_columns import row_format, schema_of_source
+from eos.sources._spark_columns import OWN_COLUMNS, row_format, schema_of_source
 from eos.sources._value_format import MALFORMED_REASON, MALFORMED_VALUE
 from eos.spark_worker import disable_delayed_acks, freeze_imports
 
@@ -47,7 +47,7 @@ class PulsarDataSource(DataSource):
     cheaper.
     """
 
-    OWN_COLUMNS: Final = tuple(METADATA)
+    OWN_COLUMNS: Final = tuple(OWN_COLUMNS)
     OF_MALFORMED: Final = (MALFORMED_VALUE, MALFORMED_REASON)
 
     @classmethod
@@ -58,11 +58,18 @@ class PulsarDataSource(DataSource):
     def schema(self) -> StructType:
         """Return the columns; see the class."""
         options = SourceOptions.parse(self.options)
-        return schema_of_source(values_of(options), metadata=self.metadata(wanted=options.metadata))
+        return schema_of_source(values_of(options), metadata=self._own_columns(options))
 
     def metadata(self, *, wanted: bool) -> Collection[str]:
         """Return which of ``OWN_COLUMNS`` it has; ``wanted``: the option ``metadata``."""
-        return self.OWN_COLUMNS if wanted else ()
+        return METADATA if wanted else ()
+
+    def _own_columns(self, options: SourceOptions) -> Collection[str]:
+        names = self.metadata(wanted=options.metadata)
+        secret = options.encryption
+        if names and secret is not None and secret.crypto_failure_action == "consume":
+            return [*names, *ENCRYPTION]
+        return names
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch read."""
@@ -85,8 +92,7 @@ class PulsarDataSource(DataSource):
         return adapted(PulsarStreamReader(options, self._form(options, schema)))
 
     def _form(self, options: SourceOptions, schema: StructType) -> RowFormat:
-        metadata = self.metadata(wanted=options.metadata)
-        return row_format(values_of(options), schema, metadata=metadata)
+        return row_format(values_of(options), schema, metadata=self._own_columns(options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of a batch job; see ``eos.sinks.datasource_writer``."""

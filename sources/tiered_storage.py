@@ -20,7 +20,7 @@ from eos.ids import EntryPlace, MessageId, TopicName, TxnId
 from eos.sources._offsets import Span
 from eos.transport.auth import Auth
 from eos.wire.byte_rows import Bytes
-from eos.wire.decoding import PADDING_BYTES, DecodedEntries, DeliveredEntry, decode_entries
+from eos.wire.decoding import PADDING_BYTES, Decode, DecodedEntries, DeliveredEntry
 from eos.wire.offloaded import DataParser, LedgerIndex
 
 # Less of a ledger is read through the broker: for small ones that is faster (measured).
@@ -122,7 +122,7 @@ def _read_offloaded(
     ledger: StoredLedger,
     first: int,
     last: int,
-    columns: Sequence[str],
+    decode: Decode,
 ) -> Iterator[DecodedEntries]:
     folder = Bucket(storage.uri)
     name = f"{ledger.upload}-ledger-{ledger.id}"
@@ -132,7 +132,7 @@ def _read_offloaded(
             raise NotFromStorage(f"{name}-index is missing, or too large")
         index = LedgerIndex.parse(folder.read(f"{name}-index"))
         _check(index, topic, ledger)
-        waiting = _Waiting(storage.admin, topic, columns)
+        waiting = _Waiting(storage.admin, topic, decode)
         # A part of a block costs the requests of all before it.
         if first - index.blocks[index.block_of(first)][0] > last - first:
             raise NotFromStorage("most of its block is not wanted", is_doubt=False)
@@ -220,12 +220,10 @@ class _Waiting:
 
     # A transaction's marker comes after its entries: in this ledger, or else the broker is asked.
 
-    def __init__(
-        self, admin: Callable[[], AdminClient], topic: TopicName, columns: Sequence[str]
-    ) -> None:
+    def __init__(self, admin: Callable[[], AdminClient], topic: TopicName, decode: Decode) -> None:
         self._admin = admin
         self._topic = topic
-        self._columns = columns
+        self._decode = decode
         self._held: deque[tuple[Bytes, list[DeliveredEntry]]] = deque()
         self._held_bytes = 0
         self._aborted: dict[TxnId, bool] = {}
@@ -269,7 +267,7 @@ class _Waiting:
             kept = [
                 one for one in entries[:count] if not (_in_txn(one) and self._aborted[_txn(one)])
             ]
-            yield from decode_entries(buffer, kept, self._columns)
+            yield from self._decode(buffer, kept)
             if count < len(entries):
                 self._held[0] = buffer, entries[count:]
                 return

@@ -271,6 +271,7 @@ def _of_cluster(cluster: Cluster) -> dict[str, str]:
     given = {
         "service_url": cluster.service_url_of(),
         "admin_url": cluster.admin_url,
+        "key_location": None if cluster.encryption is None else cluster.encryption.key_location,
         "listener_name": cluster.rules.listener_name,
         "subscription_prefix": cluster.rules.subscription_prefix,
         "request_timeout_s": str(cluster.timeout_s),

@@ -14,6 +14,7 @@ from eos.client.worker_cache import ClientOptions
 from eos.errors import ConfigurationError
 from eos.transport.address import Address, ClusterRules, parse_service_url
 from eos.transport.auth import Auth
+from eos.transport.message_keys import Encryption
 
 ACCESS: Final = "Access"
 """The panel of these options in the help."""
@@ -82,6 +83,13 @@ TlsPrivateKeyFile = Annotated[
     str | None,
     _option("EOS_TLS_PRIVATE_KEY_FILE", "PEM file of the certificate's private key."),
 ]
+KeyLocation = Annotated[
+    str | None,
+    _option(
+        "EOS_KEY_LOCATION",
+        "Folder or https:// URL with NAME.private.pem, to read messages that are encrypted.",
+    ),
+]
 ListenerName = Annotated[
     str | None,
     _option(
@@ -113,6 +121,7 @@ class Cluster:
     timeout_s: float
     auth: Auth = field(repr=False)  # has secrets
     rules: ClusterRules = field(default_factory=ClusterRules)
+    encryption: Encryption | None = None
     as_json: bool = False
 
     def service_url_of(self, otherwise: str | None = None) -> str:
@@ -132,7 +141,9 @@ class Cluster:
     def client(self, otherwise: str | None = None) -> PulsarClient:
         """Return a client of the cluster; the caller closes it. See ``service_url_of``."""
         url = self.service_url_of(otherwise)
-        return ClientOptions(url, self.auth, self.timeout_s, self.rules).make()
+        return ClientOptions(
+            url, self.auth, self.timeout_s, self.rules, encryption=self.encryption
+        ).make()
 
     def admin(self) -> AdminClient:
         """Return a client of the admin API.
@@ -167,6 +178,7 @@ def cluster_of(
     tls_trust_certs_file: TlsTrustCertsFile = None,
     tls_certificate_file: TlsCertificateFile = None,
     tls_private_key_file: TlsPrivateKeyFile = None,
+    key_location: KeyLocation = None,
     listener_name: ListenerName = None,
     subscription_prefix: SubscriptionPrefix = None,
     timeout_s: TimeoutS = 30.0,
@@ -208,5 +220,6 @@ def cluster_of(
             tls_private_key_file=tls_private_key_file,
         ),
         rules=ClusterRules(listener_name or None, subscription_prefix or None),
+        encryption=Encryption(key_location) if key_location else None,
         as_json=json_,
     )

@@ -29,6 +29,8 @@ class ReceivedMessage:
         event_time_ms: None if its producer set none.
         redelivery_count: how often the broker has delivered it before; always 0 if only one
             consumer receives messages, as the broker does not count then.
+        encryption_context: of an entry that could not be decrypted, see
+            ``eos.wire.encryption.Decryptor``; ``value`` is the whole entry as it is stored then.
     """
 
     id: MessageId
@@ -38,6 +40,7 @@ class ReceivedMessage:
     event_time_ms: int | None
     publish_time_ms: int
     redelivery_count: int
+    encryption_context: str | None = None
 
     @property
     def size(self) -> int:
@@ -200,7 +203,9 @@ def wanted_of(entry: Entry, delivery: Delivery) -> Collection[int]:
     return {index for index in range(count) if words[index // 64] >> (index % 64) & 1}
 
 
-def messages_of(entry: Entry, delivery: Delivery, wanted: Collection[int]) -> list[ReceivedMessage]:
+def messages_of(
+    entry: Entry, delivery: Delivery, wanted: Collection[int], context: str | None = None
+) -> list[ReceivedMessage]:
     """Return the messages of ``entry``, which came with ``delivery``, at the indexes ``wanted``.
 
     Raises:
@@ -217,6 +222,7 @@ def messages_of(entry: Entry, delivery: Delivery, wanted: Collection[int]) -> li
                 event_time_ms=message.event_time_ms,
                 publish_time_ms=entry.metadata.publish_time,
                 redelivery_count=delivery.command.redelivery_count,
+                encryption_context=context,
             )
             for index, message in enumerate(entry.bounded_messages())
             if index in wanted
@@ -225,6 +231,13 @@ def messages_of(entry: Entry, delivery: Delivery, wanted: Collection[int]) -> li
         # The traceback would keep the decoded entry alive, with asyncio until the next garbage
         # collection (120 MiB each, measured).
         raise error.with_traceback(None) from None
+
+
+def ack_of(consumer_id: int, entry: MessageId) -> commands.Ack:
+    """Return the acknowledgement of one whole entry."""
+    ids = (MessageIdData.of_entry(entry),)
+    kind = commands.AckType.INDIVIDUAL
+    return commands.Ack(consumer_id=consumer_id, ack_type=kind, message_ids=ids)
 
 
 class TransactionAcks:

@@ -16,7 +16,7 @@ from eos.client._handle_cache import CONSUMER_LIMIT, LimitBackoff, ReaderCache
 from eos.client._lookup import Lookup
 from eos.client._passive_consumer import SubscriptionCursor
 from eos.client._producer import BatchLimits, Producer
-from eos.client._producer_factory import ProducerFactory
+from eos.client._producer_factory import ProducerFactory, ProducerKind
 from eos.client._reader import Reader, Storage
 from eos.client._timer import Timer
 from eos.client._topic_bounds import TopicBounds
@@ -27,6 +27,7 @@ from eos.errors import ConfigurationError, ConsumerBusy, TopicNotFound
 from eos.ids import MessageId, TopicName, TxnId
 from eos.transport.address import ClusterRules
 from eos.transport.auth import Auth
+from eos.transport.message_keys import Encryption
 from eos.wire.commands import InitialPosition, SchemaInfo, SubscriptionType
 from eos.wire.decoding import checked_columns
 
@@ -45,6 +46,8 @@ class PulsarClient:
     Args:
         service_url: ``pulsar://host:port[,host:port...]``, or ``pulsar+ssl://`` for TLS.
         auth, listener_name, subscription_prefix: see ``Auth`` and ``ClusterRules``.
+        encryption: decrypts what readers and consumers get, and with ``encryption_keys`` encrypts
+            what producers send.
         timeout_s: timeout of each connection attempt, each request and each acknowledgement.
         max_pending_bytes: the limit of bytes that all producers together have in flight; above it
             ``send`` waits.
@@ -60,6 +63,7 @@ class PulsarClient:
         auth: Auth | None = None,
         listener_name: str | None = None,
         subscription_prefix: str | None = None,
+        encryption: Encryption | None = None,
         timeout_s: float = 30.0,
         max_pending_bytes: int = 32 * 1024 * 1024,
     ) -> None:
@@ -74,7 +78,11 @@ class PulsarClient:
         self.coordinators = Coordinators(self.lookup)
         self._timer = timer = Timer()
         self._limit_backoff = backoff = LimitBackoff()
-        self._producers = ProducerFactory(self.lookup, Budget(max_pending_bytes), timer, backoff)
+        keys = None if encryption is None else encryption.keys
+        self.decryptor = None if keys is None else keys.decryptor
+        self._keys = keys if keys is not None and keys.encrypts else None
+        budget = Budget(max_pending_bytes)
+        self._producers = ProducerFactory(self.lookup, budget, timer, backoff, self._keys)
         self._readers = ReaderCache(self.lookup, timer, backoff)
 
     def partition_count(self, topic: str) -> int:
@@ -93,8 +101,7 @@ class PulsarClient:
     def exists(self, topic: str) -> bool:
         """Whether ``topic``, or one exact ``...-partition-n``, exists. Creates nothing.
 
-        Raises:
-            EosError: there was no answer.
+        EosError: there was no answer.
         """
         parsed = TopicName.parse(topic)
         try:
@@ -129,16 +136,12 @@ class PulsarClient:
         """
         limits = BatchLimits(linger_ms, max_batch_messages, max_batch_bytes, hashing, batching)
         producers = self._producers.open_topic(topic, create=create)
-        return Producer(str(TopicName.parse(topic)), producers, limits, self._timer)
+        return Producer(str(TopicName.parse(topic)), producers, limits, self._timer, self._keys)
 
     def entry_producer(self, topic: str, *, create: bool = False) -> EntryProducer:
         """Return a producer on an unpartitioned ``topic`` or one exact ``...-partition-n``.
 
-        It sends each message, or each encoded batch, as one entry. ``create``: as ``producer``.
-
-        Raises:
-            TopicNotFound: the topic does not exist, and ``create`` is not set.
-            ConfigurationError: the topic is partitioned.
+        It sends each message, or each encoded batch, as one entry; otherwise as ``producer``.
         """
         return self._producers.open_one(topic, create=create)
 
@@ -150,7 +153,7 @@ class PulsarClient:
         """
         # By PRODUCER only: to ask for the topic's partitions would create a partitioned topic in a
         # namespace that does so automatically (allowAutoTopicCreationType).
-        self._producers.open(TopicName.parse(topic), None).close()
+        self._producers.open(TopicName.parse(topic)).close()
 
     def entry_producers(
         self,
@@ -159,6 +162,7 @@ class PulsarClient:
         txn: Transaction | None = None,
         schema: SchemaInfo | None = None,
         after: Collection[TxnId | None] | None = None,
+        encrypted: bool = False,
     ) -> list[EntryProducer]:
         """Return a producer on each of ``topics``, opened in parallel. On an error all are closed.
 
@@ -168,25 +172,28 @@ class PulsarClient:
             after: reuse idle producers whose last transaction is one of these, all committed (None:
                 no transaction). At a limit of producers, wait until other processes close idle
                 ones.
+            encrypted: the caller will send encrypted entries only.
 
         Raises:
             IncompatibleSchema: ``schema`` is incompatible with a topic's schemas.
             TopicNotFound, ConfigurationError: as ``producer``.
             TransactionExpired: as ``Transaction.register``.
         """
-        return self._producers.open_in(topics, txn, schema, after)
+        return self._producers.open_in(topics, txn, ProducerKind(schema, encrypted), after)
 
     def release_producers(
         self,
         producers: Sequence[EntryProducer],
         txn: Transaction | None,
         schema: SchemaInfo | None = None,
+        encrypted: bool = False,
     ) -> None:
         """Keep ``producers`` idle for a while; ``entry_producers`` reuses them.
 
         Each is the result of ``EntryProducer.transfer``; its predecessor was used in ``txn``.
         """
-        self._producers.release(producers, schema, None if txn is None else txn.id)
+        kind = ProducerKind(schema, encrypted)
+        self._producers.release(producers, kind, None if txn is None else txn.id)
 
     @property
     def limit_hit(self) -> bool:
@@ -226,7 +233,7 @@ class PulsarClient:
         wanted = checked_columns(columns)
         if read_compacted and storage is not None:
             raise ConfigurationError("Storage has no compacted topics: leave out one of the two.")
-        reader = Reader(self.lookup, name, start, wanted, read_compacted, storage)
+        reader = Reader(self.lookup, name, start, wanted, read_compacted, storage, self.decryptor)
         if storage is None:  # else it may not need the broker
             reader.open()
         return reader
@@ -318,14 +325,13 @@ class PulsarClient:
             subscription,
             types[type],
             starts[start],
+            self.decryptor,
         )
         consumer.open()
         return consumer
 
     def subscribe_durably(self, topic: str, subscription: str) -> None:
-        """Create ``subscription`` at the first entry of ``topic``, if it does not exist.
-
-        It protects all entries after its position from deletion.
+        """Create ``subscription``, which protects all entries of ``topic``, if it does not exist.
 
         Raises:
             TopicNotFound: the topic does not exist.

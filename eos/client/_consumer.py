@@ -15,6 +15,7 @@ from eos.client._acks import (
     AckTracker,
     ReceivedMessage,
     TransactionAcks,
+    ack_of,
     messages_of,
     send_ack,
     wanted_of,
@@ -28,6 +29,7 @@ from eos.transport.connection import Connection
 from eos.wire import commands
 from eos.wire.batch import Entry
 from eos.wire.commands import AckType, SubscriptionType
+from eos.wire.encryption import Decryptor, decrypted
 from eos.wire.frames import Delivery
 
 BATCH_BYTES: Final = 32 * 1024 * 1024  # of ``receive_batch``, plus the rest of an entry
@@ -39,10 +41,10 @@ Acknowledged = ReceivedMessage | MessageId
 class Consumer:
     """Made by ``PulsarClient.consumer``. One thread at a time may receive; any may acknowledge.
 
-    If the topic moves or the connection is lost, the next ``receive`` subscribes again, and
-    unacknowledged messages are delivered again. To acknowledge their old copies is an error then,
-    and poisons the transaction. After ``redeliver``, and after an aborted transaction, a consumer
-    with exclusive use of its subscription receives all unacknowledged messages again.
+    If the topic moves or the connection is lost, ``receive`` subscribes again, and unacknowledged
+    messages are delivered again: to acknowledge old copies is an error then, and poisons the
+    transaction. After ``redeliver`` or an aborted transaction, a consumer with exclusive use of
+    its subscription receives all unacknowledged messages again.
     """
 
     def __init__(
@@ -52,12 +54,14 @@ class Consumer:
         subscription: str,
         kind: SubscriptionType,
         start: commands.InitialPosition,
+        decryptor: Decryptor | None = None,
     ) -> None:
         self.topic = topic
         self.subscription = subscription
         self._lookup = lookup
         self._kind = kind
         self._start = start
+        self._decryptor = decryptor
         self._id = -1
         self._timeout_s = lookup.timeout_s
         self._sending = threading.Lock()
@@ -191,11 +195,21 @@ class Consumer:
         wanted = wanted_of(entry, delivery)
         self._permit(spent=len(wanted))
         if not is_stale:
-            messages = messages_of(entry, delivery, wanted)
+            opened = decrypted(entry, self._decryptor)
+            if opened is None:
+                self._skip(entry)  # as Java's consumers do
+                return True
+            entry, context = opened
+            messages = messages_of(entry, delivery, wanted, context)
             indexes = [message.id.batch_index for message in messages]
             self._tracker.add(place, indexes, entry.num_messages)
             self._ready.extend(messages)
         return True
+
+    def _skip(self, entry: Entry) -> None:
+        self._tracker.forget([entry.id.place])
+        if (connection := self._connection) is not None:
+            connection.notify(lambda _: ack_of(self._id, entry.id))
 
     def _permit(self, spent: int = 0) -> None:
         self._queue.spend(spent)

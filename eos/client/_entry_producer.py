@@ -26,6 +26,7 @@ from eos.errors import (
 )
 from eos.ids import MessageId
 from eos.transport.connection import Connection
+from eos.transport.message_keys import MessageKeys
 from eos.wire import commands
 from eos.wire.batch import (
     EncodedBatch,
@@ -35,6 +36,7 @@ from eos.wire.batch import (
     encode_batches,
     rows_from_messages,
 )
+from eos.wire.encryption import encryption_bytes
 
 METADATA_ROOM_BYTES: Final = 1024  # of the entry, which count towards the broker's limit
 _MAX_NAME_CHARS: Final = 256
@@ -48,7 +50,13 @@ class EntryProducer:
     """
 
     def __init__(
-        self, connection: Connection, topic: str, producer_id: int, timeout_s: float, budget: Budget
+        self,
+        connection: Connection,
+        topic: str,
+        producer_id: int,
+        timeout_s: float,
+        budget: Budget,
+        keys: MessageKeys | None = None,
     ) -> None:
         self.topic = topic
         self.name = ""
@@ -57,6 +65,7 @@ class EntryProducer:
         self._id = producer_id
         self._timeout_s = timeout_s
         self._budget = budget
+        self._keys = keys
         # Reentrant: a failing send runs users' callbacks, which may send.
         self._send_lock = threading.RLock()
         self._transactions: set[Transaction] = set()  # under the window's lock
@@ -86,12 +95,13 @@ class EntryProducer:
         """The schema version in the entries; None if it was opened without a schema."""
         return self._schema_version
 
-    def open(self, schema: commands.SchemaInfo | None = None) -> None:
+    def open(self, schema: commands.SchemaInfo | None = None, *, encrypted: bool = False) -> None:
         """Open it at the broker, which chooses its name.
 
         Args:
             schema: of the messages: registered with the topic if it is missing; all entries have
                 its version.
+            encrypted: only encrypted entries will be sent.
 
         Raises:
             IncompatibleSchema: it is incompatible with the topic's schemas.
@@ -105,6 +115,7 @@ class EntryProducer:
                     topic=self.topic,
                     producer_id=self._id,
                     request_id=request_id,
+                    encrypted=encrypted or None,
                     schema=schema,
                     # With a name that is reused after an abort, a broker with deduplication would
                     # drop entries as duplicates.
@@ -156,21 +167,24 @@ class EntryProducer:
         """Send messages in as few entries as their size allows; return a future per entry."""
         with poisoning(txn):
             rows = rows_from_messages(list(messages))
-            check_rows(rows, self.max_batch_bytes)
+            encryptor = None if self._keys is None else self._keys.encryptor()
+            limit = self.max_batch_bytes - (encryptor.overhead_bytes if encryptor else 0)
+            check_rows(rows, limit)
         return [
-            self.send_batch(batch, txn=txn) for batch in encode_batches(rows, self.max_batch_bytes)
+            self.send_batch(encryptor.encrypt(batch) if encryptor else batch, txn=txn)
+            for batch in encode_batches(rows, limit)
         ]
 
     def send_batch(
         self, batch: EncodedBatch, *, txn: Transaction | None = None
     ) -> Future[MessageId]:
-        """Send one encoded batch as one entry; wait while too many bytes are in flight.
+        """Send one encoded batch, as it is, as one entry; wait while too many bytes are in flight.
 
         Raises:
             RequestTimeout: acknowledgements stopped.
             EosError: the producer or the transaction is unusable.
         """
-        size_bytes = len(batch.payload)
+        size_bytes = len(batch.payload) + encryption_bytes(batch.encryption_keys)
         if txn is not None:
             txn.enlist(self)
         with poisoning(txn):
@@ -228,6 +242,8 @@ class EntryProducer:
                 partition_key=sticky.partition_key,
                 partition_key_b64_encoded=sticky.is_base64 or None,
                 ordering_key=sticky.ordering_key,
+                encryption_keys=batch.encryption_keys,
+                encryption_param=batch.encryption_param,
                 schema_version=self._schema_version,
                 txnid_most=most,
                 txnid_least=least,
@@ -302,7 +318,7 @@ class EntryProducer:
         try:
             self.flush()
             successor = EntryProducer(
-                self._connection, self.topic, self._id, self._timeout_s, self._budget
+                self._connection, self.topic, self._id, self._timeout_s, self._budget, self._keys
             )
             successor.name, successor._schema_version = self.name, self._schema_version
             # The sequence ids continue: a broker with deduplication drops entries with lower ones.

@@ -26,6 +26,7 @@ from eos.client._transaction import Transaction, poisoning
 from eos.errors import ConfigurationError, ConnectionLost, EosError, Fatal
 from eos.forking import process
 from eos.ids import MessageId, TopicName
+from eos.transport.message_keys import MessageKeys
 from eos.wire.batch import (
     EncodedBatch,
     Hashing,
@@ -81,6 +82,7 @@ class Producer:
         producers: Sequence[EntryProducer],
         limits: BatchLimits,
         timer: Timer,
+        keys: MessageKeys | None = None,
     ) -> None:
         self.topic = topic
         self._producers = producers
@@ -89,7 +91,10 @@ class Producer:
         self._timer = timer
         # The limits of an entry, times the partitions: a batch is spread over them by key.
         self._max_messages = limits.max_messages * len(producers)
+        self._keys = keys
+        encryptor = None if keys is None else keys.encryptor()
         self._max_message_bytes = min(one.max_batch_bytes for one in producers)
+        self._max_message_bytes -= encryptor.overhead_bytes if encryptor else 0
         self._max_entry_bytes = min(limits.max_bytes, self._max_message_bytes)
         self._max_bytes = self._max_entry_bytes * len(producers)
         self._turn = 0
@@ -268,11 +273,13 @@ class Producer:
         is_all = len(order) == len(rows) and not by_key
         taken = rows if is_all else rows.take(np.array(order, np.int64))
         start = 0
+        encryptor = None if self._keys is None else self._keys.encryptor()
         for encoded in encode_batches(
             taken, self._max_entry_bytes, self._limits.max_messages, by_key=by_key
         ):
             stop = start + encoded.num_messages
-            yield encoded, [batch.futures[row] for row in order[start:stop]]
+            entry = encryptor.encrypt(encoded) if encryptor else encoded
+            yield entry, [batch.futures[row] for row in order[start:stop]]
             start = stop
 
     def flush(self) -> None:

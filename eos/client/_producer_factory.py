@@ -17,16 +17,25 @@ from eos.client._window import Budget
 from eos.errors import ConfigurationError, TopicNotFound
 from eos.ids import TopicName, TxnId
 from eos.parallel import parallel_map
+from eos.transport.message_keys import MessageKeys
 from eos.wire.commands import SchemaInfo
 
 
 @dataclass(frozen=True)
+class ProducerKind:
+    """How a producer is opened: with a schema, and whether its entries will be encrypted."""
+
+    schema: SchemaInfo | None = None
+    encrypted: bool = False
+
+
+@dataclass(frozen=True)
 class _IdleProducer:
-    """A producer with nothing in flight, the schema of its opening, and its last transaction."""
+    """A producer with nothing in flight, how it was opened, and its last transaction."""
 
     # Another object than the one that has sent: it can't send in the old transaction (I3).
     producer: EntryProducer
-    schema: SchemaInfo | None
+    kind: ProducerKind
     txn: TxnId | None
 
 
@@ -36,12 +45,22 @@ class ProducerFactory:
     Args:
         budget: the bytes that all of them may have in flight together.
         backoff: waits at a limit of producers.
+        keys: encrypt what their users send; None: nothing is encrypted.
     """
 
-    def __init__(self, lookup: Lookup, budget: Budget, timer: Timer, backoff: LimitBackoff) -> None:
+    def __init__(
+        self,
+        lookup: Lookup,
+        budget: Budget,
+        timer: Timer,
+        backoff: LimitBackoff,
+        keys: MessageKeys | None,
+    ) -> None:
         self._backoff = backoff
         self._lookup = lookup
         self._budget = budget
+        self._keys = keys
+        self._own_kind = ProducerKind(encrypted=keys is not None)
         self._cache = HandleCache[_IdleProducer](timer, backoff, lambda one: one.producer.abandon())
         # Ids must be unique per connection; they are unique in the client, and never reused.
         self._producer_ids = itertools.count()
@@ -58,7 +77,7 @@ class ProducerFactory:
             self._check_unpartitioned(parsed, create=True)
         else:
             self._check_exists([parsed])
-        return self.open(parsed, None)
+        return self.open(parsed)
 
     def open_topic(self, topic: str, *, create: bool) -> list[EntryProducer]:
         """Open one on each partition of ``topic``, or on an unpartitioned topic.
@@ -72,13 +91,13 @@ class ProducerFactory:
             count = self._lookup.partition_count(parsed, create=create)
         if not count:
             return [self.open_one(topic, create=create)]
-        return self._open_all([str(parsed.partition(n)) for n in range(count)], None)
+        return self._open_all([str(parsed.partition(n)) for n in range(count)], self._own_kind)
 
     def open_in(
         self,
         topics: Sequence[str],
         txn: Transaction | None,
-        schema: SchemaInfo | None,
+        kind: ProducerKind,
         after: Collection[TxnId | None] | None,
     ) -> list[EntryProducer]:
         """Open one on each of ``topics``, which are registered in ``txn`` concurrently.
@@ -92,10 +111,10 @@ class ProducerFactory:
             EosError: a broker refuses, or does not answer. All producers are closed.
         """
         if after is None:
-            return self._open_in(topics, txn, schema, {})
+            return self._open_in(topics, txn, kind, {})
         # Idle producers of other processes may fill the broker's limit for a while.
         return self._backoff.retry(
-            lambda: self._open_in(topics, txn, schema, self._acquire(topics, schema, after)),
+            lambda: self._open_in(topics, txn, kind, self._acquire(topics, kind, after)),
             PRODUCER_LIMIT,
             self._lookup.timeout_s,
         )
@@ -104,18 +123,18 @@ class ProducerFactory:
         self,
         topics: Sequence[str],
         txn: Transaction | None,
-        schema: SchemaInfo | None,
+        kind: ProducerKind,
         idle: dict[str, EntryProducer],
     ) -> list[EntryProducer]:
         missing = [topic for topic in topics if topic not in idle]
         opened: list[EntryProducer] = []
         try:
             if txn is None:
-                opened = self._open_all(missing, schema)
+                opened = self._open_all(missing, kind)
             else:
                 run_both(
                     partial(txn.register, topics),
-                    lambda: opened.extend(self._open_all(missing, schema)),
+                    lambda: opened.extend(self._open_all(missing, kind)),
                 )
         except BaseException:
             for producer in (*opened, *idle.values()):
@@ -124,14 +143,14 @@ class ProducerFactory:
         new = iter(opened)
         return [idle[topic] if topic in idle else next(new) for topic in topics]
 
-    def _open_all(self, topics: Sequence[str], schema: SchemaInfo | None) -> list[EntryProducer]:
+    def _open_all(self, topics: Sequence[str], kind: ProducerKind) -> list[EntryProducer]:
         """Open one on each of ``topics``, in parallel. On an error all are closed."""
         parsed = [TopicName.parse(topic) for topic in topics]
         self._check_exists(parsed)
         opened: list[EntryProducer] = []
 
         def open_recorded(topic: TopicName) -> EntryProducer:
-            opened.append(producer := self.open(topic, schema))
+            opened.append(producer := self.open(topic, kind))
             return producer
 
         try:
@@ -141,7 +160,7 @@ class ProducerFactory:
                 producer.abandon()
             raise
 
-    def open(self, topic: TopicName, schema: SchemaInfo | None) -> EntryProducer:
+    def open(self, topic: TopicName, kind: ProducerKind | None = None) -> EntryProducer:
         """Open one on exactly ``topic``; the broker creates a missing topic, if it may."""
         name = str(topic)
         producer = EntryProducer(
@@ -150,12 +169,14 @@ class ProducerFactory:
             next(self._producer_ids),
             timeout_s=self._lookup.timeout_s,
             budget=self._budget,
+            keys=self._keys,
         )
-        producer.open(schema)
+        kind = kind or self._own_kind
+        producer.open(kind.schema, encrypted=kind.encrypted)
         return producer
 
     def _acquire(
-        self, topics: Iterable[str], schema: SchemaInfo | None, after: Collection[TxnId | None]
+        self, topics: Iterable[str], kind: ProducerKind, after: Collection[TxnId | None]
     ) -> dict[str, EntryProducer]:
         """Take the usable idle producers on ``topics``; None in ``after``: without transaction."""
         acquired: dict[str, EntryProducer] = {}
@@ -165,18 +186,18 @@ class ProducerFactory:
                 continue
             # Only if its last transaction is committed: leftovers of an aborted transaction must
             # not have the same producer name as a later writer's entries.
-            if idle.txn in after and idle.schema == schema and idle.producer.is_usable:
+            if idle.txn in after and idle.kind == kind and idle.producer.is_usable:
                 acquired[name] = idle.producer
             else:
                 idle.producer.abandon()
         return acquired
 
     def release(
-        self, producers: Iterable[EntryProducer], schema: SchemaInfo | None, txn: TxnId | None
+        self, producers: Iterable[EntryProducer], kind: ProducerKind, txn: TxnId | None
     ) -> None:
         """Keep ``producers`` idle for a while. They must have nothing in flight."""
         for producer in producers:
-            self._cache.release(producer.topic, _IdleProducer(producer, schema, txn))
+            self._cache.release(producer.topic, _IdleProducer(producer, kind, txn))
 
     def clear(self) -> None:
         """Drop all idle ones, also those released later: the client closes their connections."""

@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Protocol, Self
 
 import numpy as np
@@ -20,7 +21,8 @@ from eos.ids import EntryPlace, MessageId
 from eos.transport.blocking_connection import BlockingConnection
 from eos.wire import commands
 from eos.wire.commands import MessageIdData
-from eos.wire.decoding import DecodedEntries, DeliveredEntry, decode_entries
+from eos.wire.decoding import Decode, DecodedEntries, DeliveredEntry, decode_entries
+from eos.wire.encryption import Decryptor
 
 _CONSUMER: Final = 0
 # Messages that the broker may have in flight: TCP slows it down if needed (measured).
@@ -49,15 +51,15 @@ class StoredRun:
     """Entries ``first`` to ``last`` of a closed ledger, which storage has, too.
 
     ``is_next``: no other entries of the span are between it and the run before, or the start.
-    ``read``: yields the committed messages, given the columns. NotFromStorage at any time: then
-    what was yielded is right. Another error: not all of it may be, or it can't be known.
+    ``read``: yields the committed messages, decoded by its argument. NotFromStorage at any time:
+    then what was yielded is right. Another error: not all of it may be, or it can't be known.
     """
 
     ledger: int
     first: int
     last: int
     is_next: bool
-    read: Callable[[Sequence[str]], Iterator[DecodedEntries]]
+    read: Callable[[Decode], Iterator[DecodedEntries]]
 
 
 class Storage(Protocol):
@@ -76,7 +78,7 @@ class Reader:
     ``key_is_binary`` (whether they are), ``event_time``, ``publish_time`` (timestamp, ms, UTC),
     ``properties`` (map of string to string), ``ordering_key``, ``sequence_id``, ``producer_name``,
     ``schema_version`` (bytes, the broker's version), ``ledger``, ``entry``, ``batch_index`` (-1
-    outside of a batch).
+    outside of a batch), ``encryption_context`` (null if it is not encrypted, or was decrypted).
 
     If its topic moves or the connection is lost, it connects again and continues at its position,
     for up to the client's ``timeout_s``. Its errors are final: a new reader may begin at
@@ -91,10 +93,11 @@ class Reader:
         columns: Sequence[str],
         read_compacted: bool = False,
         storage: Storage | None = None,
+        decryptor: Decryptor | None = None,
     ) -> None:
         self.topic = topic
         self._lookup = lookup
-        self._columns = columns
+        self._decode_entries: Decode = partial(decode_entries, columns=columns, decryptor=decryptor)
         self._timeout_s = lookup.timeout_s
         self._read_compacted = read_compacted or None
         self._storage = storage
@@ -222,7 +225,7 @@ class Reader:
             try:
                 # Also if the caller goes away here: the next call begins after what was returned.
                 self._rewind()
-                for decoded in run.read(self._columns):
+                for decoded in run.read(self._decode_entries):
                     batch = self._new_rows(decoded)
                     if batch.num_rows:
                         yield batch
@@ -287,7 +290,7 @@ class Reader:
     def _decode(self, count: int) -> Iterator[pa.RecordBatch]:
         wanted, self._pending = self._pending[:count], self._pending[count:]
         if wanted:
-            self._decoding = decode_entries(self._buffer, wanted, self._columns)
+            self._decoding = self._decode_entries(self._buffer, wanted)
             self._decoding_to = wanted[-1].id
         yield from self._decoded()
 

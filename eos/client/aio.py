@@ -20,6 +20,7 @@ from eos.client._transaction import Transaction
 from eos.forking import stay_in_process
 from eos.ids import MessageId
 from eos.transport.auth import Auth
+from eos.transport.message_keys import Encryption
 
 # The maximum number of calls that one client runs at once, without those that receive.
 _THREADS: Final = 32
@@ -232,6 +233,7 @@ class AsyncPulsarClient:
         auth: Auth | None = None,
         listener_name: str | None = None,
         subscription_prefix: str | None = None,
+        encryption: Encryption | None = None,
         timeout_s: float = 30.0,
         max_pending_bytes: int = 32 * 1024 * 1024,
     ) -> None:
@@ -240,6 +242,7 @@ class AsyncPulsarClient:
             auth=auth,
             listener_name=listener_name,
             subscription_prefix=subscription_prefix,
+            encryption=encryption,
             timeout_s=timeout_s,
             max_pending_bytes=max_pending_bytes,
         )

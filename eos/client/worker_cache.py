@@ -11,6 +11,7 @@ from typing import Final
 from eos.client import PulsarClient
 from eos.transport.address import ClusterRules
 from eos.transport.auth import Auth
+from eos.transport.message_keys import Encryption
 
 # In one worker, for jobs with several sinks; the least recently used one is closed.
 MAX_CLIENTS: Final = 8
@@ -28,6 +29,13 @@ class ClientOptions:
     timeout_s: float
     rules: ClusterRules = field(default_factory=ClusterRules)
     max_pending_bytes: int = 32 * 1024 * 1024
+    encryption: Encryption | None = None
+
+    @property
+    def has_function(self) -> bool:
+        """Whether a function provides the token or the keys."""
+        has_reader = self.encryption is not None and self.encryption.key_reader is not None
+        return has_reader or callable(self.auth.token)
 
     def make(self) -> PulsarClient:
         """Return a new client, which is not connected yet."""
@@ -36,6 +44,7 @@ class ClientOptions:
             auth=self.auth,
             listener_name=self.rules.listener_name,
             subscription_prefix=self.rules.subscription_prefix,
+            encryption=self.encryption,
             timeout_s=self.timeout_s,
             max_pending_bytes=self.max_pending_bytes,
         )
@@ -44,9 +53,9 @@ class ClientOptions:
 @contextmanager
 def cached_client(options: ClientOptions) -> Iterator[PulsarClient]:
     """Yield a client for exclusive use in the block, a cached one if possible."""
-    # Spark sends a token function by value, as a new object for each task: a client with one can't
-    # be reused.
-    if callable(options.auth.token):
+    # Spark sends a function by value, as a new object for each task: a client with one can't be
+    # reused.
+    if options.has_function:
         with options.make() as own:
             yield own
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
@@ -133,11 +133,6 @@ class Auth:
 
 # They are also options of ``format("pulsar")``.
 AUTH_OPTIONS: Final = tuple(one.name for one in fields(Auth))
-
-
-def with_auth_options(names: Iterable[str]) -> list[str]:
-    """Replace ``auth`` in the names of options by the names of all that it is made of."""
-    return [*(name for name in names if name != "auth"), *AUTH_OPTIONS]
 
 
 def take_auth(options: dict[str, Any]) -> Auth:

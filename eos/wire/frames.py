@@ -108,7 +108,7 @@ def locate_metadata(
 
 def unreadable_entry(at: MessageId, reason: ProtocolError) -> ProtocolError:
     """Return an error for ``reason`` that names the entry ``at``."""
-    error = ProtocolError(f"The entry {at} can't be read: {reason.message}", hint=reason.hint)
+    error = type(reason)(f"The entry {at} can't be read: {reason.message}", hint=reason.hint)
     error.place = at.place
     return error
 

@@ -22,6 +22,7 @@ from eos.errors import ConfigurationError
 from eos.events import EpochListener
 from eos.ids import check_sink_id
 from eos.transport.auth import AUTH_OPTIONS
+from eos.transport.message_keys import ENCRYPTION_OPTIONS
 from eos.transport.secret_text import check_no_secrets
 from eos.user_input import unknown_option
 
@@ -29,9 +30,10 @@ Text = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
 T = TypeVar("T")
 _SECRETS = {"token", "basic_password", "storage_options"}
 # A part of the name of an option of Pulsar's own clients -> why it is refused.
+_ENCRYPTION = "set encryption=Encryption(...), or as text keyLocation and encryptionKeys"
 _LEFT_OUT = {
-    "encrypt": "end-to-end encryption is not supported yet",
-    "crypto": "end-to-end encryption is not supported yet",
+    "encrypt": _ENCRYPTION,
+    "crypto": _ENCRYPTION,
     "athenz": "Athenz authentication is not supported",
     "sasl": "Kerberos authentication (SASL) is not supported",
     "kerberos": "Kerberos authentication (SASL) is not supported",
@@ -147,6 +149,8 @@ def _explain(error: Any, known: Sequence[str]) -> str:
             return f"option {name!r} is required"
         case "extra_forbidden" if name in AUTH_OPTIONS:
             return f"option {name!r}: pass auth=Auth({name}=...), with Auth from eos"
+        case "extra_forbidden" if name in ENCRYPTION_OPTIONS:
+            return f"option {name!r}: pass encryption=Encryption({name}=...), from eos"
         case "extra_forbidden" if why := left_out(name):
             return f"option {name!r}: {why}"
         case "extra_forbidden":

@@ -19,6 +19,7 @@ from eos.sinks._topics import TopicCreation
 from eos.sinks.options._base import SinkArguments, SinkOptions, Text, allowed, checked_by
 from eos.transport.address import ClusterRules, parse_service_url
 from eos.transport.auth import Auth
+from eos.transport.message_keys import Encryption
 from eos.wire.batch import parse_compression
 
 
@@ -44,6 +45,7 @@ class PulsarSinkArguments(SinkArguments, total=False):
     listener_name: str | None
     subscription_prefix: str | None
     auth: Auth
+    encryption: Encryption | None
 
 
 class PulsarSinkOptions(SinkOptions):
@@ -82,6 +84,7 @@ class PulsarSinkOptions(SinkOptions):
         subscription_prefix: prefix of the sink's subscriptions: the role's name, for namespaces
             with ``subscriptionAuthMode=Prefix``.
         auth: how to authenticate, and which certificates to trust.
+        encryption: encrypts the messages end to end, with the public keys of ``encryption_keys``.
     """
 
     service_url: Annotated[Text, checked_by(parse_service_url)]
@@ -104,6 +107,7 @@ class PulsarSinkOptions(SinkOptions):
     listener_name: Text | None = None
     subscription_prefix: Text | None = None
     auth: InstanceOf[Auth] = Auth()
+    encryption: InstanceOf[Encryption] | None = None
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> Self:
@@ -135,6 +139,13 @@ class PulsarSinkOptions(SinkOptions):
         if self.retention_minutes == 0:
             raise ValueError("retention_minutes must be at least 1, or -1 for no limit")
         return self
+
+    @field_validator("encryption")
+    @classmethod
+    def _encrypts(cls, value: Encryption | None) -> Encryption | None:
+        if value is not None and not value.encryption_keys:
+            raise ValueError("set its encryption_keys: the names of the readers' public keys")
+        return value
 
     @field_validator("value_schema")
     @classmethod

@@ -12,7 +12,8 @@ from eos.errors import ConfigurationError
 from eos.schemas import AvroSchema, JsonSchema
 from eos.sinks.options._base import Text, left_out
 from eos.sinks.options._sinks import PulsarSinkOptions
-from eos.transport.auth import take_auth, with_auth_options
+from eos.transport.auth import take_auth
+from eos.transport.message_keys import flat_names, take_encryption
 from eos.user_input import plain, unknown_option
 
 _STORAGE: Final = re.compile(r"storage_?options\.(.+)", re.IGNORECASE)
@@ -113,7 +114,7 @@ class WriterOptions(PulsarSinkOptions):
     @classmethod
     def _of(cls, given: Mapping[str, str]) -> Self:
         fields = cls.model_fields.items()
-        names = with_auth_options(one.alias or name for name, one in fields)
+        names = flat_names(one.alias or name for name, one in fields)
         known = {plain(name): name for name in names}
         values: dict[str, Any] = {}
         spelt: dict[str, str] = {}
@@ -137,7 +138,7 @@ class WriterOptions(PulsarSinkOptions):
                 twice = f"{spelt[own]!r} and {name!r}"
                 raise ConfigurationError(f"option {own!r} is set twice, as {twice}.")
             values[own], spelt[own] = _value(own, text), name
-        values["auth"] = take_auth(values)
+        values |= {"auth": take_auth(values), "encryption": take_encryption(values)}
         return cls.parse(values | ({"storage_options": storage} if storage else {}))
 
     @model_validator(mode="before")

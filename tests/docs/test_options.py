@@ -13,7 +13,7 @@ import pytest
 import typer.main
 from pydantic_core import PydanticUndefined
 
-from eos import Auth, PulsarCatalog, PulsarClient
+from eos import Auth, Encryption, PulsarCatalog, PulsarClient
 from eos.catalog.cli import app as catalog
 from eos.cli.cluster import ACCESS
 from eos.recovery.cli import app as recovery
@@ -29,8 +29,8 @@ AUTH = {one.name: "" for one in fields(Auth)}
 MODELS: dict[str, tuple[type[Any], set[str]]] = {
     "S": (PulsarSinkOptions, set()),
     "D": (DeltaSinkOptions, set()),
-    "W": (WriterOptions, {*_NOT_HERE, "auth"}),
-    "R": (SourceOptions, {"auth"}),
+    "W": (WriterOptions, {*_NOT_HERE, "auth", "encryption"}),
+    "R": (SourceOptions, {"auth", "encryption"}),
 }
 
 
@@ -85,11 +85,18 @@ def of_command_lines() -> dict[str, str]:
     return found
 
 
+def encryption(letter: str) -> dict[str, str]:
+    """What an ``Encryption`` is made of; a function can't be an option that is text."""
+    own = {one.name: shown(one.default) for one in fields(Encryption)}
+    return {name: text for name, text in own.items() if letter in "SP" or name != "key_reader"}
+
+
 def faces() -> Iterator[tuple[str, dict[str, str]]]:
     for letter, (model, left_out) in MODELS.items():
-        yield letter, of_model(model, left_out) | (AUTH if letter != "D" else {})
+        made_of = {} if letter == "D" else AUTH | encryption(letter)
+        yield letter, of_model(model, left_out) | made_of
     for letter, cls in (("C", PulsarCatalog), ("P", PulsarClient)):
-        yield letter, of_class(cls) | {"auth": shown(Auth())} | AUTH
+        yield letter, of_class(cls) | {"auth": shown(Auth())} | AUTH | encryption(letter)
 
 
 def expected() -> dict[str, dict[str, str]]:

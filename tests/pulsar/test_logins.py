@@ -383,7 +383,7 @@ def test_a_namespace_that_requires_encryption_fails_with_a_clear_error(secured, 
     policy = "/v2/namespaces/public/default/encryptionRequired"
     secured.broker.admin("POST", policy, True)
     try:
-        with pytest.raises(NotAllowed, match=r"Encryption is required.*not supported yet"):
+        with pytest.raises(NotAllowed, match=r"Encryption is required.*key_location"):
             driver.run("1")
     finally:
         secured.broker.admin("POST", policy, False)

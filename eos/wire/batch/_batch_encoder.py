@@ -16,6 +16,7 @@ from eos.wire.batch._metadata import EncodedRows, encode_rows
 from eos.wire.batch._row_checks import check_values
 from eos.wire.binary_columns import BinaryColumn, Int64s, joined
 from eos.wire.checksum import entry_checksum
+from eos.wire.commands import EncryptionKeys
 
 DEFAULT_MAX_BATCH_BYTES: Final = 1 << 20
 DEFAULT_MAX_BATCH_MESSAGES: Final = 1 << 16
@@ -41,6 +42,8 @@ class EncodedBatch:
         value_and_key_bytes: the sum of the lengths of values and keys, as readers get them.
         checksum: crc32c of the concatenated values, then the keys.
         sticky: the key of all its messages, if batches are split ``by_key``.
+        encryption_keys, encryption_param: of an encrypted payload; then ``value_and_key_bytes`` and
+            ``checksum`` are those of the payload as it is stored.
     """
 
     payload: memoryview
@@ -50,6 +53,8 @@ class EncodedBatch:
     value_and_key_bytes: int
     checksum: int
     sticky: StickyKey | None = None
+    encryption_keys: tuple[EncryptionKeys, ...] = ()
+    encryption_param: bytes | None = None
 
 
 def encode_batches(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from eos.errors import ProtocolError
+from eos.errors import DecryptionFailed, ProtocolError
 from eos.ids import MessageId, TxnId
 from eos.wire.batch._batch_reader import DecodedMessage, decode_first, decode_key, iter_batch
 from eos.wire.batch._compression import decompress
@@ -171,9 +171,13 @@ class Entry:
     def figures(self) -> EntryFigures:
         """Recompute the entry's figures; their sums over a partition's entries are its summary.
 
+        Those of an encrypted entry are of its stored bytes: no key is needed.
+
         Raises:
             ProtocolError: as ``messages``.
         """
+        if self.metadata.encryption_keys:
+            return EntryFigures(self.num_messages, len(self.payload), crc32c(self.payload))
         count, size, checksum, keys = 0, 0, 0, bytearray()
         for message in self.iter_messages():
             value = message.value or b""
@@ -191,7 +195,7 @@ class Entry:
             raise ProtocolError(f"it claims {metadata.num_messages_in_batch} messages.")
         # "Contains encryption key name, encrypted key and metadata to describe the key."
         if metadata.encryption_keys:
-            raise ProtocolError("it is encrypted.")
+            raise DecryptionFailed(f"it is encrypted for {metadata.encryption_keys[0].key!r}.")
         if (metadata.num_chunks_from_msg or 1) > 1:
             raise ProtocolError("it is a chunk of a message.")
         return decompress(self.payload, metadata.compression or 0, metadata.uncompressed_size or 0)

@@ -87,6 +87,8 @@ class MessageIdData(WireMessage):
 
 class EncryptionKeys(WireMessage):
     key: str = field(1, "string")
+    value: bytes = field(2, "bytes", default=b"")
+    metadata: tuple[KeyValue, ...] = field(3, KeyValue, default=())
 
 
 class MessageMetadata(WireMessage):
@@ -103,6 +105,7 @@ class MessageMetadata(WireMessage):
     num_messages_in_batch: int | None = field(11, "int32", default=None)
     event_time: int | None = field(12, "uint64", default=None)
     encryption_keys: tuple[EncryptionKeys, ...] = field(13, EncryptionKeys, default=())
+    encryption_param: bytes | None = field(15, "bytes", default=None)
     schema_version: bytes | None = field(16, "bytes", default=None)
     partition_key_b64_encoded: bool | None = field(17, "bool", default=None)
     ordering_key: bytes | None = field(18, "bytes", default=None)

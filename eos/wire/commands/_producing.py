@@ -14,6 +14,7 @@ class Producer(WireMessage):
     producer_id: int = field(2, "uint64")
     request_id: int = field(3, "uint64")
     producer_name: str | None = field(4, "string", default=None)
+    encrypted: bool | None = field(5, "bool", default=None)
     schema: SchemaInfo | None = field(7, SchemaInfo, default=None)
     epoch: int | None = field(8, "uint64", default=None)
     user_provided_producer_name: bool | None = field(9, "bool", default=None)

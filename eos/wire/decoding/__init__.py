@@ -2,6 +2,7 @@
 
 from eos.wire.decoding._entry_decoder import (
     COLUMNS,
+    Decode,
     DecodedEntries,
     DeliveredEntry,
     checked_columns,
@@ -21,6 +22,7 @@ __all__ = [
     "COLUMNS",
     "PADDING_BYTES",
     "WORD_BYTES",
+    "Decode",
     "DecodedEntries",
     "DeliveredEntry",
     "Irregular",

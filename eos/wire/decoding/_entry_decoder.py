@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
@@ -24,6 +24,7 @@ from eos.wire.decoding._message_columns import (
     signed,
 )
 from eos.wire.decoding._message_headers import COMPACTED_OUT, PADDING_BYTES, Irregular
+from eos.wire.encryption import Decryptor, decrypted
 from eos.wire.frames import locate_metadata, unreadable_entry
 
 # The columns that are the same for all messages of an entry.
@@ -33,6 +34,7 @@ ENTRY_COLUMNS: Final = {
     "publish_time": TIME,
     "producer_name": pa.string(),
     "schema_version": pa.binary(),
+    "encryption_context": pa.string(),
 }
 
 # Uncompressed bytes that are decoded together. The results of more leave the processor's caches
@@ -45,7 +47,8 @@ _MAX_BULK_MESSAGES: Final = 200_000
 # Decoded pieces that wait until the whole entry is validated; others are decoded again later.
 _MAX_CACHED_BYTES: Final = 32 << 20
 
-# ``batch_index`` is -1 for a message that was sent outside of a batch.
+# ``batch_index`` is -1 for a message that was sent outside of a batch; ``encryption_context`` is
+# null except for an entry that could not be decrypted (``Decryptor``).
 COLUMNS: Final = {**MESSAGE_COLUMNS, **ENTRY_COLUMNS, "batch_index": pa.int32()}
 
 
@@ -56,6 +59,7 @@ class DeliveredEntry(NamedTuple):
     metadata: Any
     start: int
     end: int
+    encryption_context: str | None = None
 
     @classmethod
     def parse(cls, place: MessageId, data: memoryview, start: int, end: int) -> Self:
@@ -83,6 +87,9 @@ class DecodedEntries(NamedTuple):
     is_whole: bool = True
 
 
+Decode = Callable[[Bytes, Sequence[DeliveredEntry]], Iterator[DecodedEntries]]
+"""``decode_entries`` with its columns and its decryptor."""
+
 _BulkDecoder = Callable[[Bytes, Sequence[DeliveredEntry], Sequence[str]], pa.RecordBatch]
 
 
@@ -104,7 +111,10 @@ def checked_columns(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def decode_entries(
-    buffer: Bytes, entries: Sequence[DeliveredEntry], columns: Sequence[str]
+    buffer: Bytes,
+    entries: Sequence[DeliveredEntry],
+    columns: Sequence[str],
+    decryptor: Decryptor | None = None,
 ) -> Iterator[DecodedEntries]:
     """Decode ``entries``, in order, to record batches of a few MiB of uncompressed messages, or of
     a single message. Batches are created lazily: a few bytes may decompress to many.
@@ -116,12 +126,69 @@ def decode_entries(
         columns: names of ``COLUMNS``.
 
     Raises:
-        ProtocolError: an entry is malformed, encrypted, or a chunk of a message. The batches before
-            it have been yielded, and nothing of it.
+        ProtocolError: an entry is malformed, can't be decrypted, or is a chunk of a message. The
+            batches before it have been yielded, and nothing of it.
+        EosError: whether there is a key can't be found out.
     """
+    for is_encrypted, alike in itertools.groupby(entries, _is_encrypted):
+        if decryptor is not None and is_encrypted:
+            yield from _decode_encrypted(buffer, alike, columns, decryptor)
+        else:
+            yield from _decode_plain(buffer, alike, columns)
+
+
+def _is_encrypted(entry: DeliveredEntry) -> bool:
+    return bool(entry.metadata.encryption_keys)
+
+
+def _decode_plain(
+    buffer: Bytes, entries: Iterable[DeliveredEntry], columns: Sequence[str]
+) -> Iterator[DecodedEntries]:
     for read, alike in itertools.groupby(entries, _bulk_decoder):
         for group in _split_by_size(list(alike)):
             yield from _decode_group(read, buffer, group, columns)
+
+
+def _decode_encrypted(
+    buffer: Bytes,
+    entries: Iterable[DeliveredEntry],
+    columns: Sequence[str],
+    decryptor: Decryptor,
+) -> Iterator[DecodedEntries]:
+    opened: list[DeliveredEntry] = []
+    payloads: list[bytes] = []
+    at = 0
+
+    def decoded() -> Iterator[DecodedEntries]:
+        nonlocal at
+        yield from _decode_plain(_padded(*payloads), opened, columns)
+        opened.clear()
+        payloads.clear()
+        at = 0
+
+    for entry in entries:
+        try:
+            one = decrypted(_entry(buffer, entry), decryptor)
+        except ProtocolError:
+            yield from decoded()
+            raise
+        if one is None:
+            yield from decoded()
+            # Without rows, but with its id: a reader waits until it has passed each entry.
+            yield DecodedEntries(entry.id, _no_rows(columns))
+            continue
+        plain, context = one
+        end = at + len(plain.payload)
+        opened.append(DeliveredEntry(entry.id, plain.metadata.to_protobuf(), at, end, context))
+        payloads.append(plain.payload)
+        at = end
+        if at > _GROUP_BYTES:
+            yield from decoded()
+    yield from decoded()
+
+
+def _no_rows(columns: Sequence[str]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([], pa.schema([(name, COLUMNS[name]) for name in columns]))
 
 
 def _split_by_size(alike: Sequence[DeliveredEntry]) -> Iterator[Sequence[DeliveredEntry]]:
@@ -313,4 +380,5 @@ _OF_ENTRY: Final[dict[str, Callable[[DeliveredEntry], Any]]] = {
     "publish_time": lambda entry: signed(entry.metadata.publish_time),
     "producer_name": lambda entry: entry.metadata.producer_name,
     "schema_version": lambda entry: entry.metadata.schema_version or None,
+    "encryption_context": lambda entry: entry.encryption_context,
 }
