@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import struct
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from eos.client._transaction import Transaction
 from eos.errors import ConnectionLost, EosError, InputError, ProtocolError, Retriable, broker_error
@@ -16,6 +17,9 @@ from eos.wire import commands
 from eos.wire.batch import Entry, object_bytes
 from eos.wire.commands import MessageIdData
 from eos.wire.frames import Delivery
+from eos.wire.opened_entries import NoMessage
+
+_MISSING_MS: Final = 60_000  # Java's expireTimeOfIncompleteChunkedMessage
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,8 @@ class UnackedEntry:
         owner: the transaction in which the other messages were acknowledged; None: in none.
         num_messages: the number of messages in the entry.
         of_others: indexes that other consumers had acknowledged before the delivery.
+        chunks: entries before it that are parts of the same message.
+        is_part: it is a part of a message that is not complete.
     """
 
     place: EntryPlace
@@ -67,9 +73,15 @@ class UnackedEntry:
     is_begun: bool = False
     num_messages: int = 1
     of_others: frozenset[int] = frozenset()
+    chunks: tuple[EntryPlace, ...] = ()
+    is_part: bool = False
 
-    def as_acknowledged(self, *, in_transaction: bool) -> MessageIdData:
-        """Return its id for an ACK."""
+    def as_acknowledged(self, *, in_transaction: bool) -> list[MessageIdData]:
+        """Return the ids for an ACK: its own, and those of its chunks."""
+        chunks = [MessageIdData(ledger=place[0], entry=place[1]) for place in self.chunks]
+        return [*chunks, self._own_id(in_transaction=in_transaction)]
+
+    def _own_id(self, *, in_transaction: bool) -> MessageIdData:
         ledger, number = self.place
         if not (in_transaction and self.of_others):
             return MessageIdData(ledger=ledger, entry=number)
@@ -107,14 +119,41 @@ class AckTracker:
     @property
     def places(self) -> list[EntryPlace]:
         """The positions of all unacknowledged entries."""
-        return list(self._entries)
+        return self.with_chunks(self._entries)
 
-    def add(self, place: EntryPlace, indexes: Iterable[int], num_messages: int = 1) -> None:
+    def with_chunks(self, places: Iterable[EntryPlace]) -> list[EntryPlace]:
+        """Return ``places`` with all other parts of their messages."""
+        found: set[EntryPlace] = set(places)
+        for place in list(found):
+            if (entry := self._entries.get(place)) is not None:
+                found.update(entry.chunks)
+        return sorted(found)
+
+    def add(
+        self,
+        place: EntryPlace,
+        indexes: Iterable[int],
+        num_messages: int = 1,
+        chunks: tuple[EntryPlace, ...] = (),
+    ) -> None:
         """Record the delivery of the messages ``indexes`` of an entry with ``num_messages``."""
+        self.forget(chunks)  # from now on they are parts of this one
         given = set(indexes)
         others = frozenset(range(num_messages)) - given if num_messages > 1 else frozenset()
         self._entries[place] = UnackedEntry(
-            place, given, num_messages=num_messages, of_others=others
+            place, given, num_messages=num_messages, of_others=others, chunks=chunks
+        )
+
+    def hold(self, place: EntryPlace) -> None:
+        """The entry is a part of a message whose last part has not come."""
+        self._entries[place].is_part = True
+
+    def has_parts_before(self, place: EntryPlace) -> bool:
+        """Whether a message that ends after ``place``, or has not ended, has parts before it."""
+        return any(
+            (one.is_part and one.place < place)
+            or (one.place > place and any(chunk < place for chunk in one.chunks))
+            for one in self._entries.values()
         )
 
     def clear(self) -> None:
@@ -154,7 +193,11 @@ class AckTracker:
         entry = last.entry
         upto = range(entry.first, message_id.batch_index)
         last.indexes.update(index for index in upto if index in entry.remaining)
-        before = [place for place in self._entries if place < message_id.place]
+        before = [
+            one.place
+            for one in self._entries.values()
+            if one.place < message_id.place and not one.is_part
+        ]
         entries = [self._entry(MessageId(*place), owner) for place in before]
         return [*(AckStep(one, set(one.remaining)) for one in entries), last]
 
@@ -233,6 +276,14 @@ def messages_of(
         raise error.with_traceback(None) from None
 
 
+def is_never_read(reason: NoMessage, entry: Entry) -> bool:
+    """Whether an entry without a message may be acknowledged, as Java's consumers do."""
+    age_ms = time.time_ns() // 1_000_000 - entry.metadata.publish_time
+    # Another delivery may begin with its first part.
+    is_old = reason is NoMessage.MISSING and age_ms > _MISSING_MS
+    return reason is NoMessage.LEFT_OUT or is_old
+
+
 def ack_of(consumer_id: int, entry: MessageId) -> commands.Ack:
     """Return the acknowledgement of one whole entry."""
     ids = (MessageIdData.of_entry(entry),)
@@ -285,6 +336,11 @@ class TransactionAcks:
                     )
                 )
 
+    def record(self, steps: Iterable[AckStep]) -> None:
+        """Note which entries have been acknowledged in part, or now as a whole."""
+        for entry, _ in steps:
+            (self.begun.add if entry.remaining else self.begun.discard)(entry.place)
+
     def close_failed(self, deadline: float) -> None:
         """Close the consumer: afterwards the broker accepts no pending acknowledgement."""
         self._close(deadline)
@@ -315,7 +371,8 @@ def send_ack(
     """
     if connection is None:
         raise ConnectionLost(f"{doing}: the consumer has lost its connection.")
-    ids = tuple(one.as_acknowledged(in_transaction=txn is not None) for one in entries)
+    is_in_txn = txn is not None
+    ids = tuple(id_ for one in entries for id_ in one.as_acknowledged(in_transaction=is_in_txn))
     answer = connection.request(
         lambda request_id: commands.Ack(
             consumer_id=consumer_id,

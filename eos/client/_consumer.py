@@ -6,22 +6,29 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final, Self
 
 from eos._waiting import Monitor
 from eos.client._acks import (
-    AckStep,
     AckTracker,
     ReceivedMessage,
     TransactionAcks,
     ack_of,
+    is_never_read,
     messages_of,
     send_ack,
     wanted_of,
 )
 from eos.client._lookup import Lookup
-from eos.client._subscriptions import ReceiveQueue, closing, place_of, subscribe, unsubscribe
+from eos.client._subscriptions import (
+    ReceiveQueue,
+    closing,
+    place_of,
+    subscribe,
+    subscribing,
+    unsubscribe,
+)
 from eos.client._transaction import Transaction, poisoning
 from eos.errors import ConfigurationError, EosError, Fatal, ProtocolError
 from eos.ids import EntryPlace, MessageId
@@ -29,8 +36,9 @@ from eos.transport.connection import Connection
 from eos.wire import commands
 from eos.wire.batch import Entry
 from eos.wire.commands import AckType, SubscriptionType
-from eos.wire.encryption import Decryptor, decrypted
+from eos.wire.encryption import Decryptor
 from eos.wire.frames import Delivery
+from eos.wire.opened_entries import EntryOpener, NoMessage
 
 BATCH_BYTES: Final = 32 * 1024 * 1024  # of ``receive_batch``, plus the rest of an entry
 
@@ -61,7 +69,7 @@ class Consumer:
         self._lookup = lookup
         self._kind = kind
         self._start = start
-        self._decryptor = decryptor
+        self._opener = EntryOpener(decryptor)
         self._id = -1
         self._timeout_s = lookup.timeout_s
         self._sending = threading.Lock()
@@ -77,13 +85,7 @@ class Consumer:
         self._closed = False
 
     def open(self) -> None:
-        """Subscribe, and let the broker deliver.
-
-        Raises:
-            TopicNotFound: the topic does not exist.
-            ConsumerBusy: another consumer has exclusive use of the subscription.
-            EosError: the broker refuses, or does not answer.
-        """
+        """Subscribe, and let the broker deliver; errors as of ``PulsarClient.consumer``."""
         connection = self._lookup.broker_of(self.topic)
         with self._changed:
             # Never reuse an id: deliveries to an old one may still arrive, and are dropped.
@@ -94,7 +96,15 @@ class Consumer:
             subscribe(
                 connection,
                 self,
-                self._subscribe_command,
+                subscribing(
+                    self.topic,
+                    self.subscription,
+                    self._id,
+                    kind=self._kind,
+                    durable=True,
+                    at_end=self._start is commands.InitialPosition.LATEST,
+                    epoch=self._epoch if self._kind in _ORDERED else None,
+                ),
                 timeout_s=self._timeout_s,
                 doing=f"Subscribing {self.subscription} to {self.topic}",
             )
@@ -103,22 +113,6 @@ class Consumer:
             raise
         with self._changed:
             self._permit()
-
-    def _subscribe_command(self, request_id: int) -> commands.Subscribe:
-        is_keyed = self._kind is SubscriptionType.KEY_SHARED
-        meta = commands.KeySharedMeta(mode=commands.KeySharedMode.AUTO_SPLIT)
-        return commands.Subscribe(
-            topic=self.topic,
-            subscription=self.subscription,
-            subscription_type=self._kind,
-            consumer_id=self._id,
-            request_id=request_id,
-            durable=True,
-            initial_position=self._start,
-            force_topic_creation=False,
-            key_shared_meta=meta if is_keyed else None,
-            consumer_epoch=self._epoch if self._kind in _ORDERED else None,
-        )
 
     # --- receiving --------------------------------------------------------------------------
 
@@ -195,16 +189,21 @@ class Consumer:
         wanted = wanted_of(entry, delivery)
         self._permit(spent=len(wanted))
         if not is_stale:
-            opened = decrypted(entry, self._decryptor)
-            if opened is None:
-                self._skip(entry)  # as Java's consumers do
-                return True
-            entry, context = opened
-            messages = messages_of(entry, delivery, wanted, context)
-            indexes = [message.id.batch_index for message in messages]
-            self._tracker.add(place, indexes, entry.num_messages)
-            self._ready.extend(messages)
+            self._open(entry, delivery, wanted)
         return True
+
+    def _open(self, stored: Entry, delivery: Delivery, wanted: Collection[int]) -> None:
+        found = self._opener.open(stored)
+        if isinstance(found, NoMessage):
+            if is_never_read(found, stored):
+                self._skip(stored)
+            else:
+                self._tracker.hold(stored.id.place)
+            return
+        messages = messages_of(found.entry, delivery, wanted, found.context)
+        indexes = [message.id.batch_index for message in messages]
+        self._tracker.add(stored.id.place, indexes, found.entry.num_messages, found.chunks)
+        self._ready.extend(messages)
 
     def _skip(self, entry: Entry) -> None:
         self._tracker.forget([entry.id.place])
@@ -262,6 +261,8 @@ class Consumer:
             with self._changed:
                 if how is AckType.CUMULATIVE:
                     steps = self._tracker.steps_up_to(ids[0], owner)
+                    if self._tracker.has_parts_before(ids[0].place):
+                        how = AckType.INDIVIDUAL  # else these parts would be acknowledged, too
                 else:
                     steps = self._tracker.steps(ids, owner)
                 connection = self._connection
@@ -278,16 +279,10 @@ class Consumer:
                     if acked is not None:
                         acked.failure = error
                     raise
-            self._record(steps, acked, txn)
-
-    def _record(
-        self, steps: list[AckStep], acked: TransactionAcks | None, txn: Transaction | None
-    ) -> None:
-        with self._changed:
-            self._tracker.apply(steps, None if txn is None else txn.id)
-        if acked is not None:
-            acked.begun |= {one.entry.place for one in steps if one.entry.remaining}
-            acked.begun -= {one.entry.place for one in steps if not one.entry.remaining}
+            with self._changed:
+                self._tracker.apply(steps, owner)
+            if acked is not None:
+                acked.record(steps)
 
     def _enlist(self, txn: Transaction) -> TransactionAcks:
         acked = self._transactions.get(txn)
@@ -313,7 +308,7 @@ class Consumer:
 
     def _redeliver_places(self, places: Iterable[EntryPlace]) -> None:
         with self._changed:
-            connection, again = self._connection, sorted(places)
+            connection, again = self._connection, self._tracker.with_chunks(places)
             is_ordered = self._kind in _ORDERED
             self._ready = deque(
                 one for one in self._ready if not is_ordered and one.id.place not in again
@@ -322,6 +317,7 @@ class Consumer:
                 self._epoch += 1
                 self._queue.mark_stale()
                 self._tracker.clear()
+                self._opener.clear()
             self._tracker.forget(again)
             epoch = self._epoch if is_ordered else None
         if connection is not None and (again or is_ordered):
@@ -364,6 +360,7 @@ class Consumer:
             self._queue = ReceiveQueue(self._queue.entry_bytes_max)
             self._ready.clear()
             self._tracker.clear()
+            self._opener.clear()
             self._changed.notify_all()
 
     # --- ConsumerListener: called by the connection's reading thread ------------------------

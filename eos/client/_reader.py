@@ -14,6 +14,7 @@ from typing import Final, Protocol, Self
 import numpy as np
 import pyarrow as pa
 
+from eos.client._earlier_entries import entries_before
 from eos.client._lookup import Lookup
 from eos.client._subscriptions import last_id_of, new_subscription, prefix_hint, subscribing
 from eos.errors import ConnectionLost, DataLost, EosError, Fatal, RequestTimeout
@@ -21,7 +22,7 @@ from eos.ids import EntryPlace, MessageId
 from eos.transport.blocking_connection import BlockingConnection
 from eos.wire import commands
 from eos.wire.commands import MessageIdData
-from eos.wire.decoding import Decode, DecodedEntries, DeliveredEntry, decode_entries
+from eos.wire.decoding import Decode, DecodedEntries, DeliveredEntry, TopicDecoder
 from eos.wire.encryption import Decryptor
 
 _CONSUMER: Final = 0
@@ -97,7 +98,8 @@ class Reader:
     ) -> None:
         self.topic = topic
         self._lookup = lookup
-        self._decode_entries: Decode = partial(decode_entries, columns=columns, decryptor=decryptor)
+        earlier = partial(entries_before, lookup, topic)
+        self._decode_entries = TopicDecoder(columns, decryptor, earlier)
         self._timeout_s = lookup.timeout_s
         self._read_compacted = read_compacted or None
         self._storage = storage

@@ -44,12 +44,16 @@ def subscribing(
     start: MessageId | None = None,
     at_end: bool = False,
     read_compacted: bool | None = None,
+    epoch: int | None = None,
 ) -> Callable[[int], commands.Subscribe]:
-    """Return a function that makes a reader's SUBSCRIBE from a request id.
+    """Return a function that makes a SUBSCRIBE from a request id.
 
-    It begins at ``start``, else ``at_end`` of the topic, else at its first entry.
+    It begins at ``start``, else ``at_end`` of the topic, else at its first entry. ``epoch``: the
+    consumer's, see ``consumer_epoch``.
     """
     positions = commands.InitialPosition
+    is_keyed = kind is commands.SubscriptionType.KEY_SHARED
+    keyed = commands.KeySharedMeta(mode=commands.KeySharedMode.AUTO_SPLIT) if is_keyed else None
     return lambda request_id: commands.Subscribe(
         topic=topic,
         subscription=subscription,
@@ -61,6 +65,8 @@ def subscribing(
         read_compacted=read_compacted,
         initial_position=positions.LATEST if at_end else positions.EARLIEST,
         force_topic_creation=False,
+        key_shared_meta=keyed,
+        consumer_epoch=epoch,
     )
 
 

@@ -216,6 +216,7 @@ class MessageKeys:
         if isinstance(key, PublicKey):
             key = key.pem
         with self._lock:
+            # A missing key may be put there soon; an old one may have been withdrawn.
             if len(self._private) >= _MAX_KEYS:  # of a hostile writer, as nobody has as many
                 self._private.clear()
             self._private[of] = now + (KEY_LIFE_S if key else _ABSENCE_S), key

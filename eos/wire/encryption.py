@@ -132,7 +132,8 @@ class Decryptor:
             one message, whose value is the stored payload, and its ``context`` has what is needed
             to decrypt it, as JSON, like the Java client's EncryptionContext: ``keys`` (name ->
             ``value``, in base64, and ``metadata``), ``param`` (the IV, in base64), ``compression``,
-            ``uncompressed_size`` (bytes), ``batch_size`` (messages; null: not a batch).
+            ``uncompressed_size`` (bytes), ``batch_size`` (messages; null: not a batch); and for a
+            part of a message its ``uuid``, ``chunk_id`` and the number of ``chunks``.
     """
 
     def __init__(self, keys: PrivateKeys, on_failure: CryptoFailureAction = "fail") -> None:
@@ -211,6 +212,9 @@ def _context(metadata: MessageMetadata) -> str:
             "compression": Compression(number).name if known else number,
             "uncompressed_size": metadata.uncompressed_size,
             "batch_size": metadata.num_messages_in_batch,
+            "uuid": metadata.uuid,
+            "chunk_id": metadata.chunk_id,
+            "chunks": metadata.num_chunks_from_msg,
         }
     )
 
@@ -223,6 +227,7 @@ def _as_one_message(metadata: MessageMetadata) -> MessageMetadata:
         compression=None,
         uncompressed_size=None,
         num_messages_in_batch=None,
+        num_chunks_from_msg=None,
     )
 
 

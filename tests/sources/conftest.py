@@ -73,10 +73,18 @@ def run_to_end(writer: DataStreamWriter, checkpoint: Path, epochs: Sized) -> Non
 def run(
     spark: SparkSession, options: dict[str, Any], tmp_path: Path
 ) -> Callable[..., dict[int, list[Any]]]:
-    """Runs the query until it has read all messages; returns the values of each epoch that ran."""
+    """Runs the query until it has read all messages; returns the values of each epoch that ran.
 
-    def run(fail_in: int | None = None, column: str = "value", **more: Any) -> dict[int, list[Any]]:
-        epochs: dict[int, list[Any]] = {}
+    They are added to ``into``, also if the query fails.
+    """
+
+    def run(
+        fail_in: int | None = None,
+        column: str = "value",
+        into: dict[int, list[Any]] | None = None,
+        **more: Any,
+    ) -> dict[int, list[Any]]:
+        epochs = {} if into is None else into
 
         def note(df: DataFrame, epoch: int) -> None:
             values = [row[column] for row in df.collect()]

@@ -13,6 +13,7 @@ from eos.wire.batch._batch_reader import (
 from eos.wire.batch._batch_rows import Message, Rows, rows_from_messages
 from eos.wire.batch._compression import (
     AUTO,
+    MAX_UNCOMPRESSED_BYTES,
     Auto,
     Compression,
     decompress,
@@ -32,6 +33,7 @@ from eos.wire.batch._row_checks import check_rows
 
 __all__ = [
     "AUTO",
+    "MAX_UNCOMPRESSED_BYTES",
     "MIN_MESSAGE_BYTES",
     "Auto",
     "Compression",

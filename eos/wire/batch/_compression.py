@@ -38,6 +38,7 @@ AUTO: Final[Auto] = "auto"  # LZ4 for compressible payloads: see ``compress``
 _SAMPLE_BYTES: Final = 4096
 _MAX_RATIO: Final = 0.75  # saving less costs more than it gains
 
+_ZLIB_FLUSHED: Final = b"\x00\x00\xff\xff"
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 _MAX_VARINT_BYTES: Final = 10
 _LZ4_MATCH_BYTES: Final = 4
@@ -126,7 +127,9 @@ def _decompress_zlib(payload: bytes, size: int) -> bytes | None:
         data = inflater.decompress(payload, size + 1)
     except zlib.error:
         return None
-    return data if len(data) == size and inflater.eof else None
+    # The Java client's streams have no end, they are only flushed (measured, 4.2.4).
+    is_whole = inflater.eof or payload.endswith(_ZLIB_FLUSHED)
+    return data if len(data) == size and is_whole else None
 
 
 def _decompress_snappy(payload: bytes, size: int) -> bytes | None:

@@ -115,5 +115,6 @@ class MessageMetadata(WireMessage):
     txnid_most: int | None = field(23, "uint64", default=None)
     highest_sequence_id: int | None = field(24, "uint64", default=None)
     null_value: bool | None = field(25, "bool", default=None)
+    uuid: str | None = field(26, "string", default=None)
     num_chunks_from_msg: int | None = field(27, "int32", default=None)
     chunk_id: int | None = field(29, "int32", default=None)

@@ -2,7 +2,6 @@
 
 from eos.wire.decoding._entry_decoder import (
     COLUMNS,
-    Decode,
     DecodedEntries,
     DeliveredEntry,
     checked_columns,
@@ -10,6 +9,7 @@ from eos.wire.decoding._entry_decoder import (
 )
 from eos.wire.decoding._message_columns import from_base64, gather
 from eos.wire.decoding._message_headers import PADDING_BYTES, Irregular, Spans
+from eos.wire.decoding._topic_decoder import Decode, TopicDecoder
 from eos.wire.decoding._varints import (
     WORD_BYTES,
     MessageIds,
@@ -28,6 +28,7 @@ __all__ = [
     "Irregular",
     "MessageIds",
     "Spans",
+    "TopicDecoder",
     "checked_columns",
     "decode_entries",
     "decode_long_varints",

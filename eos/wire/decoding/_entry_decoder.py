@@ -24,7 +24,6 @@ from eos.wire.decoding._message_columns import (
     signed,
 )
 from eos.wire.decoding._message_headers import COMPACTED_OUT, PADDING_BYTES, Irregular
-from eos.wire.encryption import Decryptor, decrypted
 from eos.wire.frames import locate_metadata, unreadable_entry
 
 # The columns that are the same for all messages of an entry.
@@ -40,7 +39,7 @@ ENTRY_COLUMNS: Final = {
 # Uncompressed bytes that are decoded together. The results of more leave the processor's caches
 # before they are used, and the allocator returns their memory to the system each time (measured: a
 # third more time).
-_GROUP_BYTES: Final = 2 << 20
+GROUP_BYTES: Final = 2 << 20
 # A larger entry is read in pieces: a message takes some 400 bytes while its header is read.
 _MAX_BULK_BYTES: Final = 8 << 20
 _MAX_BULK_MESSAGES: Final = 200_000
@@ -87,9 +86,6 @@ class DecodedEntries(NamedTuple):
     is_whole: bool = True
 
 
-Decode = Callable[[Bytes, Sequence[DeliveredEntry]], Iterator[DecodedEntries]]
-"""``decode_entries`` with its columns and its decryptor."""
-
 _BulkDecoder = Callable[[Bytes, Sequence[DeliveredEntry], Sequence[str]], pa.RecordBatch]
 
 
@@ -111,10 +107,7 @@ def checked_columns(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def decode_entries(
-    buffer: Bytes,
-    entries: Sequence[DeliveredEntry],
-    columns: Sequence[str],
-    decryptor: Decryptor | None = None,
+    buffer: Bytes, entries: Iterable[DeliveredEntry], columns: Sequence[str]
 ) -> Iterator[DecodedEntries]:
     """Decode ``entries``, in order, to record batches of a few MiB of uncompressed messages, or of
     a single message. Batches are created lazily: a few bytes may decompress to many.
@@ -126,76 +119,19 @@ def decode_entries(
         columns: names of ``COLUMNS``.
 
     Raises:
-        ProtocolError: an entry is malformed, can't be decrypted, or is a chunk of a message. The
-            batches before it have been yielded, and nothing of it.
-        EosError: whether there is a key can't be found out.
+        ProtocolError: an entry is malformed, encrypted, or a chunk of a message. The batches before
+            it have been yielded, and nothing of it.
     """
-    for is_encrypted, alike in itertools.groupby(entries, _is_encrypted):
-        if decryptor is not None and is_encrypted:
-            yield from _decode_encrypted(buffer, alike, columns, decryptor)
-        else:
-            yield from _decode_plain(buffer, alike, columns)
-
-
-def _is_encrypted(entry: DeliveredEntry) -> bool:
-    return bool(entry.metadata.encryption_keys)
-
-
-def _decode_plain(
-    buffer: Bytes, entries: Iterable[DeliveredEntry], columns: Sequence[str]
-) -> Iterator[DecodedEntries]:
     for read, alike in itertools.groupby(entries, _bulk_decoder):
         for group in _split_by_size(list(alike)):
             yield from _decode_group(read, buffer, group, columns)
-
-
-def _decode_encrypted(
-    buffer: Bytes,
-    entries: Iterable[DeliveredEntry],
-    columns: Sequence[str],
-    decryptor: Decryptor,
-) -> Iterator[DecodedEntries]:
-    opened: list[DeliveredEntry] = []
-    payloads: list[bytes] = []
-    at = 0
-
-    def decoded() -> Iterator[DecodedEntries]:
-        nonlocal at
-        yield from _decode_plain(_padded(*payloads), opened, columns)
-        opened.clear()
-        payloads.clear()
-        at = 0
-
-    for entry in entries:
-        try:
-            one = decrypted(_entry(buffer, entry), decryptor)
-        except ProtocolError:
-            yield from decoded()
-            raise
-        if one is None:
-            yield from decoded()
-            # Without rows, but with its id: a reader waits until it has passed each entry.
-            yield DecodedEntries(entry.id, _no_rows(columns))
-            continue
-        plain, context = one
-        end = at + len(plain.payload)
-        opened.append(DeliveredEntry(entry.id, plain.metadata.to_protobuf(), at, end, context))
-        payloads.append(plain.payload)
-        at = end
-        if at > _GROUP_BYTES:
-            yield from decoded()
-    yield from decoded()
-
-
-def _no_rows(columns: Sequence[str]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([], pa.schema([(name, COLUMNS[name]) for name in columns]))
 
 
 def _split_by_size(alike: Sequence[DeliveredEntry]) -> Iterator[Sequence[DeliveredEntry]]:
     first = size = 0
     for number, entry in enumerate(alike):
         size += _uncompressed_bytes(entry)
-        if size > _GROUP_BYTES and number > first:
+        if size > GROUP_BYTES and number > first:
             yield alike[first:number]
             first, size = number, _uncompressed_bytes(entry)
     yield alike[first:]
@@ -253,10 +189,11 @@ def _decode_compressed(
     payloads = [_uncompressed(buffer, entry) for entry in run]
     end = np.cumsum([len(payload) for payload in payloads])
     start = np.concatenate([[0], end[:-1]])
-    return _decode_batches(Payloads(_padded(*payloads), start, end, _counts(run)), run, columns)
+    return _decode_batches(Payloads(padded(*payloads), start, end, _counts(run)), run, columns)
 
 
-def _padded(*payloads: bytes) -> Bytes:
+def padded(*payloads: bytes) -> Bytes:
+    """Return the buffer of ``payloads`` for ``decode_entries``."""
     return np.frombuffer(b"".join((*payloads, bytes(PADDING_BYTES))), np.uint8)
 
 
@@ -297,7 +234,7 @@ def _decode_singles(
 
 
 def _only_message(buffer: Bytes, entry: DeliveredEntry) -> DecodedMessage:
-    (message,) = _entry(buffer, entry).messages()
+    (message,) = entry_of(buffer, entry).messages()
     return message
 
 
@@ -308,7 +245,7 @@ def _decode_in_pieces(
     if not entry.metadata.HasField("num_messages_in_batch"):
         yield DecodedEntries(entry.id, _decode_singles(buffer, [entry], columns))
         return
-    payload = _padded(_entry(buffer, entry).uncompressed())
+    payload = padded(entry_of(buffer, entry).uncompressed())
     try:
         size, count = len(payload) - PADDING_BYTES, entry.metadata.num_messages_in_batch
         pieces = cut_batch(payload, 0, size, count)
@@ -351,7 +288,9 @@ def _decode_piece(
         return _record_batch(own, [entry], np.zeros(len(kept), np.int64), batch_index, columns)
 
 
-def _entry(buffer: Bytes, entry: DeliveredEntry) -> Entry:
+def entry_of(buffer: Bytes, entry: DeliveredEntry) -> Entry:
+    """Return a copy of the entry."""
+    # The buffer is used again for the next entries.
     metadata = MessageMetadata.from_protobuf(entry.metadata)
     return Entry(entry.id, metadata, buffer[entry.start : entry.end].tobytes())
 

@@ -114,6 +114,15 @@ def test_a_wrong_uncompressed_size_is_refused(compression, difference):
         entry.messages()
 
 
+def test_a_zlib_stream_may_be_flushed_instead_of_ended():
+    """As the Java client's; see ``tests/client/test_chunks.py``."""
+    deflater = zlib.compressobj()
+    flushed = deflater.compress(b"value" * 1000) + deflater.flush(zlib.Z_SYNC_FLUSH)
+    assert decompress(flushed, Compression.ZLIB, 5000) == b"value" * 1000
+    with pytest.raises(ProtocolError, match="not 5000 bytes"):
+        decompress(flushed[:-1], Compression.ZLIB, 5000)
+
+
 @pytest.mark.parametrize("compression", [one for one in Compression if one])
 def test_a_truncated_compressed_payload_is_refused(compression):
     entry = entry_of(batch_body(compression))

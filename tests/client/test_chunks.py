@@ -1,0 +1,182 @@
+"""Messages that other clients sent in chunks, judged by the Java client."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eos import Encryption, PulsarClient
+from eos.client import Consumer, EntryProducer, ReceivedMessage
+from eos.testing import PulsarStandalone
+from eos.wire import commands
+from eos.wire.batch import Compression, EncodedBatch
+from tests.support.admin import call
+from tests.support.encrypted import make_keys
+from tests.support.java_client import JavaClient, JavaMessage, java_client
+
+CHUNK_BYTES = 500
+
+
+@pytest.fixture(scope="module")
+def java(pulsar_standalone: PulsarStandalone) -> Iterator[JavaClient]:
+    """The Java client."""
+    with java_client(pulsar_standalone.service_url) as running:
+        yield running
+
+
+@pytest.fixture
+def topic(name: str) -> str:
+    """This test's topic."""
+    return f"persistent://public/default/{name}"
+
+
+def texts(seed: int, count: int) -> list[JavaMessage]:
+    """Messages of one to some ten chunks."""
+    rng = random.Random(seed)
+    return [
+        JavaMessage(rng.randbytes(rng.choice([10, 600, 2000, 6000])), f"key-{seed}-{number}")
+        for number in range(count)
+    ]
+
+
+def send(java: JavaClient, topic: str, messages: list[JavaMessage], **options: Any) -> None:
+    java.send(topic, messages, chunking=True, chunkBytes=CHUNK_BYTES, **options)
+
+
+def values(client: PulsarClient, topic: str, **where: Any) -> list[bytes | None]:
+    """All values of a topic, by our reader."""
+    with client.reader(topic, **where) as reader:
+        batches = list(reader.read_to(reader.last_id))
+    return [one for batch in batches for one in batch.column(0).to_pylist()]
+
+
+@pytest.mark.parametrize("compression", ["NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY"])
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_messages_in_chunks_are_read(
+    java: JavaClient,
+    pulsar_standalone: PulsarStandalone,
+    topic: str,
+    tmp_path: Path,
+    compression: str,
+    encrypted: bool,
+) -> None:
+    sent = texts(1, 20)
+    options = {"keys": ["rsa"], "folder": str(make_keys(tmp_path))} if encrypted else {}
+    send(java, topic, sent, compression=compression, **options)
+    secret = Encryption(str(tmp_path))
+    with PulsarClient(pulsar_standalone.service_url, encryption=secret) as client:
+        assert values(client, topic) == [one.value for one in sent]
+
+
+def test_a_reader_may_begin_in_the_middle_of_a_message(
+    java: JavaClient, client: PulsarClient, topic: str
+) -> None:
+    sent = texts(2, 6)
+    send(java, topic, sent)
+    with client.entry_reader(topic) as entries:
+        stored = []
+        for entry in entries.read(float("inf")):
+            stored.append(entry)
+            is_last = entry.metadata.partition_key == sent[-1].key
+            if is_last and (entry.metadata.chunk_id or 0) + 1 == (
+                entry.metadata.num_chunks_from_msg or 1
+            ):
+                break
+    assert len(stored) > len(sent)
+    ends = [
+        number
+        for number, entry in enumerate(stored)
+        if (entry.metadata.chunk_id or 0) + 1 == (entry.metadata.num_chunks_from_msg or 1)
+    ]
+    for number, entry in enumerate(stored):
+        wanted = [one.value for end, one in zip(ends, sent, strict=True) if end >= number]
+        assert values(client, topic, start=entry.id) == wanted
+
+
+def received(consumer: Consumer, count: int) -> list[ReceivedMessage]:
+    """The next messages of a consumer."""
+    seen: list[ReceivedMessage] = []
+    while len(seen) < count and (batch := consumer.receive_batch(count, timeout_s=10)):
+        seen += batch
+    return seen
+
+
+@pytest.mark.parametrize("kind", ["exclusive", "shared"])
+def test_a_consumer_acknowledges_all_chunks(
+    java: JavaClient, client: PulsarClient, topic: str, kind: Any, pulsar_standalone: Any
+) -> None:
+    sent = texts(3, 10)
+    send(java, topic, sent)
+    with client.consumer(topic, "judge", type=kind) as consumer:
+        messages = received(consumer, 10)
+        assert [one.value for one in messages] == [one.value for one in sent]
+        with client.transaction() as txn:
+            consumer.acknowledge(messages[:4], txn=txn)
+        consumer.acknowledge(messages[4:7])
+    with client.consumer(topic, "judge", type=kind) as consumer:
+        rest = received(consumer, 3)
+        assert sorted(one.value for one in rest) == sorted(one.value for one in sent[7:])
+        consumer.acknowledge(rest)
+        assert consumer.receive(0.5) is None
+    stats = call(pulsar_standalone.admin_url, "GET", f"/v2/{topic.replace('://', '/')}/stats")
+    assert stats["subscriptions"]["judge"]["msgBacklog"] == 0
+
+
+@pytest.mark.parametrize("kind", ["exclusive", "shared"])
+def test_messages_in_chunks_come_again(
+    java: JavaClient, client: PulsarClient, topic: str, kind: Any
+) -> None:
+    sent = texts(4, 6)
+    send(java, topic, sent)
+    wanted = sorted(one.value for one in sent if one.value)
+    with client.consumer(topic, "judge", type=kind) as consumer:
+        first = received(consumer, 6)
+        consumer.redeliver(first if kind == "shared" else None)
+        again = received(consumer, 6)
+        assert sorted(one.value for one in again if one.value) == wanted
+        txn = client.transaction()
+        consumer.acknowledge(again, txn=txn)
+        txn.abort()
+        third = received(consumer, 6)
+        assert sorted(one.value for one in third if one.value) == wanted
+        consumer.acknowledge(third)
+
+
+def test_a_cumulative_acknowledgement_leaves_the_parts_of_later_messages(
+    client: PulsarClient, topic: str, name: str
+) -> None:
+    producers = [client.entry_producer(topic, create=True) for _ in range(2)]
+    # Of the first producer two chunks, with a message of the other one between them.
+    send_chunk(producers[0], 0, 2, "long", b"first ")
+    producers[1].send(b"between").result()
+    with client.consumer(topic, "judge") as consumer:
+        between = received(consumer, 1)[0]
+        assert between.value == b"between"
+        consumer.acknowledge_cumulative(between)
+    send_chunk(producers[0], 1, 2, "long", b"second")
+    producers[1].send(b"after").result()
+    with client.consumer(topic, "judge") as consumer:
+        messages = received(consumer, 2)
+        assert [one.value for one in messages] == [b"first second", b"after"]
+        consumer.acknowledge_cumulative(messages[1])
+        assert consumer.receive(0.5) is None
+    with client.consumer(topic, "judge") as consumer:
+        assert consumer.receive(0.5) is None
+
+
+def send_chunk(producer: EntryProducer, number: int, of: int, uuid: str, payload: bytes) -> None:
+    """Send one chunk, as Java's producers do."""
+    encode = commands.MessageMetadata
+
+    def chunk(**fields: Any) -> commands.MessageMetadata:
+        fields |= {"num_messages_in_batch": None, "uncompressed_size": len(payload)}
+        return encode(**fields, uuid=uuid, num_chunks_from_msg=of, chunk_id=number)
+
+    batch = EncodedBatch(memoryview(payload), 1, len(payload), Compression.NONE, 0, 0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(commands, "MessageMetadata", chunk)
+        producer.send_batch(batch).result()
