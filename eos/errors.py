@@ -369,6 +369,11 @@ def broker_error(code: int, text: str, *, doing: str, **context: object) -> EosE
     cls, hint = BROKER_ERRORS.get(code, BrokerError), None
     if code == 1 and text.startswith("Encryption is required"):  # has no own code
         cls, hint = NotAllowed, "Encrypt with encryption_keys and key_location (Encryption)."
+    if code == 0 and not text.strip():
+        hint = (
+            "The broker's log has the reason. A topic that was terminated while it was empty can't "
+            "be read by any client once it was unloaded: delete it."
+        )
     detail = text.strip().splitlines()[0][:300] if text.strip() else cls.__name__
     error = cls(f"{doing}: the broker answered with code {code} ({detail}).", hint=hint)
     return error.with_context(**context)

@@ -14,6 +14,7 @@ from eos.delta.opening import open_if_exists
 from eos.delta.target_table import TargetTable
 from eos.errors import EosError, Retriable
 from eos.ids import EntryPlace, TopicName
+from eos.sources._archive_places import foreign_changes
 from eos.sources._entry_ranges import Contents
 from eos.sources._history_files import ELSEWHERE
 from eos.sources._offsets import Span, place_text
@@ -58,6 +59,21 @@ def missing_files(table: TargetTable) -> Iterator[Problem]:
             f"{len(gone)} files of the table are missing or damaged, such as {gone[0]}.",
             "Restore them, or RESTORE the table to a version before them: what is still in the "
             "topic is archived again.",
+        )
+
+
+def changed_by_others(table: TargetTable) -> Iterator[Problem]:
+    """Name the versions in which something else has changed the table's rows."""
+    opened = open_if_exists(table.folder)
+    if opened is None:
+        return
+    for version, operation in foreign_changes(table.folder, opened):
+        yield Problem(
+            f"Version {version} of the table changed its rows by {operation}, and is not of an "
+            "archive: the table is not exactly the topic's past.",
+            f"If that was not intended, RESTORE the table to version {version - 1}: what is still "
+            "in the topic is archived again.",
+            is_urgent=False,
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from deltalake import DeltaTable
@@ -16,6 +16,7 @@ from eos.ids import EntryPlace
 # The first one counts the commits: of two archives that write to one table at the same time, one
 # commit succeeds. The others are a partition's place.
 COMMITS: Final = "eos-archive"
+_MOST_CHECKED: Final = 1000  # commits: each is a file
 _LEDGER, _ENTRY = "eos-archive/ledger/{}", "eos-archive/entry/{}"
 
 
@@ -53,6 +54,33 @@ def identifiers(places: Mapping[str, EntryPlace]) -> dict[str, int]:
     }
 
 
+def foreign_changes(folder: Folder, table: DeltaTable) -> Iterator[tuple[int, str]]:
+    """Yield the newest versions in which something else changed rows, with their operations.
+
+    Raises:
+        Retriable: the log can't be read.
+    """
+    version = table.version()
+    for _ in range(_MOST_CHECKED):
+        actions = None if version < 0 else _actions(folder, version)
+        if actions is None:
+            return
+        info = _commit_info(actions)
+        operation = str(info.get("operation", "?"))
+        if operation == "RESTORE":  # what is between is undone
+            version = int(info.get("operationParameters", {}).get("version", version - 1))
+            continue
+        changes = [one.get("add") or one.get("remove") for one in actions]
+        is_own = any(one.get("txn", {}).get("appId") == COMMITS for one in actions)
+        if not is_own and any(one is not None and one.get("dataChange") for one in changes):
+            yield version, operation
+        version -= 1
+
+
+def _commit_info(actions: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
+    return next((one["commitInfo"] for one in actions if "commitInfo" in one), {})
+
+
 def _version_of_rows(folder: Folder, table: DeltaTable) -> DeltaTable:
     """Return the version whose identifiers tell what the rows of ``table`` are."""
     # A RESTORE brings back a version's rows, and keeps all identifiers (measured). Without this,
@@ -63,9 +91,7 @@ def _version_of_rows(folder: Folder, table: DeltaTable) -> DeltaTable:
             return table
         if any(one.get("txn", {}).get("appId") == COMMITS for one in actions):
             return table
-        info: dict[str, Any] = next(
-            (one["commitInfo"] for one in actions if "commitInfo" in one), {}
-        )
+        info = _commit_info(actions)
         if info.get("operation") == "RESTORE":
             number = str(info.get("operationParameters", {}).get("version"))
             restored = open_version_if_exists(folder, int(number)) if number.isdecimal() else None

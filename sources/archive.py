@@ -30,7 +30,14 @@ from eos.errors import (
     TopicNotFound,
 )
 from eos.ids import EntryPlace, TopicName
-from eos.sources._archive_check import Problem, missing_files, noted, unkept, waiting
+from eos.sources._archive_check import (
+    Problem,
+    changed_by_others,
+    missing_files,
+    noted,
+    unkept,
+    waiting,
+)
 from eos.sources._archive_places import COMMITS, Archived, archived, identifiers
 from eos.sources._epoch_planner import EpochPlanner
 from eos.sources._offsets import Offset
@@ -130,10 +137,11 @@ class Archive:
             self._check_table()
         self._check_columns()
         following = self._planner.next_offset(Offset.starting(self.places(), None))
-        plan = {name: PlannedPart(end) for name, end in following.ends.items()}
-        if self._options.admin_url is not None:
-            for name, one in self._planner.contents(following).items():
-                plan[name] = PlannedPart(following.ends[name], one.entries, round(one.bytes))
+        if self._options.admin_url is None:
+            return {name: PlannedPart(end) for name, end in following.ends.items()}
+        plan = {name: PlannedPart(end, 0, 0) for name, end in following.ends.items()}
+        for name, one in self._planner.contents(following).items():
+            plan[name] = PlannedPart(following.ends[name], one.entries, round(one.bytes))
         return plan
 
     def places(self) -> dict[str, EntryPlace | None]:
@@ -183,6 +191,8 @@ class Archive:
             self._planner.next_offset(Offset.starting(places, None))
         if self.table.exists():
             found += missing_files(self.table)
+            with noted(found):
+                found += changed_by_others(self.table)
         else:
             what = f"There is no Delta table at {self.table.folder.uri} yet."
             hint = "Archiving makes one. If there should be one, check the name."
@@ -218,6 +228,17 @@ class Archive:
             )
         return form, self.table.check_schema(relaxed(form.schema), merge=True)
 
+    def _warn_of_new_columns(self, schema: pa.Schema, *, is_first: bool) -> None:
+        new = [name for name in schema.names if name not in self.table.schema.names]
+        if new and not is_first:
+            # Readers of the topic get the new schema's defaults in all messages.
+            logger.warning(
+                "%s gets %s. Rows that it has keep null there, also if the schema has a default: "
+                "to fill one in, UPDATE the table where it is null.",
+                self.table.folder.uri,
+                ", ".join(new),
+            )
+
     def _check_table(self) -> None:
         if self.table.forgets_transactions:
             raise ConfigurationError(
@@ -252,6 +273,7 @@ class Archive:
             return None
         # Read after the end is known: no message before it has a schema that is not registered yet.
         form, schema = self._check_columns()
+        self._warn_of_new_columns(schema, is_first=not commits)
         work = self._planner.ranges(following)
         chunk = _Chunk()
         files = stage(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,13 +16,15 @@ import numpy as np
 from eos.admin import AdminClient, StoredLedger
 from eos.client import NotFromStorage, StoredRun
 from eos.delta.folder import Bucket
-from eos.errors import ProtocolError, TopicNotFound
+from eos.errors import ProtocolError, Retriable, TopicNotFound
 from eos.ids import EntryPlace, MessageId, TopicName, TxnId
 from eos.sources._offsets import Span
 from eos.transport.auth import Auth
 from eos.wire.byte_rows import Bytes
 from eos.wire.decoding import PADDING_BYTES, Decode, DecodedEntries, DeliveredEntry
 from eos.wire.offloaded import DataParser, LedgerIndex
+
+logger = logging.getLogger(__name__)
 
 # Less of a ledger is read through the broker: for small ones that is faster (measured).
 _MIN_BYTES: Final = 8 << 20
@@ -88,7 +91,11 @@ class TieredStorage:
         # Who is at the topic's end reads from the open ledger, and need not ask each time.
         if start is not None and known is not None and start[0] == last[0] >= known:
             return ()
-        ledgers = self._admin.stored_ledgers(TopicName.parse(topic))
+        try:
+            ledgers = self._admin.stored_ledgers(TopicName.parse(topic))
+        except Retriable as error:
+            logger.warning("Tiered storage is not used: %s The broker is asked.", error.message)
+            return ()
         if ledgers:
             self._open_ledgers[topic] = ledgers[-1].id
         planned = PlannedStorage(self._bucket.uri, lambda: self._admin, tuple(ledgers))

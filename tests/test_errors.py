@@ -24,6 +24,12 @@ def test_a_code_without_text_shows_the_class_name():
     assert error.message == "Asking: the broker answered with code 11 (TopicNotFound)."
 
 
+def test_a_topic_that_was_terminated_while_empty_has_a_way_out():
+    """Brokers refuse its subscriptions with code 0 and no text, once it was unloaded (4.2.4)."""
+    assert "terminated while it was empty" in str(broker_error(0, "", doing="Subscribing"))
+    assert not broker_error(0, "why", doing="Subscribing").hint
+
+
 def test_message_hint_and_context_of_any_error_are_printable():
     error = ConnectionLost(f"a{ESCAPES}", hint=f"b{ESCAPES}", epoch=f"c{ESCAPES}")
     error.with_context(sink_id=f"d{ESCAPES}")

@@ -95,7 +95,7 @@ class ArchiveReport(Report):
 
 
 class ArchiveProblem(Facts):
-    """What ``--check`` has found. ``is_urgent``: archiving fails, or messages get lost."""
+    """See ``eos.sources._archive_check.Problem``."""
 
     what: str
     hint: str
@@ -198,6 +198,8 @@ def archive(
     from eos.sources.archive import Archive
 
     is_dry = dry_run or check
+    if dry_run and check:
+        raise ConfigurationError("--dry-run and --check exclude each other.")
     _check(cluster, table, follow=follow, until=until, trim=trim, is_dry=is_dry)
     options = _of_cluster(cluster) | {
         "topics_pattern" if pattern else "topic": topic,
@@ -233,10 +235,7 @@ def _check(
             "--follow has no end.", hint="Leave it out, or --until, --dry-run and --check."
         )
     if trim and is_dry:
-        raise ConfigurationError(
-            "--trim changes the topic; --dry-run and --check change nothing.",
-            hint="Leave out one of them.",
-        )
+        raise ConfigurationError("--trim changes the topic; --dry-run and --check change nothing.")
     if trim and cluster.admin_url is None:
         raise ConfigurationError("--trim uses the admin API.", hint="Name its --admin-url.")
 
@@ -261,10 +260,14 @@ def in_own_words() -> Iterator[None]:
     try:
         yield
     except EosError as error:
-        for option, own in _OWN_WORDS.items():
-            error.message = error.message.replace(option, own)
-            error.hint = error.hint.replace(option, own)
+        error.message, error.hint = _own(error.message), _own(error.hint)
         raise
+
+
+def _own(text: str) -> str:
+    for option, own in _OWN_WORDS.items():
+        text = text.replace(option, own)
+    return text
 
 
 def _of_cluster(cluster: Cluster) -> dict[str, str]:
@@ -331,26 +334,24 @@ class _Run:
         return True
 
     def _state(self) -> str:
-        rows, stored, newest = self._rows(), self._bytes(), self._commits[-1].newest
+        (rows, stored), newest = self._sums(), self._commits[-1].newest
         per_s = decimal(int(stored / (time.monotonic() - self._began)))
         behind = "" if newest is None else f", behind by {duration(age_s(newest))}"
         return f"{rows:,} rows, {decimal(stored)}, {per_s}/s{behind}"
 
-    def _rows(self) -> int:
-        return sum(one.rows for one in self._commits)
-
-    def _bytes(self) -> int:
-        return sum(one.bytes for one in self._commits)
+    def _sums(self) -> tuple[int, int]:
+        return sum(one.rows for one in self._commits), sum(one.bytes for one in self._commits)
 
     def report(self, one: Archive) -> ArchiveReport:
         """Return what was added, and where the archive is now."""
+        rows, stored = self._sums()
         return ArchiveReport(
             table=one.table.folder.uri,
             dry_run=False,
             trimmed=self._trim,
             commits=len(self._commits),
-            rows=self._rows(),
-            stored_bytes=self._bytes(),
+            rows=rows,
+            stored_bytes=stored,
             elapsed_s=round(time.monotonic() - self._began, 3),
             partitions=_partitions(one),
         )
@@ -371,7 +372,10 @@ def _planned(one: Archive) -> ArchiveReport:
 
 
 def _checked(one: Archive) -> ArchiveCheckReport:
-    problems = [ArchiveProblem(**found._asdict()) for found in one.check()]
+    problems = [
+        ArchiveProblem(what=_own(what), hint=_own(hint), is_urgent=is_urgent)
+        for what, hint, is_urgent in one.check()
+    ]
     return ArchiveCheckReport(table=one.table.folder.uri, problems=problems)
 
 

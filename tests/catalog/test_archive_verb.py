@@ -83,6 +83,7 @@ def test_a_dry_run_changes_nothing(on_broker, send, client, name, tmp_path, puls
         (("nothing", "past"), 64, "There is no topic nothing"),
         (("{name}", "past", "--follow", "--dry-run"), 64, "--follow has no end"),
         (("{name}", "past", "--follow", "--check"), 64, "--follow has no end"),
+        (("{name}", "past", "--dry-run", "--check"), 64, "exclude each other"),
         (("{name}", "past", "--trim", "--dry-run"), 64, "--trim changes the topic"),
         (("{name}", "past", "--schema", "xml"), 64, "'xml' does not exist"),
         (("{name}", "past", "--until", "soon"), 64, "--until"),
@@ -236,6 +237,9 @@ def test_each_state_of_table_and_topic_has_its_name(
     call(url, "DELETE", f"{path}?force=true")
     send({"id": 1, "word": "a"})
     assert any("was recreated" in one or "no longer exist" in one for one in problems())
+    told = on_broker("archive", name, table, "--check").out
+    assert "--no-fail-on-data-loss" in told
+    assert "failOnDataLoss" not in told
     other = pa.table({"id": ["text"]})
     write_deltalake(table, other, mode="overwrite", schema_mode="overwrite")
     assert any("id" in one and "string" in one for one in problems())
@@ -249,3 +253,33 @@ def archived(folder) -> int:
     if not DeltaTable.is_deltatable(str(folder / "past")):
         return 0
     return DeltaTable(folder / "past").to_pyarrow_dataset().count_rows()
+
+
+def test_changes_by_others_are_named(on_broker, send, name, tmp_path):
+    table = tmp_path / "past"
+
+    def changes() -> list[str]:
+        told = on_broker("archive", name, table, "--check", "--json").json
+        assert told["exit_code"] == 0  # archiving goes on
+        return [one["what"] for one in told["problems"]]
+
+    for number in range(3):
+        send({"id": number, "word": "a"})
+    on_broker("archive", name, table)
+    again = on_broker("archive", name, table, "--dry-run", "--json").json["partitions"][0]
+    assert (again["entries"], again["stored_bytes"]) == (0, 0)
+    archived = DeltaTable(table)
+    archived.optimize.compact()
+    assert changes() == []
+    DeltaTable(table).delete("id = 1")
+    assert ["changed its rows by DELETE" in one for one in changes()] == [True]
+    kept = DeltaTable(table).to_pyarrow_table()
+    write_deltalake(table, kept, mode="append")
+    write_deltalake(table, kept, mode="overwrite")
+    assert ["WRITE" in one for one in changes()] == [True, True, False]
+    DeltaTable(table).restore(archived.version())
+    assert changes() == []
+    send({"id": 3, "word": "a"})
+    on_broker("archive", name, table)
+    assert changes() == []
+    assert sorted(DeltaTable(table).to_pyarrow_table()["id"].to_pylist()) == [0, 1, 2, 3]

@@ -242,6 +242,17 @@ def test_a_field_that_the_newest_schema_lacks_is_not_lost(opened, send_records, 
     assert sorted(row["b"] or "" for row in found.to_pylist()) == ["", "1", "2", "3"]
 
 
+def test_a_new_column_of_an_archive_is_null_before(opened, send_records, tmp_path, caplog):
+    send_records({"a": "1"})
+    run(opened(schema="auto"))
+    assert "keep null there" not in caplog.text
+    send_records({"a": "2", "b": "2"})
+    run(opened(schema="auto"))
+    assert "gets b. Rows that it has keep null there" in caplog.text
+    found = DeltaTable(tmp_path / "past").to_pyarrow_table().select(["a", "b"]).to_pylist()
+    assert {row["a"]: row["b"] for row in found} == {"1": None, "2": "2"}
+
+
 def test_bytes_and_fields_do_not_share_a_table(opened, send_records, tmp_path):
     send_records({"a": "1"})
     run(opened())

@@ -469,6 +469,18 @@ def test_other_clouds_have_the_same_objects(
     assert [place > (int(names[-1].rpartition("-")[2]), 0) for place, _ in asked] == [True]
 
 
+def test_without_the_admin_api_the_broker_is_asked(broker, topic, tmp_path, caplog):
+    with PulsarClient(broker.service_url) as client:
+        producer = client.entry_producer(topic, create=True)
+        producer.send(b"all of it").result()
+        producer.close()
+        storage = TieredStorage(str(tmp_path), admin_url="http://127.0.0.1:1", timeout_s=1)
+        with client.reader(topic, storage=storage) as reader:
+            batches = list(reader.read_to(reader.last_id))
+    assert [row for one in batches for row in one.column(0).to_pylist()] == [b"all of it"]
+    assert "Tiered storage is not used" in caplog.text
+
+
 @pytest.mark.parametrize("uri", ["gs://", "gs://a/b", "abfss://c@a.blob.core.windows.net", "cold"])
 def test_what_is_no_bucket_is_refused(uri):
     options = {"serviceUrl": "pulsar://h:1", "adminUrl": "http://h:1", "topic": "t"}

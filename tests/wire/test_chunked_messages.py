@@ -18,6 +18,7 @@ from eos.wire._chunks import ChunkBuffer, MissingChunks
 from eos.wire.batch import Entry
 from eos.wire.commands import MessageMetadata
 from eos.wire.decoding import PADDING_BYTES, DeliveredEntry, TopicDecoder
+from eos.wire.opened_entries import EntryOpener, NoMessage, ReadableEntry
 
 
 def chunk(
@@ -109,6 +110,18 @@ def test_any_cut_of_a_topic_has_the_messages_that_end_in_it(
     for start, end in itertools.pairwise(cuts):
         seen += read(stored, start, end, calls=data.draw(st.integers(1, 5)))
     assert seen == expected
+
+
+def test_an_end_that_was_sent_again_is_ignored_without_a_look_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    opener = EntryOpener(None, lambda _: pytest.fail("it looked back"))
+    first = opener.open(chunk(0, 2, 0))
+    whole = opener.open(chunk(1, 2, 1))
+    assert isinstance(whole, ReadableEntry)
+    again = opener.open(chunk(1, 2, 2))
+    assert (first, again) == (NoMessage.INCOMPLETE, NoMessage.LEFT_OUT)
+    assert not caplog.text
 
 
 def test_a_message_without_its_first_chunk_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
