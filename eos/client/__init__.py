@@ -1,6 +1,5 @@
 """A blocking Pulsar client that writes in transactions and reads entries, also without Spark."""
 
-from eos.client._acks import ReceivedMessage
 from eos.client._client import PulsarClient
 from eos.client._consumer import Consumer
 from eos.client._entry_producer import EntryProducer
@@ -8,6 +7,7 @@ from eos.client._entry_reader import ONE_PERMIT, PERMITS, EntryReader
 from eos.client._passive_consumer import SubscriptionCursor
 from eos.client._producer import Producer
 from eos.client._reader import NotFromStorage, Reader, StoredRun
+from eos.client._receiver import ReceivedMessage
 from eos.client._topic_bounds import Bounds, TopicBounds
 from eos.client._transaction import Transaction
 from eos.forking import stay_in_process

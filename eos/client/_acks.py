@@ -4,52 +4,23 @@ from __future__ import annotations
 
 import struct
 import threading
-import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, NamedTuple
 
 from eos.client._transaction import Transaction
-from eos.errors import ConnectionLost, EosError, InputError, ProtocolError, Retriable, broker_error
+from eos.errors import (
+    ConfigurationError,
+    ConnectionLost,
+    EosError,
+    InputError,
+    Retriable,
+    broker_error,
+)
 from eos.ids import EntryPlace, MessageId, TxnId
 from eos.transport.connection import Connection
 from eos.wire import commands
-from eos.wire.batch import Entry, object_bytes
 from eos.wire.commands import MessageIdData
-from eos.wire.frames import Delivery
-from eos.wire.opened_entries import NoMessage
-
-_MISSING_MS: Final = 60_000  # Java's expireTimeOfIncompleteChunkedMessage
-
-
-@dataclass(frozen=True)
-class ReceivedMessage:
-    """A message from a consumer.
-
-    Attributes:
-        id: identifies it for the acknowledgement; includes its index in a batch.
-        value: None for a tombstone.
-        key: bytes if it was encoded in base64.
-        event_time_ms: None if its producer set none.
-        redelivery_count: how often the broker has delivered it before; always 0 if only one
-            consumer receives messages, as the broker does not count then.
-        encryption_context: of an entry that could not be decrypted, see
-            ``eos.wire.encryption.Decryptor``; ``value`` is the whole entry as it is stored then.
-    """
-
-    id: MessageId
-    value: bytes | None
-    key: str | bytes | None
-    properties: Mapping[str, str]
-    event_time_ms: int | None
-    publish_time_ms: int
-    redelivery_count: int
-    encryption_context: str | None = None
-
-    @property
-    def size(self) -> int:
-        """Its approximate size in memory, in bytes."""
-        return object_bytes(self.value, self.key, self.properties.items())
 
 
 @dataclass
@@ -120,6 +91,14 @@ class AckTracker:
     def places(self) -> list[EntryPlace]:
         """The positions of all unacknowledged entries."""
         return self.with_chunks(self._entries)
+
+    def find(self, places: Iterable[EntryPlace]) -> list[UnackedEntry]:
+        """Return the unacknowledged entries at ``places``."""
+        return [self._entries[place] for place in places if place in self._entries]
+
+    def is_current(self, entry: UnackedEntry) -> bool:
+        """Whether ``entry`` is unacknowledged, and was not delivered again since."""
+        return self._entries.get(entry.place) is entry
 
     def with_chunks(self, places: Iterable[EntryPlace]) -> list[EntryPlace]:
         """Return ``places`` with all other parts of their messages."""
@@ -234,54 +213,22 @@ def _not_waiting(message_id: MessageId) -> Retriable:
     )
 
 
-def wanted_of(entry: Entry, delivery: Delivery) -> Collection[int]:
-    """Return the indexes of the messages of ``entry`` that are not acknowledged."""
-    # Other consumers may have acknowledged some by batch index
-    # (``acknowledgmentAtBatchIndexLevelEnabled``). The broker does not count these as permits
-    # (``Consumer.sendMessages``).
-    words = delivery.command.ack_set
-    if not words:
-        return range(entry.num_messages)
-    count = min(entry.num_messages, 64 * len(words))
-    return {index for index in range(count) if words[index // 64] >> (index % 64) & 1}
-
-
-def messages_of(
-    entry: Entry, delivery: Delivery, wanted: Collection[int], context: str | None = None
-) -> list[ReceivedMessage]:
-    """Return the messages of ``entry``, which came with ``delivery``, at the indexes ``wanted``.
+def place_to_seek(to: MessageId | int, tracker: AckTracker) -> dict[str, Any]:
+    """Return the fields of a SEEK to a message, or to a publish time.
 
     Raises:
-        ProtocolError: it is malformed, or has too many messages for objects.
+        ConfigurationError: ``to`` is neither.
     """
-    is_batch = entry.metadata.num_messages_in_batch is not None
-    try:
-        return [
-            ReceivedMessage(
-                id=entry.id._replace(batch_index=index if is_batch else -1),
-                value=message.value,
-                key=message.key,
-                properties=dict(message.properties),
-                event_time_ms=message.event_time_ms,
-                publish_time_ms=entry.metadata.publish_time,
-                redelivery_count=delivery.command.redelivery_count,
-                encryption_context=context,
-            )
-            for index, message in enumerate(entry.bounded_messages())
-            if index in wanted
-        ]
-    except ProtocolError as error:
-        # The traceback would keep the decoded entry alive, with asyncio until the next garbage
-        # collection (120 MiB each, measured).
-        raise error.with_traceback(None) from None
-
-
-def is_never_read(reason: NoMessage, entry: Entry) -> bool:
-    """Whether an entry without a message may be acknowledged, as Java's consumers do."""
-    age_ms = time.time_ns() // 1_000_000 - entry.metadata.publish_time
-    # Another delivery may begin with its first part.
-    is_old = reason is NoMessage.MISSING and age_ms > _MISSING_MS
-    return reason is NoMessage.LEFT_OUT or is_old
+    if isinstance(to, MessageId) and min(to.place) >= 0:
+        # A message in chunks is complete only from its first one on.
+        (first, *_) = tracker.with_chunks([to.place])
+        at = MessageIdData(ledger=first[0], entry=first[1], batch_index=to.batch_index)
+        return {"message_id": at}
+    if isinstance(to, int) and not isinstance(to, bool) and 0 <= to < 2**63:
+        return {"message_publish_time": to}
+    raise ConfigurationError(
+        f"seek({to!r}): expected a MessageId of a message, or milliseconds since 1970."
+    )
 
 
 def ack_of(consumer_id: int, entry: MessageId) -> commands.Ack:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 from typing import Literal, Self
 
 from eos.client._consumer import Consumer
+from eos.client._consumer_options import ConsumerOptions, StartName, TypeName
 from eos.client._entry_producer import EntryProducer
 from eos.client._entry_reader import PERMITS, EntryReader, checked_start
 from eos.client._handle_cache import CONSUMER_LIMIT, LimitBackoff, ReaderCache
@@ -28,7 +29,7 @@ from eos.ids import MessageId, TopicName, TxnId
 from eos.transport.address import ClusterRules
 from eos.transport.auth import Auth
 from eos.transport.message_keys import Encryption
-from eos.wire.commands import InitialPosition, SchemaInfo, SubscriptionType
+from eos.wire.commands import SchemaInfo
 from eos.wire.decoding import checked_columns
 
 
@@ -95,8 +96,7 @@ class PulsarClient:
 
     def schema(self, topic: str) -> SchemaInfo | None:
         """Return the newest schema of ``topic`` in the broker's registry, or None."""
-        found = self.lookup.schema(TopicName.parse(topic).base)
-        return None if found is None else found[0]
+        return (self.lookup.schema(TopicName.parse(topic).base) or (None,))[0]
 
     def exists(self, topic: str) -> bool:
         """Whether ``topic``, or one exact ``...-partition-n``, exists. Creates nothing.
@@ -209,9 +209,7 @@ class PulsarClient:
         read_compacted: bool = False,
         storage: Storage | None = None,
     ) -> Reader:
-        """Return a reader on an unpartitioned ``topic`` or one exact ``...-partition-n``.
-
-        ::
+        """Return a reader on an unpartitioned ``topic`` or one exact ``...-partition-n``::
 
             with client.reader(topic, columns=("key", "value")) as reader:
                 for batch in reader.read_to(reader.last_id):
@@ -270,8 +268,7 @@ class PulsarClient:
 
     def topic_bounds(self, topic: str, *, read_compacted: bool = False) -> TopicBounds:
         """Return the bounds of ``topic``, an exact name; it connects at the first question."""
-        name = str(TopicName.parse(topic))
-        return TopicBounds(self.lookup, name, read_compacted=read_compacted)
+        return TopicBounds(self.lookup, str(TopicName.parse(topic)), read_compacted=read_compacted)
 
     def cursor(
         self, topic: str, subscription: str, *, exclusive: bool = False
@@ -288,8 +285,12 @@ class PulsarClient:
         topic: str,
         subscription: str,
         *,
-        type: Literal["exclusive", "shared", "failover", "key_shared"] = "exclusive",
-        start: Literal["earliest", "latest"] = "earliest",
+        type: TypeName = "exclusive",
+        start: StartName = "earliest",
+        priority_level: int = 0,
+        replicate_subscription_state: bool = False,
+        nack_delay_s: float = 60.0,
+        nack_max_delay_s: float = 600.0,
     ) -> Consumer:
         """Return a consumer of the durable ``subscription`` on ``topic``, an exact name.
 
@@ -306,27 +307,25 @@ class PulsarClient:
         Args:
             type: how consumers share the subscription.
             start: where a new subscription begins.
+            priority_level: of a shared or failover consumer; 0 gets messages first.
+            replicate_subscription_state: keep the position in the namespace's other clusters, too.
+            nack_delay_s, nack_max_delay_s: see ``Consumer.negative_acknowledge``.
 
         Raises:
             TopicNotFound: the topic does not exist.
             ConsumerBusy: another consumer has exclusive use of the subscription.
-            ConfigurationError: ``type`` or ``start`` is unknown.
+            ConfigurationError: an option is unknown or out of range.
         """
-        types = {kind.name.lower(): kind for kind in SubscriptionType}
-        starts = {position.name.lower(): position for position in InitialPosition}
-        if type not in types or start not in starts:
-            raise ConfigurationError(
-                f"type={type!r}, start={start!r}: choose a type of {', '.join(types)} and a start "
-                f"of {', '.join(starts)}."
-            )
-        consumer = Consumer(
-            self.lookup,
-            str(TopicName.parse(topic)),
-            subscription,
-            types[type],
-            starts[start],
-            self.decryptor,
+        name = str(TopicName.parse(topic))
+        options = ConsumerOptions(
+            type,
+            start,
+            priority_level,
+            replicate_subscription_state,
+            nack_delay_s,
+            nack_max_delay_s,
         )
+        consumer = Consumer(self.lookup, name, subscription, options, self._timer, self.decryptor)
         consumer.open()
         return consumer
 

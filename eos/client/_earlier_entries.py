@@ -49,6 +49,7 @@ def _between(lookup: Lookup, topic: str, start: MessageId, end: MessageId) -> It
     with reader:
         reader.open()
         before = None
+        # Without a limit of time in all: a busy topic has much in a minute.
         while reader.next_id != before or before is None:
             before = reader.next_id
             for entry in reader.read(time.monotonic() + lookup.timeout_s):

@@ -45,6 +45,8 @@ def subscribing(
     at_end: bool = False,
     read_compacted: bool | None = None,
     epoch: int | None = None,
+    priority_level: int | None = None,
+    replicate_state: bool | None = None,
 ) -> Callable[[int], commands.Subscribe]:
     """Return a function that makes a SUBSCRIBE from a request id.
 
@@ -67,6 +69,8 @@ def subscribing(
         force_topic_creation=False,
         key_shared_meta=keyed,
         consumer_epoch=epoch,
+        priority_level=priority_level,
+        replicate_subscription_state=replicate_state,
     )
 
 

@@ -7,15 +7,16 @@ documents the effect of a cancelled ``await``.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, Literal, Self
 
-from eos.client._acks import ReceivedMessage
 from eos.client._client import PulsarClient
 from eos.client._consumer import Acknowledged, Consumer
+from eos.client._consumer_options import StartName, TypeName
 from eos.client._event_loop import LoopWakeup, ThreadPool
 from eos.client._producer import Producer
+from eos.client._receiver import ReceivedMessage
 from eos.client._transaction import Transaction
 from eos.forking import stay_in_process
 from eos.ids import MessageId
@@ -193,6 +194,19 @@ class AsyncConsumer:
         within = None if txn is None else txn.blocking
         await self._threads.finish(partial(self._consumer.acknowledge, messages, within))
 
+    def negative_acknowledge(self, messages: Acknowledged | Iterable[Acknowledged]) -> None:
+        """As ``Consumer.negative_acknowledge``, which does not wait."""
+        self._consumer.negative_acknowledge(messages)
+
+    async def seek(self, to: MessageId | int) -> None:
+        """As ``Consumer.seek``. A cancelled task waits for the broker's answer."""
+
+        def seek() -> None:
+            self._consumer.seek(to)
+            self._unread.clear()
+
+        await self._receiving.finish(seek)
+
     async def close(self) -> None:
         """As ``Consumer.close``; a cancelled task waits for its end."""
         await self._threads.finish(self._consumer.close)
@@ -278,11 +292,25 @@ class AsyncPulsarClient:
         topic: str,
         subscription: str,
         *,
-        type: Literal["exclusive", "shared", "failover", "key_shared"] = "exclusive",
-        start: Literal["earliest", "latest"] = "earliest",
+        type: TypeName = "exclusive",
+        start: StartName = "earliest",
+        priority_level: int = 0,
+        replicate_subscription_state: bool = False,
+        nack_delay_s: float = 60.0,
+        nack_max_delay_s: float = 600.0,
     ) -> AsyncConsumer:
         """As ``PulsarClient.consumer``. A cancelled task's consumer is closed."""
-        opening = partial(self._client.consumer, topic, subscription, type=type, start=start)
+        opening = partial(
+            self._client.consumer,
+            topic,
+            subscription,
+            type=type,
+            start=start,
+            priority_level=priority_level,
+            replicate_subscription_state=replicate_subscription_state,
+            nack_delay_s=nack_delay_s,
+            nack_max_delay_s=nack_max_delay_s,
+        )
         opened = await self._threads.run(opening, undo=Consumer.close)
         return AsyncConsumer(opened, self._threads)
 

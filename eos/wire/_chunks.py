@@ -112,6 +112,7 @@ class ChunkBuffer:
 
     def has(self, entry: Entry) -> bool:
         """Whether ``entry`` is a part of its message, and not one that was sent again."""
+        # A consumer acknowledges a copy at once; a part comes again with its whole message.
         key, place = _key_of(entry), entry.id.place
         known = self._incomplete.get(key)
         return place in (known.places if known else self._ended.get(key, ()))

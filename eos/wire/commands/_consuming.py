@@ -57,6 +57,7 @@ class Subscribe(WireMessage):
     start_message_id: MessageIdData | None = field(9, MessageIdData, default=None)
     read_compacted: bool | None = field(11, "bool", default=None)
     initial_position: int | None = field(13, "int32", default=None)
+    replicate_subscription_state: bool | None = field(14, "bool", default=None)
     force_topic_creation: bool | None = field(15, "bool", default=None)
     key_shared_meta: KeySharedMeta | None = field(17, KeySharedMeta, default=None)
     consumer_epoch: int | None = field(19, "uint64", default=None)

@@ -1,0 +1,360 @@
+"""Receives the messages of a durable subscription on one exact topic."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Final, Self
+
+from eos._waiting import Monitor
+from eos.client._acks import (
+    AckTracker,
+    TransactionAcks,
+    ack_of,
+)
+from eos.client._consumer_options import ConsumerOptions
+from eos.client._lookup import Lookup
+from eos.client._subscriptions import (
+    ReceiveQueue,
+    closing,
+    place_of,
+    subscribe,
+    subscribing,
+    unsubscribe,
+)
+from eos.client._timer import Timer
+from eos.client._transaction import Transaction
+from eos.errors import EosError, Fatal, ProtocolError
+from eos.ids import MessageId
+from eos.transport.connection import Connection
+from eos.wire import commands
+from eos.wire.batch import Entry, object_bytes
+from eos.wire.encryption import Decryptor
+from eos.wire.frames import Delivery
+from eos.wire.opened_entries import EntryOpener, NoMessage
+
+BATCH_BYTES: Final = 32 * 1024 * 1024  # of ``receive_batch``, plus the rest of an entry
+_MISSING_MS: Final = 60_000  # Java's expireTimeOfIncompleteChunkedMessage
+
+
+@dataclass(frozen=True)
+class ReceivedMessage:
+    """A message from a consumer.
+
+    Attributes:
+        id: identifies it for the acknowledgement; includes its index in a batch.
+        value: None for a tombstone.
+        key: bytes if it was encoded in base64.
+        event_time_ms: None if its producer set none.
+        redelivery_count: how often the broker has delivered it before; always 0 if only one
+            consumer receives messages, as the broker does not count then.
+        encryption_context: of an entry that could not be decrypted, see
+            ``eos.wire.encryption.Decryptor``; ``value`` is the whole entry as it is stored then.
+    """
+
+    id: MessageId
+    value: bytes | None
+    key: str | bytes | None
+    properties: Mapping[str, str]
+    event_time_ms: int | None
+    publish_time_ms: int
+    redelivery_count: int
+    encryption_context: str | None = None
+
+    @property
+    def size(self) -> int:
+        """Its approximate size in memory, in bytes."""
+        return object_bytes(self.value, self.key, self.properties.items())
+
+
+def wanted_of(entry: Entry, delivery: Delivery) -> Collection[int]:
+    """Return the indexes of the messages of ``entry`` that are not acknowledged."""
+    # Other consumers may have acknowledged some by batch index
+    # (``acknowledgmentAtBatchIndexLevelEnabled``). The broker does not count these as permits
+    # (``Consumer.sendMessages``).
+    words = delivery.command.ack_set
+    if not words:
+        return range(entry.num_messages)
+    count = min(entry.num_messages, 64 * len(words))
+    return {index for index in range(count) if words[index // 64] >> (index % 64) & 1}
+
+
+def messages_of(
+    entry: Entry, delivery: Delivery, wanted: Collection[int], context: str | None = None
+) -> list[ReceivedMessage]:
+    """Return the messages of ``entry``, which came with ``delivery``, at the indexes ``wanted``.
+
+    Raises:
+        ProtocolError: it is malformed, or has too many messages for objects.
+    """
+    is_batch = entry.metadata.num_messages_in_batch is not None
+    try:
+        return [
+            ReceivedMessage(
+                id=entry.id._replace(batch_index=index if is_batch else -1),
+                value=message.value,
+                key=message.key,
+                properties=dict(message.properties),
+                event_time_ms=message.event_time_ms,
+                publish_time_ms=entry.metadata.publish_time,
+                redelivery_count=delivery.command.redelivery_count,
+                encryption_context=context,
+            )
+            for index, message in enumerate(entry.bounded_messages())
+            if index in wanted
+        ]
+    except ProtocolError as error:
+        # The traceback would keep the decoded entry alive, with asyncio until the next garbage
+        # collection (120 MiB each, measured).
+        raise error.with_traceback(None) from None
+
+
+def is_never_read(reason: NoMessage, entry: Entry) -> bool:
+    """Whether an entry without a message may be acknowledged, as Java's consumers do."""
+    age_ms = time.time_ns() // 1_000_000 - entry.metadata.publish_time
+    # Another delivery may begin with its first part.
+    is_old = reason is NoMessage.MISSING and age_ms > _MISSING_MS
+    return reason is NoMessage.LEFT_OUT or is_old
+
+
+class Receiver:
+    """The receiving part of a ``Consumer``."""
+
+    def __init__(
+        self,
+        lookup: Lookup,
+        topic: str,
+        subscription: str,
+        options: ConsumerOptions,
+        timer: Timer,
+        decryptor: Decryptor | None = None,
+    ) -> None:
+        self.topic = topic
+        self.subscription = subscription
+        self._lookup = lookup
+        self._options = options
+        self._timer = timer
+        self._opener = EntryOpener(decryptor)
+        self._id = -1
+        self._timeout_s = lookup.timeout_s
+        self._sending = threading.Lock()
+        self._transactions: dict[Transaction, TransactionAcks] = {}
+        self._changed = Monitor()
+        # Under the condition:
+        self._connection: Connection | None = None
+        self._queue = ReceiveQueue()
+        self._ready: deque[ReceivedMessage] = deque()
+        self._epoch = 0
+        self._failure: EosError | None = None
+        self._tracker = AckTracker()
+        self._closed = False
+
+    def open(self) -> None:
+        """Subscribe, and let the broker deliver; errors as of ``PulsarClient.consumer``."""
+        connection, options = self._lookup.broker_of(self.topic), self._options
+        with self._changed:
+            # Never reuse an id: deliveries to an old one may still arrive, and are dropped.
+            self._id = next(self._lookup.consumer_ids)
+            self._connection = connection
+            self._queue = ReceiveQueue(self._queue.entry_bytes_max)
+        try:
+            subscribe(
+                connection,
+                self,
+                subscribing(
+                    self.topic,
+                    self.subscription,
+                    self._id,
+                    kind=options.kind,
+                    durable=True,
+                    at_end=options.is_at_end,
+                    epoch=self._epoch if options.is_ordered else None,
+                    priority_level=options.priority_level,
+                    replicate_state=options.replicate_subscription_state or None,
+                ),
+                timeout_s=self._timeout_s,
+                doing=f"Subscribing {self.subscription} to {self.topic}",
+            )
+        except BaseException:
+            self._lose()
+            raise
+        with self._changed:
+            self._permit()
+
+    # --- receiving --------------------------------------------------------------------------
+
+    def receive(self, timeout_s: float) -> ReceivedMessage | None:
+        """Return the next message; None if none comes within ``timeout_s``.
+
+        To subscribe again may additionally take the client's ``timeout_s``.
+
+        Raises:
+            ProtocolError: an entry can't be read: the next call continues after it, and
+                ``acknowledge`` with its id skips it permanently. Or the broker exceeded its
+                permits: the next call subscribes again.
+            EosError: the topic can't be read any more.
+        """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            with self._changed:
+                if self._closed:
+                    raise Fatal(f"The consumer of {self.subscription} on {self.topic} is closed.")
+                if self._ready:
+                    return self._ready.popleft()
+                if self._failure is not None:
+                    failure, self._failure = self._failure, None
+                    raise failure
+                is_lost = self._connection is None
+                if not is_lost and not self._take() and not self._ready:
+                    left_s = deadline - time.monotonic()
+                    if left_s <= 0:
+                        return None
+                    self._changed.wait(left_s)
+            if is_lost:
+                self._open_again()
+
+    def receive_batch(self, max_messages: int, timeout_s: float) -> list[ReceivedMessage]:
+        """Wait for a message, and return up to ``max_messages`` or 32 MiB available ones; or [].
+
+        The rest of the last message's entry is always included, so that the whole entry can be
+        acknowledged in one transaction.
+
+        Raises:
+            EosError: as ``receive``, after all earlier messages were returned.
+        """
+        first = self.receive(timeout_s)
+        messages = [] if first is None else [first]
+        size = sum(one.size for one in messages)
+        with self._changed:
+            while messages and self._connection is not None:
+                messages += self._ready  # the rest of an entry
+                size += sum(one.size for one in self._ready)
+                self._ready.clear()
+                try:
+                    # By bytes too: a few KB may decode to a thousand large messages.
+                    if len(messages) >= max_messages or size > BATCH_BYTES or not self._take():
+                        break
+                except ProtocolError as error:  # of the next entry: return these messages first
+                    self._failure = error
+                    break
+        return messages
+
+    def _take(self) -> bool:
+        """Decode the next queued entry; return False if there is none."""
+        if not self._queue:
+            return False
+        delivery, is_stale = self._queue.take()
+        place = place_of(delivery)
+        if not is_stale:
+            self._tracker.add(place, (-1,))  # an unreadable entry can be acknowledged
+        try:
+            entry = Entry.of(delivery)
+        except ProtocolError:
+            # A damaged entry has used permits too: without new ones, the broker would stop.
+            self._permit(spent=delivery.claimed_messages())
+            raise
+        wanted = wanted_of(entry, delivery)
+        self._permit(spent=len(wanted))
+        if not is_stale:
+            self._open(entry, delivery, wanted)
+        return True
+
+    def _open(self, stored: Entry, delivery: Delivery, wanted: Collection[int]) -> None:
+        found = self._opener.open(stored)
+        if isinstance(found, NoMessage):
+            if is_never_read(found, stored):
+                self._skip(stored)
+            else:
+                self._tracker.hold(stored.id.place)
+            return
+        messages = messages_of(found.entry, delivery, wanted, found.context)
+        indexes = [message.id.batch_index for message in messages]
+        self._tracker.add(stored.id.place, indexes, found.entry.num_messages, found.chunks)
+        self._ready.extend(messages)
+
+    def _skip(self, entry: Entry) -> None:
+        self._tracker.forget([entry.id.place])
+        if (connection := self._connection) is not None:
+            connection.notify(lambda _: ack_of(self._id, entry.id))
+
+    def _permit(self, spent: int = 0) -> None:
+        self._queue.spend(spent)
+        connection = self._connection
+        if connection is not None and (permits := self._queue.grant()):
+            connection.notify(lambda _: commands.Flow(consumer_id=self._id, permits=permits))
+
+    def _open_again(self) -> None:
+        from eos.retry import attempts  # lazy: executors have no tenacity
+
+        for attempt in attempts(self._timeout_s):
+            with attempt:
+                self.open()
+
+    # --- closing ------------------------------------------------------------------------------
+
+    def _close_failed(self, deadline: float) -> None:
+        connection = self._connection
+        if connection is not None:
+            self._lose()
+            connection.listeners.remove_consumer(self._id)
+            with contextlib.suppress(EosError):
+                connection.request(
+                    closing(self._id),
+                    commands.Success,
+                    timeout_s=max(0.0, min(self._timeout_s, deadline - time.monotonic())),
+                    doing=f"Closing the consumer of {self.subscription} on {self.topic}",
+                )
+
+    def close(self) -> None:
+        """Close it; unacknowledged messages go to other consumers. May be called twice."""
+        with self._changed:
+            self._closed = True
+        self._close_failed(time.monotonic() + self._timeout_s)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _lose(self) -> None:
+        with self._changed:
+            self._connection = None
+            self._queue = ReceiveQueue(self._queue.entry_bytes_max)
+            self._ready.clear()
+            self._tracker.clear()
+            self._opener.clear()
+            self._changed.notify_all()
+
+    # --- ConsumerListener: called by the connection's reading thread ------------------------
+
+    def on_delivery(self, delivery: Delivery) -> None:
+        """Queue the entry."""
+        with self._changed:
+            command, queue = delivery.command, self._queue
+            # What was under way to a closed consumer comes again: here it is no new delivery.
+            if command.consumer_id != self._id or self._connection is None:
+                return
+            is_old = command.consumer_epoch is not None and command.consumer_epoch < self._epoch
+            queue.put(delivery, is_old=is_old, is_ordered=self._options.is_ordered)
+            if queue.is_beyond_permits:
+                self._end(ProtocolError(f"The broker sent more of {self.topic} than permitted."))
+            elif queue.is_overfull:
+                self._end(None)
+            self._changed.notify_all()
+
+    def _end(self, failure: EosError | None) -> None:
+        """Drop all queued entries and close: after the next SUBSCRIBE they come again."""
+        connection = self._connection
+        self._lose()
+        self._failure = failure
+        if connection is not None:
+            unsubscribe(connection, self._id)
+
+    def on_closed(self, reason: EosError) -> None:  # noqa: ARG002
+        """The broker closed the consumer, or the connection ended."""
+        self._lose()

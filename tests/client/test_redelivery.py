@@ -1,0 +1,229 @@
+"""Negative acknowledgements, seeking, priorities and replicated subscriptions of consumers."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from eos import AsyncPulsarClient, PulsarClient
+from eos.client import Consumer, ReceivedMessage
+from eos.errors import ConfigurationError, Retriable
+from eos.ids import MessageId
+from eos.testing import PulsarStandalone
+from tests.support.admin import call
+from tests.support.judge import quiet_client
+
+
+@pytest.fixture
+def topic(name: str) -> str:
+    """This test's topic."""
+    return f"persistent://public/default/{name}"
+
+
+def send(client: PulsarClient, topic: str, *values: bytes) -> list[MessageId]:
+    """Send each value as its own entry."""
+    with closing(client.entry_producer(topic, create=True)) as producer:
+        return [producer.send(value).result() for value in values]
+
+
+def received(consumer: Consumer, count: int, timeout_s: float = 10) -> list[ReceivedMessage]:
+    """The next messages."""
+    seen = []
+    while len(seen) < count and (message := consumer.receive(timeout_s)) is not None:
+        seen.append(message)
+    return seen
+
+
+def values(messages: list[ReceivedMessage]) -> list[bytes | None]:
+    return [one.value for one in messages]
+
+
+# --- negative acknowledgements ------------------------------------------------------------------
+
+
+def test_a_message_comes_again_later_and_later(client: PulsarClient, topic: str) -> None:
+    send(client, topic, b"good", b"bad")
+    options: Any = {"type": "shared", "nack_delay_s": 0.5, "nack_max_delay_s": 1.0}
+    with client.consumer(topic, "judge", **options) as consumer:
+        good, bad = received(consumer, 2)
+        consumer.acknowledge(good)
+        waits = []
+        for count in range(1, 4):
+            began = time.monotonic()
+            consumer.negative_acknowledge(bad)
+            assert consumer.receive(0.2) is None
+            (bad,) = received(consumer, 1)
+            waits.append(time.monotonic() - began)
+            assert (bad.value, bad.redelivery_count) == (b"bad", count)
+        assert waits[0] >= 0.5
+        assert min(waits[1:]) >= 1.0
+        consumer.acknowledge(bad)
+    with client.consumer(topic, "judge", type="shared") as consumer:
+        assert consumer.receive(0.5) is None
+
+
+def test_what_is_acknowledged_in_time_does_not_come_again(client: PulsarClient, topic: str) -> None:
+    send(client, topic, b"1", b"2")
+    with client.consumer(topic, "judge", type="shared", nack_delay_s=0.3) as consumer:
+        first, second = received(consumer, 2)
+        consumer.negative_acknowledge([first, second])
+        consumer.acknowledge(first)
+        assert values(received(consumer, 1)) == [b"2"]
+        assert consumer.receive(0.5) is None
+
+
+def test_a_negative_acknowledgement_of_an_old_copy_has_no_effect(
+    client: PulsarClient, topic: str
+) -> None:
+    send(client, topic, b"1")
+    with client.consumer(topic, "judge", type="shared", nack_delay_s=0.5) as consumer:
+        (message,) = received(consumer, 1)
+        consumer.negative_acknowledge(message)
+        consumer.redeliver([message])
+        (again,) = received(consumer, 1)
+        assert consumer.receive(1) is None  # the new copy is not taken back
+        consumer.acknowledge(again)
+
+
+def test_an_exclusive_consumer_receives_all_again(client: PulsarClient, topic: str) -> None:
+    send(client, topic, b"1", b"2", b"3")
+    with client.consumer(topic, "judge", nack_delay_s=0.3) as consumer:
+        first, second, third = received(consumer, 3)
+        consumer.acknowledge(first)
+        consumer.negative_acknowledge(third)
+        again = received(consumer, 2)
+        assert values(again) == [b"2", b"3"]
+        with pytest.raises(Retriable):
+            consumer.acknowledge(second.id._replace(batch_index=7))
+        consumer.acknowledge(again)
+
+
+def test_asyncio_has_the_same(pulsar_standalone: PulsarStandalone, topic: str) -> None:
+    async def run() -> list[bytes | None]:
+        async with AsyncPulsarClient(pulsar_standalone.service_url) as client:
+            async with await client.producer(topic, create=True) as producer:
+                for value in (b"1", b"2"):
+                    await producer.send(value)
+            options: Any = {"type": "shared", "nack_delay_s": 0.3}
+            async with await client.consumer(topic, "judge", **options) as consumer:
+                seen = []
+                for _ in range(2):
+                    message = await consumer.receive(10)
+                    assert message is not None
+                    seen.append(message)
+                consumer.negative_acknowledge(seen[0])
+                seen.append(await consumer.receive(10))  # type: ignore[arg-type]
+                await consumer.seek(seen[0].id)
+                seen.append(await consumer.receive(10))  # type: ignore[arg-type]
+                return values(seen)
+
+    assert asyncio.run(run()) == [b"1", b"2", b"1", b"1"]
+
+
+# --- seeking ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["exclusive", "shared"])
+def test_a_subscription_moves_to_a_message(client: PulsarClient, topic: str, kind: Any) -> None:
+    ids = send(client, topic, *(b"%d" % number for number in range(10)))
+    with client.consumer(topic, "judge", type=kind) as consumer:
+        messages = received(consumer, 10)
+        consumer.acknowledge(messages)
+        consumer.seek(ids[6])
+        again = received(consumer, 4)
+        assert values(again) == [b"6", b"7", b"8", b"9"]
+        consumer.seek(ids[8])
+        with pytest.raises(Retriable):
+            consumer.acknowledge(again[0])  # an earlier copy
+        assert values(received(consumer, 2)) == [b"8", b"9"]
+        assert consumer.receive(0.3) is None
+
+
+def test_a_subscription_moves_to_a_message_of_a_batch(client: PulsarClient, topic: str) -> None:
+    with client.producer(topic, create=True, linger_ms=1000) as producer:
+        sent = [producer.send(b"%d" % number) for number in range(10)]
+        producer.flush()
+        ids = [one.result() for one in sent]
+    with client.consumer(topic, "judge") as consumer:
+        received(consumer, 10)
+        consumer.seek(ids[0])
+        assert values(received(consumer, 10)) == [b"%d" % number for number in range(10)]
+
+
+def test_a_subscription_moves_to_a_publish_time(client: PulsarClient, topic: str) -> None:
+    send(client, topic, b"old")
+    time.sleep(0.05)
+    between_ms = time.time_ns() // 1_000_000
+    time.sleep(0.05)
+    send(client, topic, b"new")
+    with client.consumer(topic, "judge") as consumer:
+        consumer.acknowledge(received(consumer, 2))
+        consumer.seek(between_ms)
+        assert values(received(consumer, 1)) == [b"new"]
+        consumer.seek(0)
+        assert values(received(consumer, 2)) == [b"old", b"new"]
+
+
+def test_others_see_the_new_place(
+    client: PulsarClient, topic: str, pulsar_standalone: PulsarStandalone
+) -> None:
+    ids = send(client, topic, b"1", b"2", b"3")
+    with client.consumer(topic, "judge") as consumer:
+        consumer.acknowledge(received(consumer, 3))
+        consumer.seek(ids[1])
+    with closing(quiet_client(pulsar_standalone.service_url)) as plain:
+        reader = plain.subscribe(topic, "judge")
+        assert [reader.receive(10_000).data() for _ in range(2)] == [b"2", b"3"]
+
+
+@pytest.mark.parametrize("where", [None, -1, 2**63, True, "earliest", MessageId(-1, -1)])
+def test_a_wrong_place_is_refused(client: PulsarClient, topic: str, where: Any) -> None:
+    send(client, topic, b"1")
+    with client.consumer(topic, "judge") as consumer:
+        with pytest.raises(ConfigurationError, match="seek"):
+            consumer.seek(where)
+        assert values(received(consumer, 1)) == [b"1"]
+
+
+# --- options ------------------------------------------------------------------------------------
+
+
+def test_messages_go_to_the_first_priority(client: PulsarClient, topic: str) -> None:
+    client.create_unpartitioned(topic)
+    low = client.consumer(topic, "judge", type="shared", priority_level=1)
+    with low, client.consumer(topic, "judge", type="shared", priority_level=0) as high:
+        # One by one: without permits of the first one, the broker takes the other one.
+        for number in range(20):
+            send(client, topic, b"%d" % number)
+            assert values(received(high, 1)) == [b"%d" % number]
+        assert low.receive(0.2) is None
+
+
+def test_a_subscription_can_be_replicated(
+    client: PulsarClient, topic: str, pulsar_standalone: PulsarStandalone
+) -> None:
+    send(client, topic, b"1")
+    with client.consumer(topic, "judge", replicate_subscription_state=True):
+        path = f"/v2/{topic.replace('://', '/')}/stats"
+        stats = call(pulsar_standalone.admin_url, "GET", path)
+    assert stats["subscriptions"]["judge"]["isReplicated"] is True
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("type", "multi"),
+        ("start", "first"),
+        ("priority_level", -1),
+        ("nack_delay_s", 0),
+        ("nack_delay_s", 601),
+        ("nack_max_delay_s", 100_000),
+    ],
+)
+def test_wrong_options_are_named(client: PulsarClient, topic: str, option: str, value: Any) -> None:
+    with pytest.raises(ConfigurationError, match=option):
+        client.consumer(topic, "judge", **{option: value})
