@@ -221,3 +221,24 @@ def test_a_coordinator_that_refuses_the_subscription_poisons_and_nothing_is_ackn
             txn.commit()
         assert proxy.seen[commands.Ack] == 0
         consumer.acknowledge(message)
+
+
+def test_what_was_queued_before_a_seek_is_not_received_after_it():
+    """The broker closes the consumer, but may do so after its answer."""
+
+    class Seeking(Broker):
+        def _answer(self, peer, command):
+            if isinstance(command, commands.Seek):
+                peer.send(commands.Success(request_id=command.request_id))
+            else:
+                super()._answer(peer, command)
+
+    broker = Seeking(sending(1, 2), delivers_again=True)
+    with broker, PulsarClient(broker.url, timeout_s=5) as client:
+        consumer = client.consumer(TOPIC, "s")
+        first = consumer.receive(5)
+        assert first.value == b"1"
+        wait_until(lambda: consumer._queue)
+        consumer.seek(first.id)
+        assert consumer.receive(5).value == b"1"
+        assert len(broker.of(commands.Subscribe)) == 2
