@@ -81,7 +81,11 @@ TlsCertificateFile = Annotated[
 ]
 TlsPrivateKeyFile = Annotated[
     str | None,
-    _option("EOS_TLS_PRIVATE_KEY_FILE", "PEM file of the certificate's private key."),
+    _option(
+        "EOS_TLS_PRIVATE_KEY_FILE",
+        "PEM file of the certificate's private key. (Its password is read from "
+        "EOS_TLS_PRIVATE_KEY_PASSWORD only.)",
+    ),
 ]
 KeyLocation = Annotated[
     str | None,
@@ -194,6 +198,7 @@ def cluster_of(
         raise ConfigurationError(
             "EOS_TOKEN and --token-file (EOS_TOKEN_FILE) are both set.", hint="Set one of them."
         )
+    key_password = os.environ.get("EOS_TLS_PRIVATE_KEY_PASSWORD") or None
     if password and not any((basic_user, token, token_file, oauth2_issuer_url)):
         raise ConfigurationError(
             "EOS_BASIC_PASSWORD is set without a user.",
@@ -218,6 +223,7 @@ def cluster_of(
             tls_trust_certs_file=tls_trust_certs_file,
             tls_certificate_file=tls_certificate_file,
             tls_private_key_file=tls_private_key_file,
+            tls_private_key_password=key_password if tls_private_key_file else None,
         ),
         rules=ClusterRules(listener_name or None, subscription_prefix or None),
         encryption=Encryption(key_location) if key_location else None,

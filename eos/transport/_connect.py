@@ -75,6 +75,11 @@ _ADVICE: Final = {
         ports="https:// needs the broker's web port for TLS (8443), http:// the plain one (8080).",
         trust_option="tls_trust_certs_file",
     ),
+    "key_location": _Advice(
+        check="Check that the server of the keys runs and that key_location is right.",
+        ports="key_location needs the server's TLS port.",
+        trust_option="SSL_CERT_FILE",
+    ),
     "oauth2_issuer_url": _Advice(
         check="Check that the token server runs and that oauth2_issuer_url is right.",
         ports="oauth2_issuer_url needs the token server's TLS port.",

@@ -12,7 +12,7 @@ from eos.transport._auth_methods import Anonymous, ByCertificate, ByPassword, By
 from eos.transport._connect import trust_file, verifying_context
 from eos.transport.secret_text import check_no_secrets
 
-_SECRETS: Final = ("token", "basic_password")
+_SECRETS: Final = ("token", "basic_password", "tls_private_key_password")
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,7 @@ class Auth:
             ``SSL_CERT_FILE``, else the system's.
         tls_certificate_file, tls_private_key_file: the client's own certificate, for brokers
             that authenticate by TLS.
+        tls_private_key_password: of the private key's file, if it is encrypted.
 
     Raises:
         ConfigurationError: options exclude each other, or one needs another that is missing.
@@ -55,6 +56,7 @@ class Auth:
     tls_trust_certs_file: str | None = None
     tls_certificate_file: str | None = None
     tls_private_key_file: str | None = None
+    tls_private_key_password: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -69,6 +71,8 @@ class Auth:
         ):
             if (getattr(self, one) is None) != (getattr(self, other) is None):
                 raise ConfigurationError(f"{one} and {other} belong together: give both or none.")
+        if self.tls_private_key_password is not None and self.tls_private_key_file is None:
+            raise ConfigurationError("tls_private_key_password needs tls_private_key_file.")
         for name in ("oauth2_audience", "oauth2_scope", "oauth2_trust_certs_file"):
             if getattr(self, name) is not None and self.oauth2_issuer_url is None:
                 raise ConfigurationError(f"{name} needs oauth2_issuer_url.")
@@ -118,15 +122,16 @@ class Auth:
             context = verifying_context(self.tls_trust_certs_file)
             if self.tls_certificate_file is not None:
                 # Without a password OpenSSL would prompt for one on the terminal, and wait.
+                password = self.tls_private_key_password or ""
                 context.load_cert_chain(
-                    self.tls_certificate_file, self.tls_private_key_file, password=""
+                    self.tls_certificate_file, self.tls_private_key_file, password=password
                 )
         except OSError as error:
             raise ConfigurationError(
                 f"TLS files can't be loaded: {error}.",
                 hint="tls_trust_certs_file (or SSL_CERT_FILE), tls_certificate_file and "
-                "tls_private_key_file must be PEM files; the key must not be encrypted, and must "
-                "match the certificate.",
+                "tls_private_key_file must be PEM files; the key must match the certificate, and "
+                "tls_private_key_password the key, if it is encrypted.",
             ) from error
         return context
 

@@ -124,6 +124,8 @@ def test_each_option_is_in_the_page_with_its_faces_and_default():
     assert in_the_page() == expected()
 
 
-@pytest.mark.parametrize("name", ["EOS_TOKEN", "EOS_BASIC_PASSWORD"])
+@pytest.mark.parametrize(
+    "name", ["EOS_TOKEN", "EOS_BASIC_PASSWORD", "EOS_TLS_PRIVATE_KEY_PASSWORD"]
+)
 def test_secrets_of_the_command_lines_are_variables_only(name):
     assert f"T: only as `{name}`" in (ROOT / "docs" / "options.md").read_text()

@@ -70,6 +70,7 @@ def test_a_missing_token_file_is_named():
         {"token": "a", "token_file": "b"},
         {"tls_certificate_file": "a"},
         {"tls_private_key_file": "a"},
+        {"tls_private_key_password": "a"},
         {"oauth2_issuer_url": "https://a"},
         {"oauth2_credentials_file": "a"},
         {"oauth2_scope": "a", "token": "b"},
@@ -157,6 +158,12 @@ def test_unusable_tls_files_raise_an_error_without_a_password_prompt(tmp_path):
     ):
         with pytest.raises(ConfigurationError, match="TLS files can't be loaded"):
             Auth(**options).ssl_context()
+    own = {"tls_certificate_file": str(chain), "tls_private_key_file": str(locked)}
+    assert Auth(**own, tls_private_key_password="pw").ssl_context()
+    with pytest.raises(ConfigurationError, match="TLS files can't be loaded") as caught:
+        Auth(**own, tls_private_key_password=SECRET).ssl_context()
+    assert "tls_private_key_password" in caught.value.hint
+    assert SECRET not in str(caught.value) + repr(Auth(**own, tls_private_key_password=SECRET))
 
 
 def test_one_set_of_authorities_serves_every_library(tmp_path, monkeypatch):

@@ -15,7 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eos import Encryption
-from eos.errors import BrokerNotReady, ConfigurationError, DecryptionFailed, EosError
+from eos.errors import (
+    BrokerNotReady,
+    ConfigurationError,
+    DecryptionFailed,
+    EosError,
+    Unreachable,
+    Untrusted,
+)
 from eos.ids import MessageId
 from eos.transport import message_keys
 from eos.wire.batch import EncodedBatch, Entry, Message, encode_batches, rows_from_messages
@@ -275,6 +282,23 @@ def test_keys_come_from_a_web_server(server: ScriptedServer, folder: Path) -> No
     assert opened(entry_for(secret), secret) == SECRET
     assert opened(entry_for(secret), secret) == SECRET
     assert [path for path, _ in server.asked] == ["/keys/rsa.public.pem", "/keys/rsa.private.pem"]
+
+
+def test_a_key_server_that_is_not_there_is_named(folder: Path) -> None:
+    entry = entry_for(Encryption(str(folder), encryption_keys=["rsa"]))
+    nowhere = Encryption("https://127.0.0.1:1/keys", crypto_failure_action="discard")
+    with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1") as caught:
+        opened(entry, nowhere)
+    assert "key_location" in caught.value.hint
+
+
+def test_a_key_server_that_is_not_trusted_is_refused(
+    server: ScriptedServer, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = entry_for(Encryption(str(folder), encryption_keys=["rsa"]))
+    monkeypatch.delenv("SSL_CERT_FILE")
+    with pytest.raises(Untrusted, match="certificate"):
+        opened(entry, Encryption(f"https://127.0.0.1:{server.server_port}/untrusted"))
 
 
 @pytest.mark.parametrize(

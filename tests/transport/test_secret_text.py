@@ -11,12 +11,12 @@ from eos.client import PulsarClient
 from eos.errors import ConfigurationError, EosError, Unauthorized
 from eos.sinks.options import PulsarSinkOptions
 from eos.sources._source_options import SourceOptions
-from eos.transport.auth import Auth
+from eos.transport.auth import _SECRETS, Auth
 
 TOKEN = ".".join(("eyJhbGciOiJIUzI1NiJ9", "eyJzdWIiOiJzcGFyayJ9", "c2lnbmF0dXJl"))
 KEY = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBg"
 OPAQUE = "Zk3" + "q9XvB7" * 8
-PLACES = [one.name for one in fields(Auth) if one.name not in ("token", "basic_password")]
+PLACES = [one.name for one in fields(Auth) if one.name not in _SECRETS]
 
 
 def shown(error: BaseException) -> str:
