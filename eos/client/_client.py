@@ -7,9 +7,10 @@ import threading
 import time
 import weakref
 from collections.abc import Collection, Sequence
+from functools import partial
 from typing import Literal, Self
 
-from eos.client._consumer import Consumer
+from eos.client._consumer import Consumer, DeadLetters
 from eos.client._consumer_options import ConsumerOptions, StartName, TypeName
 from eos.client._entry_producer import EntryProducer
 from eos.client._entry_reader import PERMITS, EntryReader, checked_start
@@ -291,6 +292,8 @@ class PulsarClient:
         replicate_subscription_state: bool = False,
         nack_delay_s: float = 60.0,
         nack_max_delay_s: float = 600.0,
+        max_redeliveries: int | None = None,
+        dead_letter_topic: str | None = None,
     ) -> Consumer:
         """Return a consumer of the durable ``subscription`` on ``topic``, an exact name.
 
@@ -310,6 +313,8 @@ class PulsarClient:
             priority_level: of a shared or failover consumer; 0 gets messages first.
             replicate_subscription_state: keep the position in the namespace's other clusters, too.
             nack_delay_s, nack_max_delay_s: see ``Consumer.negative_acknowledge``.
+            max_redeliveries: what came again more often goes to ``dead_letter_topic``
+                (TOPIC-SUBSCRIPTION-DLQ), and is acknowledged in the same transaction.
 
         Raises:
             TopicNotFound: the topic does not exist.
@@ -318,14 +323,13 @@ class PulsarClient:
         """
         name = str(TopicName.parse(topic))
         options = ConsumerOptions(
-            type,
-            start,
-            priority_level,
-            replicate_subscription_state,
-            nack_delay_s,
-            nack_max_delay_s,
+            *(type, start, priority_level, replicate_subscription_state),
+            *(nack_delay_s, nack_max_delay_s, max_redeliveries, dead_letter_topic),
         )
         consumer = Consumer(self.lookup, name, subscription, options, self._timer, self.decryptor)
+        dead = dead_letter_topic or f"{name}-{subscription}-DLQ"
+        open_dead = partial(self.producer, dead, create=True)
+        consumer.dead_letters = DeadLetters(open_dead, self.transaction)
         consumer.open()
         return consumer
 
@@ -350,11 +354,7 @@ class PulsarClient:
             cursor.acknowledge(message_id)
 
     def topics(self, namespace: str) -> list[str]:
-        """Return the full names of the persistent topics in ``tenant/namespace``, by partition.
-
-        Raises:
-            EosError: the broker refuses, or does not answer.
-        """
+        """Return the full names of the persistent topics in ``tenant/namespace``, by partition."""
         return self.lookup.topics(namespace)
 
     def transaction(self, *, timeout_s: float = 60.0) -> Transaction:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from eos.client._acks import (
@@ -12,6 +13,7 @@ from eos.client._acks import (
     place_to_seek,
     send_ack,
 )
+from eos.client._producer import Producer
 from eos.client._receiver import ReceivedMessage, Receiver
 from eos.client._transaction import Transaction, poisoning
 from eos.errors import ConfigurationError, ConnectionLost, EosError
@@ -22,6 +24,34 @@ from eos.wire.commands import AckType
 Acknowledged = ReceivedMessage | MessageId
 
 
+@dataclass
+class DeadLetters:
+    """Where a consumer puts messages that were delivered too often.
+
+    ``open``: returns a producer. ``begin``: begins a transaction.
+    """
+
+    open: Callable[[], Producer]
+    begin: Callable[[], Transaction]
+    producer: Producer | None = None
+
+    def send(self, message: ReceivedMessage, origin: Consumer, txn: Transaction) -> None:
+        """Send a copy, with the properties of Java's dead letters."""
+        self.producer = self.producer or self.open()
+        own = {
+            "REAL_TOPIC": origin.topic,
+            "REAL_SUBSCRIPTION": origin.subscription,
+            "ORIGIN_MESSAGE_ID": str(message.id),
+        }
+        self.producer.send(
+            message.value,
+            txn=txn,
+            key=message.key,
+            event_time_ms=message.event_time_ms,
+            properties={**message.properties, **own},
+        )
+
+
 class Consumer(Receiver):
     """Made by ``PulsarClient.consumer``. One thread at a time may receive; any may acknowledge.
 
@@ -30,6 +60,26 @@ class Consumer(Receiver):
     transaction. After ``redeliver`` or an aborted transaction, a consumer with exclusive use of
     its subscription receives all unacknowledged messages again.
     """
+
+    dead_letters: DeadLetters | None = None
+
+    def _give_up(self, messages: list[ReceivedMessage]) -> None:
+        letters = self.dead_letters
+        assert letters is not None
+        try:
+            with letters.begin() as txn:
+                for message in messages:
+                    letters.send(message, self, txn)
+                self.acknowledge(messages, txn=txn)
+        except BaseException:
+            self.redeliver(messages)  # they are in neither topic otherwise
+            raise
+
+    def close(self) -> None:
+        """Close it; unacknowledged messages go to other consumers. May be called twice."""
+        super().close()
+        if self.dead_letters is not None and self.dead_letters.producer is not None:
+            self.dead_letters.producer.close()
 
     # --- acknowledging ----------------------------------------------------------------------
 

@@ -32,6 +32,8 @@ class ConsumerOptions:
     replicate_subscription_state: bool = False
     nack_delay_s: float = 60.0
     nack_max_delay_s: float = 600.0
+    max_redeliveries: int | None = None
+    dead_letter_topic: str | None = None
 
     def __post_init__(self) -> None:
         if self.type not in _TYPES or self.start not in _STARTS:
@@ -48,6 +50,19 @@ class ConsumerOptions:
                 "nack_delay_s must be above zero, and at most nack_max_delay_s, which is at most "
                 f"{_LONGEST_DELAY_S:.0f}."
             )
+
+        if self.max_redeliveries is not None:
+            if self.is_ordered:
+                raise ConfigurationError(
+                    f"max_redeliveries: brokers do not count redeliveries of type={self.type!r}.",
+                    hint="Choose the type shared or key_shared.",
+                )
+            if self.max_redeliveries < 0:
+                raise ConfigurationError(
+                    f"max_redeliveries must be 0 or more, not {self.max_redeliveries!r}."
+                )
+        elif self.dead_letter_topic is not None:
+            raise ConfigurationError("dead_letter_topic needs max_redeliveries.")
 
     @property
     def kind(self) -> SubscriptionType:

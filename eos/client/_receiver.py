@@ -148,6 +148,7 @@ class Receiver:
         self._connection: Connection | None = None
         self._queue = ReceiveQueue()
         self._ready: deque[ReceivedMessage] = deque()
+        self._dead: deque[list[ReceivedMessage]] = deque()  # delivered too often, by entry
         self._epoch = 0
         self._failure: EosError | None = None
         self._tracker = AckTracker()
@@ -200,6 +201,8 @@ class Receiver:
         """
         deadline = time.monotonic() + timeout_s
         while True:
+            while self._dead:
+                self._give_up(self._dead.popleft())
             with self._changed:
                 if self._closed:
                     raise Fatal(f"The consumer of {self.subscription} on {self.topic} is closed.")
@@ -274,7 +277,14 @@ class Receiver:
         messages = messages_of(found.entry, delivery, wanted, found.context)
         indexes = [message.id.batch_index for message in messages]
         self._tracker.add(stored.id.place, indexes, found.entry.num_messages, found.chunks)
-        self._ready.extend(messages)
+        most = self._options.max_redeliveries
+        if most is not None and delivery.command.redelivery_count > most:
+            self._dead.append(messages)  # moved by ``receive``, which may wait
+        else:
+            self._ready.extend(messages)
+
+    def _give_up(self, messages: list[ReceivedMessage]) -> None:
+        raise NotImplementedError
 
     def _skip(self, entry: Entry) -> None:
         self._tracker.forget([entry.id.place])
@@ -326,6 +336,7 @@ class Receiver:
             self._connection = None
             self._queue = ReceiveQueue(self._queue.entry_bytes_max)
             self._ready.clear()
+            self._dead.clear()
             self._tracker.clear()
             self._opener.clear()
             self._changed.notify_all()

@@ -298,6 +298,8 @@ class AsyncPulsarClient:
         replicate_subscription_state: bool = False,
         nack_delay_s: float = 60.0,
         nack_max_delay_s: float = 600.0,
+        max_redeliveries: int | None = None,
+        dead_letter_topic: str | None = None,
     ) -> AsyncConsumer:
         """As ``PulsarClient.consumer``. A cancelled task's consumer is closed."""
         opening = partial(
@@ -310,6 +312,8 @@ class AsyncPulsarClient:
             replicate_subscription_state=replicate_subscription_state,
             nack_delay_s=nack_delay_s,
             nack_max_delay_s=nack_max_delay_s,
+            max_redeliveries=max_redeliveries,
+            dead_letter_topic=dead_letter_topic,
         )
         opened = await self._threads.run(opening, undo=Consumer.close)
         return AsyncConsumer(opened, self._threads)

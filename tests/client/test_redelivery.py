@@ -15,7 +15,7 @@ from eos.errors import ConfigurationError, Retriable
 from eos.ids import MessageId
 from eos.testing import PulsarStandalone
 from tests.support.admin import call
-from tests.support.judge import quiet_client
+from tests.support.judge import drain, quiet_client
 
 
 @pytest.fixture
@@ -124,6 +124,67 @@ def test_asyncio_has_the_same(pulsar_standalone: PulsarStandalone, topic: str) -
     assert asyncio.run(run()) == [b"1", b"2", b"1", b"1"]
 
 
+# --- dead letters -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_what_comes_too_often_becomes_a_dead_letter(
+    client: PulsarClient, topic: str, pulsar_standalone: PulsarStandalone, batched: bool
+) -> None:
+    with client.producer(topic, create=True, linger_ms=1000 if batched else 0) as producer:
+        for number in range(3):
+            producer.send(b"%d" % number, key=f"k{number}", properties={"n": str(number)})
+            if not batched:
+                producer.flush()
+    options: Any = {"type": "shared", "nack_delay_s": 0.1, "max_redeliveries": 2}
+    with client.consumer(topic, "judge", **options) as consumer:
+        rounds = 0
+        while messages := consumer.receive_batch(10, timeout_s=1.5):
+            rounds = max(rounds, *(one.redelivery_count for one in messages))
+            good = [one for one in messages if one.value == b"1" and not batched]
+            consumer.acknowledge(good)
+            consumer.negative_acknowledge([one for one in messages if one not in good])
+        assert rounds == 2
+        client.producer(topic).send(b"next").result()
+        (message,) = received(consumer, 1)
+        assert message.value == b"next"
+        consumer.acknowledge(message)
+    with client.reader(f"{topic}-judge-DLQ", columns=("key", "properties")) as reader:
+        rows = [row for one in reader.read_to(reader.last_id) for row in one.to_pylist()]
+    for row in rows:
+        properties = dict(row["properties"])
+        assert row["key"] == b"k" + properties["n"].encode()
+        assert properties["REAL_TOPIC"] == topic
+        assert properties["REAL_SUBSCRIPTION"] == "judge"
+    seen = drain(pulsar_standalone.service_url, f"{topic}-judge-DLQ")
+    lost = [b"0", b"1", b"2"] if batched else [b"0", b"2"]
+    assert sorted(one.value for one in seen) == lost
+    with client.consumer(topic, "judge", type="shared") as consumer:
+        assert consumer.receive(0.5) is None
+
+
+def test_a_message_is_in_one_of_both_topics_if_moving_it_fails(
+    client: PulsarClient, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(client, topic, b"bad")
+    options: Any = {"type": "shared", "nack_delay_s": 0.1, "max_redeliveries": 0}
+    with client.consumer(topic, "judge", **options) as consumer:
+        (message,) = received(consumer, 1)
+        with monkeypatch.context() as patch:
+            patch.setattr(consumer, "acknowledge", _refuse)
+            consumer.negative_acknowledge(message)
+            with pytest.raises(Retriable, match="not now"):
+                consumer.receive(5)
+        dead = f"{topic}-judge-DLQ"
+        assert consumer.receive(2) is None  # it came again, and was moved
+        with client.reader(dead) as reader:
+            assert sum(one.num_rows for one in reader.read_to(reader.last_id)) == 1
+
+
+def _refuse(*_: object, **__: object) -> None:
+    raise Retriable("not now")
+
+
 # --- seeking ------------------------------------------------------------------------------------
 
 
@@ -222,6 +283,8 @@ def test_a_subscription_can_be_replicated(
         ("nack_delay_s", 0),
         ("nack_delay_s", 601),
         ("nack_max_delay_s", 100_000),
+        ("max_redeliveries", 3),
+        ("dead_letter_topic", "dead"),
     ],
 )
 def test_wrong_options_are_named(client: PulsarClient, topic: str, option: str, value: Any) -> None:
