@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from eos.admin import StoredLedger
 from eos.client import PulsarClient
 from eos.client.worker_cache import cached_client
-from eos.errors import BrokerNotReady, DataLost, ProtocolError
+from eos.errors import BrokerNotReady, DataLost, DecryptionFailed, ProtocolError
 from eos.ids import MessageId, TopicName
 from eos.schemas.reading import SchemaVersion
 from eos.sources._data_loss import LossGuard
@@ -143,8 +143,8 @@ def _opened(
         ) as reader:
             try:
                 yield from reader.read_to(one.span.last)
-            except OtherData:
-                raise
+            except (OtherData, DecryptionFailed):
+                raise  # for these there is crypto_failure_action, and no mode
             except ProtocolError as error:
                 start = reader.next_id
                 # An entry that came damaged was whole when read again (measured).

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -20,7 +22,12 @@ from eos.errors import (
 from eos.ids import EntryPlace, MessageId, TxnId
 from eos.transport.connection import Connection
 from eos.wire import commands
+from eos.wire.batch import Entry
 from eos.wire.commands import MessageIdData
+
+logger = logging.getLogger(__name__)
+
+EXPIRY_MS = 600_000  # Java's consumers wait a minute by default, since a part's delivery
 
 
 @dataclass
@@ -86,6 +93,8 @@ class AckTracker:
 
     def __init__(self) -> None:
         self._entries: dict[EntryPlace, UnackedEntry] = {}
+        # Of messages that are not complete: when they were published, and delivered.
+        self._parts: dict[EntryPlace, tuple[int, float]] = {}
 
     @property
     def places(self) -> list[EntryPlace]:
@@ -123,9 +132,27 @@ class AckTracker:
             place, given, num_messages=num_messages, of_others=others, chunks=chunks
         )
 
-    def hold(self, place: EntryPlace) -> None:
+    def hold(self, entry: Entry) -> None:
         """The entry is a part of a message whose last part has not come."""
-        self._entries[place].is_part = True
+        self._entries[entry.id.place].is_part = True
+        self._parts[entry.id.place] = entry.metadata.publish_time, time.monotonic()
+
+    def expired_parts(self, entry: Entry) -> list[EntryPlace]:
+        """Return the parts to which no more will come, as ``entry`` is much later."""
+        # By publish times, as the caller may have paused, with the other parts on their way; and by
+        # the time since the delivery, as producers' clocks differ.
+        now, published = time.monotonic(), entry.metadata.publish_time
+        expired = [
+            place
+            for place, (published_before, at) in self._parts.items()
+            if published - published_before > EXPIRY_MS and now - at > EXPIRY_MS / 1000
+        ]
+        if expired:
+            logger.warning(
+                "Entry %d:%d begins a message in chunks that was never completed. It is left out.",
+                *expired[0],
+            )
+        return expired
 
     def has_parts_before(self, place: EntryPlace) -> bool:
         """Whether a message that ends after ``place``, or has not ended, has parts before it."""
@@ -138,11 +165,13 @@ class AckTracker:
     def clear(self) -> None:
         """Forget all entries: they will be delivered again."""
         self._entries.clear()
+        self._parts.clear()
 
     def forget(self, places: Iterable[EntryPlace]) -> None:
         """Forget these entries: they will be delivered again."""
         for place in places:
             self._entries.pop(place, None)
+            self._parts.pop(place, None)
 
     def steps(self, ids: Iterable[MessageId], owner: TxnId | None) -> list[AckStep]:
         """Return the acknowledgements of the messages ``ids``, by entry. Changes nothing.
@@ -231,9 +260,9 @@ def place_to_seek(to: MessageId | int, tracker: AckTracker) -> dict[str, Any]:
     )
 
 
-def ack_of(consumer_id: int, entry: MessageId) -> commands.Ack:
-    """Return the acknowledgement of one whole entry."""
-    ids = (MessageIdData.of_entry(entry),)
+def ack_of(consumer_id: int, places: Iterable[EntryPlace]) -> commands.Ack:
+    """Return the acknowledgement of whole entries."""
+    ids = tuple(MessageIdData(ledger=place[0], entry=place[1]) for place in places)
     kind = commands.AckType.INDIVIDUAL
     return commands.Ack(consumer_id=consumer_id, ack_type=kind, message_ids=ids)
 
@@ -320,6 +349,8 @@ def send_ack(
         raise ConnectionLost(f"{doing}: the consumer has lost its connection.")
     is_in_txn = txn is not None
     ids = tuple(id_ for one in entries for id_ in one.as_acknowledged(in_transaction=is_in_txn))
+    if how is commands.AckType.CUMULATIVE:
+        ids = ids[-1:]  # brokers ignore one with several ids, and answer well (measured)
     answer = connection.request(
         lambda request_id: commands.Ack(
             consumer_id=consumer_id,

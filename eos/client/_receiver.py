@@ -29,7 +29,7 @@ from eos.client._subscriptions import (
 from eos.client._timer import Timer
 from eos.client._transaction import Transaction
 from eos.errors import EosError, Fatal, ProtocolError
-from eos.ids import MessageId
+from eos.ids import EntryPlace, MessageId
 from eos.transport.connection import Connection
 from eos.wire import commands
 from eos.wire.batch import Entry, object_bytes
@@ -268,11 +268,12 @@ class Receiver:
 
     def _open(self, stored: Entry, delivery: Delivery, wanted: Collection[int]) -> None:
         found = self._opener.open(stored)
+        self._skip(*self._opener.take_obsolete(), *self._tracker.expired_parts(stored))
         if isinstance(found, NoMessage):
             if is_never_read(found, stored):
-                self._skip(stored)
+                self._skip(stored.id.place)
             else:
-                self._tracker.hold(stored.id.place)
+                self._tracker.hold(stored)
             return
         messages = messages_of(found.entry, delivery, wanted, found.context)
         indexes = [message.id.batch_index for message in messages]
@@ -286,10 +287,11 @@ class Receiver:
     def _give_up(self, messages: list[ReceivedMessage]) -> None:
         raise NotImplementedError
 
-    def _skip(self, entry: Entry) -> None:
-        self._tracker.forget([entry.id.place])
-        if (connection := self._connection) is not None:
-            connection.notify(lambda _: ack_of(self._id, entry.id))
+    def _skip(self, *places: EntryPlace) -> None:
+        """Acknowledge entries of which no message comes."""
+        self._tracker.forget(places)
+        if places and (connection := self._connection) is not None:
+            connection.notify(lambda _: ack_of(self._id, places))
 
     def _permit(self, spent: int = 0) -> None:
         self._queue.spend(spent)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, get_args
 from urllib.parse import quote, urlsplit
 
-from eos.errors import BrokerNotReady, ConfigurationError, Retriable
+from eos.errors import BrokerNotReady, ConfigurationError, EosError, Retriable
 from eos.transport._connect import verifying_context
 from eos.transport.auth import AUTH_OPTIONS
 from eos.wire.encryption import CryptoFailureAction, Decryptor, Encryptor, PublicKey
@@ -75,7 +75,10 @@ class Encryption:
         names = self.encryption_keys
         if isinstance(names, str):
             names = [name.strip() for name in names.split(",")]
-        names = tuple(dict.fromkeys(name for name in names if name))
+        names = tuple(dict.fromkeys(names))
+        if not all(isinstance(name, str) and name for name in names):
+            # Nothing would be encrypted.
+            raise ConfigurationError("encryption_keys has an empty name.")
         object.__setattr__(self, "encryption_keys", names)
         if self.crypto_failure_action not in get_args(CryptoFailureAction):
             raise ConfigurationError(
@@ -226,7 +229,14 @@ class MessageKeys:
         self, name: str, kind: KeyKind, metadata: Mapping[str, str]
     ) -> bytes | PublicKey | None:
         assert self._read is not None
-        key = self._read(name, kind, metadata)
+        try:
+            key = self._read(name, kind, metadata)
+        except EosError:
+            raise
+        except Exception as error:  # its text may show a key
+            raise ConfigurationError(
+                f"key_reader failed for the {kind} key {name!r}: {type(error).__name__}."
+            ) from None
         if key is None or isinstance(key, bytes | PublicKey):
             return key
         raise ConfigurationError(

@@ -58,6 +58,7 @@ class ChunkBuffer:
     def __init__(self) -> None:
         self._incomplete: dict[_Key, _Incomplete] = {}
         self._size = 0
+        self.obsolete: list[EntryPlace] = []  # parts that their producer sent again, as a whole
         # Messages that are complete, or given up: what comes of them is a repetition.
         self._ended: dict[_Key, tuple[EntryPlace, ...]] = {}
 
@@ -72,6 +73,8 @@ class ChunkBuffer:
         known = self._incomplete.get(key)
         if number == 0:
             # Also if there was one: a producer that begins again may use the same names.
+            if known is not None and entry.id.place not in known.places:
+                self.obsolete += known.places
             self._forget(key)
             self._ended.pop(key, None)
             known = self._incomplete[key] = _Incomplete()
@@ -124,6 +127,7 @@ class ChunkBuffer:
         """Forget everything: all chunks come again."""
         self._incomplete.clear()
         self._ended.clear()
+        self.obsolete.clear()
         self._size = 0
 
     def _forget(self, key: _Key) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import hmac
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 _MAC_KEY_BYTES: Final = 16
 _MAC_BYTES: Final = 20
+_PUBLIC: Final = re.compile(
+    rb"-----BEGIN ((?:RSA )?PUBLIC KEY|CERTIFICATE)-----.*?-----END \1-----", re.DOTALL
+)
 _FORMATS: Final = "an RSA key or a key on an elliptic curve, in PEM"
 
 
@@ -43,6 +47,9 @@ def wrapping(name: str, pem: bytes) -> Callable[[bytes], bytes]:
     from cryptography.hazmat.primitives.asymmetric import ec, rsa
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
+    # OpenSSL writes EC PARAMETERS before a key on a curve.
+    found = _PUBLIC.search(pem)
+    pem = pem if found is None else found[0]
     key: object = None
     for load in (
         load_pem_public_key,

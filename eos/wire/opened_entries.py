@@ -104,6 +104,12 @@ class EntryOpener:
                 if found is not None:
                     yield found[0]
 
+    def take_obsolete(self) -> list[EntryPlace]:
+        """Return the parts whose message was sent again from its beginning; each is returned once.
+        Nothing more comes of them."""
+        found, self._chunks.obsolete = self._chunks.obsolete, []
+        return found
+
     def clear(self) -> None:
         """Forget incomplete messages: all their chunks come again."""
         self._chunks.clear()

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from eos import Encryption, PulsarClient
-from eos.client import Consumer, EntryProducer, ReceivedMessage
+from eos.client import Consumer, EntryProducer, ReceivedMessage, _acks
 from eos.testing import PulsarStandalone
 from eos.wire import commands
 from eos.wire.batch import Compression, EncodedBatch
@@ -122,8 +124,7 @@ def test_a_consumer_acknowledges_all_chunks(
         assert sorted(one.value for one in rest) == sorted(one.value for one in sent[7:])
         consumer.acknowledge(rest)
         assert consumer.receive(0.5) is None
-    stats = call(pulsar_standalone.admin_url, "GET", f"/v2/{topic.replace('://', '/')}/stats")
-    assert stats["subscriptions"]["judge"]["msgBacklog"] == 0
+    assert backlog(pulsar_standalone, topic) == 0
 
 
 @pytest.mark.parametrize("kind", ["exclusive", "shared"])
@@ -166,6 +167,71 @@ def test_a_cumulative_acknowledgement_leaves_the_parts_of_later_messages(
         assert consumer.receive(0.5) is None
     with client.consumer(topic, "judge") as consumer:
         assert consumer.receive(0.5) is None
+
+
+def test_a_cumulative_acknowledgement_of_a_message_in_chunks(
+    java: JavaClient, client: PulsarClient, topic: str, pulsar_standalone: Any
+) -> None:
+    sent = [JavaMessage(b"%d" % number * 1500) for number in range(6)]
+    send(java, topic, sent)
+    with client.consumer(topic, "judge") as consumer:
+        messages = received(consumer, 6)
+        consumer.acknowledge_cumulative(messages[1])
+        with client.transaction() as txn:
+            consumer.acknowledge_cumulative(messages[3], txn=txn)
+    with client.consumer(topic, "judge") as consumer:
+        rest = received(consumer, 2)
+        assert [one.value for one in rest] == [one.value for one in sent[4:]]
+        consumer.acknowledge_cumulative(rest[1])
+    assert backlog(pulsar_standalone, topic) == 0
+
+
+def backlog(broker: Any, topic: str) -> int:
+    """The messages that the subscription has not acknowledged."""
+    stats = call(broker.admin_url, "GET", f"/v2/{topic.replace('://', '/')}/stats")
+    return int(stats["subscriptions"]["judge"]["msgBacklog"])
+
+
+@pytest.mark.parametrize("kind", ["exclusive", "shared"])
+def test_parts_of_a_message_that_was_sent_again_are_acknowledged(
+    client: PulsarClient, topic: str, kind: Any, pulsar_standalone: Any
+) -> None:
+    with closing(client.entry_producer(topic, create=True)) as producer:
+        for number in (0, 1, 0, 1, 2):
+            send_chunk(producer, number, 3, "again", b"%d" % number)
+    with client.consumer(topic, "judge", type=kind) as consumer:
+        (message,) = received(consumer, 1)
+        assert message.value == b"012"
+        consumer.acknowledge(message)
+        assert consumer.receive(0.3) is None
+    assert backlog(pulsar_standalone, topic) == 0
+
+
+@pytest.mark.parametrize("kind", ["exclusive", "shared"])
+def test_parts_of_a_message_without_its_end_are_acknowledged_later(
+    client: PulsarClient,
+    topic: str,
+    kind: Any,
+    pulsar_standalone: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with closing(client.entry_producer(topic, create=True)) as producer:
+        for number in (0, 1):
+            send_chunk(producer, number, 3, "cut", b"part")
+        producer.send(b"soon").result()
+        with client.consumer(topic, "judge", type=kind) as consumer:
+            consumer.acknowledge(received(consumer, 1))
+            assert backlog(pulsar_standalone, topic) == 2  # more parts may come
+            monkeypatch.setattr(_acks, "EXPIRY_MS", 500)
+            time.sleep(0.6)
+            producer.send(b"later").result()
+            (later,) = received(consumer, 1)
+            assert later.value == b"later"
+            consumer.acknowledge(later)
+            assert consumer.receive(0.3) is None
+    assert backlog(pulsar_standalone, topic) == 0
+    assert "was never completed" in caplog.text
 
 
 def send_chunk(producer: EntryProducer, number: int, of: int, uuid: str, payload: bytes) -> None:

@@ -147,6 +147,9 @@ def test_format_pulsar_writes_and_reads(
     assert sorted(bytes(row.value) for row in seen) == texts(0, ROWS)
     with pytest.raises(Exception, match="is encrypted for 'rsa'"):
         read()
+    for mode in ("dropmalformed", "permissive"):  # is for values, and must lose no entries
+        with pytest.raises(Exception, match=r"no key fits.*Give the private key"):
+            read(keyLocation=str(public), mode=mode)
     assert not read(keyLocation=str(public), cryptoFailureAction="discard")
     stored = read(keyLocation=str(public), cryptoFailureAction="consume", metadata=True)
     assert stored

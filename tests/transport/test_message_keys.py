@@ -214,6 +214,9 @@ def test_damage_is_found(folder: Path, data: st.DataObject) -> None:
         ({"key_location": "-----BEGIN PRIVATE KEY-----hunter2"}, "not a key"),
         ({"key_location": "data:application/x-pem-file;base64,hunter2"}, "not a key"),
         ({"key_location": "/keys", "encryption_keys": ["../mine"]}, "part of a path"),
+        ({"key_location": "/keys", "encryption_keys": [""]}, "an empty name"),
+        ({"key_location": "/keys", "encryption_keys": ","}, "an empty name"),
+        ({"key_reader": print, "encryption_keys": ["a", ""]}, "an empty name"),
         ({"key_location": "/keys", "crypto_failure_action": "send"}, "fail, discard, consume"),
         ({"key_reader": "x"}, "must be a function"),
     ],
@@ -245,6 +248,27 @@ def test_a_private_key_that_cannot_be_used_is_named_and_not_shown(
     (tmp_path / "rsa.private.pem").write_text("-----BEGIN PRIVATE KEY-----\nhunter2\n")
     with pytest.raises(ConfigurationError, match="private key 'rsa' can't be used") as caught:
         opened(entry, Encryption(str(tmp_path)))
+    assert "hunter2" not in str(caught.value)
+
+
+def test_openssls_parameters_before_a_key_on_a_curve_are_skipped(
+    folder: Path, tmp_path: Path
+) -> None:
+    parameters = b"-----BEGIN EC PARAMETERS-----\nBggqhkjOPQMBBw==\n-----END EC PARAMETERS-----\n"
+    for kind in ("public", "private"):
+        pem = (folder / f"ec.{kind}.pem").read_bytes()
+        (tmp_path / f"ec.{kind}.pem").write_bytes(parameters + pem)
+    secret = Encryption(str(tmp_path), encryption_keys=["ec"])
+    assert opened(entry_for(secret), secret) == SECRET
+
+
+def test_an_error_of_a_key_reader_does_not_show_its_text(folder: Path) -> None:
+    def read(name: str, kind: str, metadata: object) -> bytes:
+        raise RuntimeError("hunter2")
+
+    entry = entry_for(Encryption(str(folder), encryption_keys=["rsa"]))
+    with pytest.raises(ConfigurationError, match=r"key_reader failed.*RuntimeError") as caught:
+        opened(entry, Encryption(key_reader=read))
     assert "hunter2" not in str(caught.value)
 
 
