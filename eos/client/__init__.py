@@ -7,7 +7,7 @@ from eos.client._entry_reader import ONE_PERMIT, PERMITS, EntryReader
 from eos.client._passive_consumer import SubscriptionCursor
 from eos.client._producer import Producer
 from eos.client._reader import NotFromStorage, Reader, StoredRun
-from eos.client._receiver import ReceivedMessage
+from eos.client._receiver import ReceivedMessage, Receiver
 from eos.client._topic_bounds import Bounds, TopicBounds
 from eos.client._transaction import Transaction
 from eos.forking import stay_in_process
@@ -15,7 +15,9 @@ from eos.wire.batch import Entry
 
 stay_in_process(Producer, leaving=("send", "enqueue"))
 stay_in_process(Transaction, leaving=("admit_lingering",))
+# Of a consumer, what it inherits is the receiver's.
 stay_in_process(
+    Receiver,
     PulsarClient,
     EntryProducer,
     Consumer,

@@ -53,7 +53,7 @@ class Encryption:
             every ten minutes. A key server must let everybody read, or use ``key_reader``.
         key_reader: the alternative: a function of the key's name, of "public" or "private", and of
             the public key's metadata. It returns the key in PEM, for a public one perhaps with
-            metadata, as a ``PublicKey``; or None if it has none.
+            metadata, as an ``eos.wire.encryption.PublicKey``; or None if it has none.
         encryption_keys: the names of the keys of those who can read what is written here. Reading
             needs none.
         crypto_failure_action: what to do with entries that can't be decrypted: fail (an error),

@@ -11,7 +11,7 @@ import pytest
 
 from eos.chaos.cluster.proxy import FaultProxy, FrameAction
 from eos.client import PulsarClient
-from eos.errors import ProtocolError, TopicNotFound, Unauthorized
+from eos.errors import DecryptionFailed, ProtocolError, TopicNotFound, Unauthorized
 from eos.sources._epoch_planner import EpochPlanner, values_of
 from eos.sources._range_reader import read_range
 from eos.sources._source_options import SourceOptions
@@ -77,15 +77,17 @@ def test_a_missing_topic_is_an_error_until_it_exists(pulsar_standalone, client, 
     assert read(url, name) == [b"a"]
 
 
-def test_an_encrypted_entry_is_refused_or_skipped(pulsar_standalone, client, name, tmp_path):
+def test_an_encrypted_entry_is_refused_or_read_with_its_key(
+    pulsar_standalone, client, name, tmp_path
+):
     client.entry_producer(name, create=True).send(b"plain").result(timeout=20)
     send_encrypted(pulsar_standalone.service_url, name, tmp_path)
     client.entry_producer(name).send(b"behind").result(timeout=20)
     url = pulsar_standalone.service_url
-    with pytest.raises(ProtocolError, match=r"The entry \d+:1:.* is encrypted.*dropmalformed"):
-        read(url, name)
-    for mode in ("dropmalformed", "permissive"):
-        assert read(url, name, mode=mode) == [b"plain", b"behind"]
+    for mode in ("failfast", "dropmalformed", "permissive"):
+        with pytest.raises(DecryptionFailed, match=r"The entry \d+:1:.* is encrypted for 'rsa'"):
+            read(url, name, mode=mode)
+    assert read(url, name, keyLocation=str(tmp_path)) == [b"plain", b"secret", b"behind"]
 
 
 @pytest.mark.parametrize("count", [0, -1])
@@ -152,7 +154,7 @@ def test_an_error_of_the_registry_skips_no_entry(pulsar_standalone, client, name
     assert read(url, name, schema="auto", mode="dropmalformed") == ["one"]
 
 
-def test_a_chunked_message_is_refused_or_skipped(pulsar_standalone, client, name):
+def test_a_message_that_pulsar_client_sends_in_chunks_is_read(pulsar_standalone, client, name):
     url = pulsar_standalone.service_url
     sender = pulsar.Client(url)
     try:
@@ -161,6 +163,4 @@ def test_a_chunked_message_is_refused_or_skipped(pulsar_standalone, client, name
             producer.send(value)
     finally:
         sender.close()
-    with pytest.raises(ProtocolError, match=r"a chunk of a message"):
-        read(url, name)
-    assert read(url, name, mode="dropmalformed") == [b"one", b"two"]
+    assert read(url, name) == [b"one", bytes(7 << 20), b"two"]

@@ -33,7 +33,7 @@ from eos.sources.archive import Archive
 from eos.testing import PulsarStandalone
 from eos.wire.checksum import crc32c
 from eos.wire.commands import MessageMetadata
-from eos.wire.decoding import DeliveredEntry
+from eos.wire.decoding import DeliveredEntry, TopicDecoder
 from eos.wire.offloaded import DataParser, LedgerIndex
 from tests.commit_log.test_s3 import KEYS, served, serving
 from tests.support.admin import call
@@ -524,7 +524,8 @@ def test_plain_rows_do_not_belong_to_transaction_zero():
     def no_admin() -> Any:
         raise AssertionError
 
-    waiting = tiered_storage._Waiting(no_admin, TopicName.parse("t"), ("value",))
+    decoder = TopicDecoder(("value",))
+    waiting = tiered_storage._Waiting(no_admin, TopicName.parse("t"), decoder)
 
     def entry(number: int, **more: Any) -> DeliveredEntry:
         metadata = MessageMetadata(producer_name="p", sequence_id=0, publish_time=0, **more)

@@ -116,7 +116,7 @@ def framed(metadata: bytes, value: bytes = b"") -> bytes:
 def test_large_groups_become_several_batches_and_a_large_entry_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("eos.wire.decoding._entry_decoder._GROUP_BYTES", 1000)
+    monkeypatch.setattr("eos.wire.decoding._entry_decoder.GROUP_BYTES", 1000)
     sizes = [300, 300, 300, 300, 5000, 300, 990, 10]
     entries = EntryBuffer()
     for number, size in enumerate(sizes):
