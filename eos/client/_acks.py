@@ -41,7 +41,6 @@ class UnackedEntry:
         num_messages: the number of messages in the entry.
         of_others: indexes that other consumers had acknowledged before the delivery.
         chunks: entries before it that are parts of the same message.
-        is_part: it is a part of a message that is not complete.
     """
 
     place: EntryPlace
@@ -52,7 +51,6 @@ class UnackedEntry:
     num_messages: int = 1
     of_others: frozenset[int] = frozenset()
     chunks: tuple[EntryPlace, ...] = ()
-    is_part: bool = False
 
     def as_acknowledged(self, *, in_transaction: bool) -> list[MessageIdData]:
         """Return the ids for an ACK: its own, and those of its chunks."""
@@ -125,7 +123,7 @@ class AckTracker:
         chunks: tuple[EntryPlace, ...] = (),
     ) -> None:
         """Record the delivery of the messages ``indexes`` of an entry with ``num_messages``."""
-        self.forget(chunks)  # from now on they are parts of this one
+        self.forget((place, *chunks))  # from now on they are parts of this one
         given = set(indexes)
         others = frozenset(range(num_messages)) - given if num_messages > 1 else frozenset()
         self._entries[place] = UnackedEntry(
@@ -134,7 +132,6 @@ class AckTracker:
 
     def hold(self, entry: Entry) -> None:
         """The entry is a part of a message whose last part has not come."""
-        self._entries[entry.id.place].is_part = True
         self._parts[entry.id.place] = entry.metadata.publish_time, time.monotonic()
 
     def expired_parts(self, entry: Entry) -> list[EntryPlace]:
@@ -157,7 +154,7 @@ class AckTracker:
     def has_parts_before(self, place: EntryPlace) -> bool:
         """Whether a message that ends after ``place``, or has not ended, has parts before it."""
         return any(
-            (one.is_part and one.place < place)
+            (one.place in self._parts and one.place < place)
             or (one.place > place and any(chunk < place for chunk in one.chunks))
             for one in self._entries.values()
         )
@@ -204,7 +201,7 @@ class AckTracker:
         before = [
             one.place
             for one in self._entries.values()
-            if one.place < message_id.place and not one.is_part
+            if one.place < message_id.place and one.place not in self._parts
         ]
         entries = [self._entry(MessageId(*place), owner) for place in before]
         return [*(AckStep(one, set(one.remaining)) for one in entries), last]
@@ -230,8 +227,8 @@ class AckTracker:
             # An entry may have 250,000 messages: each index is visited once, in any order of acks.
             while entry.remaining and entry.first not in entry.remaining:
                 entry.first += 1
-            if not entry.remaining and self._entries.get(entry.place) is entry:
-                del self._entries[entry.place]
+            if not entry.remaining and self.is_current(entry):
+                self.forget([entry.place])
 
 
 def _not_waiting(message_id: MessageId) -> Retriable:
