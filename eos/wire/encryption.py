@@ -13,9 +13,9 @@ import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Final, Literal, NamedTuple, Protocol
+from typing import Final, Literal, Protocol
 
-from eos.errors import DecryptionFailed, ProtocolError
+from eos.errors import DecryptionFailed
 from eos.wire.batch import Compression, EncodedBatch, Entry
 from eos.wire.checksum import crc32c
 from eos.wire.commands import EncryptionKeys, KeyValue, MessageMetadata
@@ -115,14 +115,6 @@ class Encryptor:
         )
 
 
-class OpenedEntry(NamedTuple):
-    """An entry without its encryption; ``context``: see ``Decryptor``."""
-
-    metadata: MessageMetadata
-    payload: bytes
-    context: str | None = None
-
-
 class Decryptor:
     """Decrypts entries of any producer. Safe for several threads.
 
@@ -141,23 +133,27 @@ class Decryptor:
         self._private_keys = keys
         self._data_keys: dict[bytes, bytes] = {}  # that were decrypted, by their encrypted form
 
-    def open(self, metadata: MessageMetadata, payload: bytes) -> OpenedEntry | None:
-        """Return an encrypted entry as it was before its encryption; None: it is to be left out.
+    def open(self, entry: Entry) -> tuple[Entry, str | None] | None:
+        """Return an encrypted entry as it was before its encryption, with its context; None: it is
+        to be left out.
 
         Raises:
-            DecryptionFailed: no private key of the entry is here, or it does not fit.
+            DecryptionFailed: no private key of the entry is here, or it does not fit; names it.
             EosError: whether there is a key can't be found out.
         """
+        metadata = entry.metadata
         try:
-            plain = self._decrypt(metadata, payload)
-        except DecryptionFailed:
+            plain = self._decrypt(metadata, entry.payload)
+        except DecryptionFailed as error:
             match self.on_failure:
                 case "fail":
-                    raise
+                    raise unreadable_entry(entry.id, error) from None
                 case "discard":
+                    logger.warning("The entry %s can't be decrypted. It is left out.", entry.id)
                     return None
-            return OpenedEntry(_as_one_message(metadata), payload, _context(metadata))
-        return OpenedEntry(replace(metadata, encryption_keys=(), encryption_param=None), plain)
+            return replace(entry, metadata=_as_one_message(metadata)), _context(metadata)
+        opened = replace(metadata, encryption_keys=(), encryption_param=None)
+        return replace(entry, metadata=opened, payload=plain), None
 
     def _decrypt(self, metadata: MessageMetadata, payload: bytes) -> bytes:
         from cryptography.exceptions import InvalidTag
@@ -237,21 +233,10 @@ def encryption_bytes(keys: tuple[EncryptionKeys, ...]) -> int:
 
 
 def decrypted(entry: Entry, decryptor: Decryptor | None) -> tuple[Entry, str | None] | None:
-    """Return ``entry`` as ``Decryptor.open`` does, with its context; None: it is to be left out.
+    """Return ``decryptor.open(entry)``, and an entry that is not encrypted as it is.
 
-    One that is not encrypted stays as it is; without a decryptor an encrypted one, too.
-
-    Raises:
-        EosError: as ``Decryptor.open``; names the entry.
+    Without a decryptor an encrypted one stays as it is, too. Errors as there.
     """
     if decryptor is None or not entry.metadata.encryption_keys:
         return entry, None
-    try:
-        opened = decryptor.open(entry.metadata, entry.payload)
-    except ProtocolError as error:
-        raise unreadable_entry(entry.id, error) from None
-    if opened is None:
-        logger.warning("The entry %s can't be decrypted. It is left out.", entry.id)
-        return None
-    metadata, payload, context = opened
-    return replace(entry, metadata=metadata, payload=payload), context
+    return decryptor.open(entry)
