@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from eos.catalog.pulsar_catalog import PulsarCatalog
-    from eos.client import PulsarClient
+    from eos.client import KeyedState, PulsarClient
     from eos.client.aio import AsyncPulsarClient
     from eos.committer import EpochResult
     from eos.events import EpochListener
@@ -36,6 +36,7 @@ __all__ = [
     "EpochResult",
     "JsonSchema",
     "KeyValueSchema",
+    "KeyedState",
     "ProtobufSchema",
     "PulsarCatalog",
     "PulsarClient",
@@ -55,6 +56,7 @@ _MODULES: Final = {
     "EpochResult": "eos.committer",
     "JsonSchema": "eos.schemas",
     "KeyValueSchema": "eos.schemas",
+    "KeyedState": "eos.client",
     "ProtobufSchema": "eos.schemas",
     "PulsarCatalog": "eos.catalog.pulsar_catalog",
     "PulsarClient": "eos.client",

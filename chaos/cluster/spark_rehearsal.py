@@ -15,8 +15,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from eos.chaos.cluster._spark_archive import ARCHIVE, folder_of_archive
-from eos.chaos.cluster.spark_env import local_cluster, spark_env
+from eos.chaos.cluster.spark_env import ARCHIVE, folder_of_archive, local_cluster, spark_env
 from eos.testing.maven import locked
 from eos.testing.progress import Progress
 

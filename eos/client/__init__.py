@@ -4,6 +4,7 @@ from eos.client._client import PulsarClient
 from eos.client._consumer import Consumer
 from eos.client._entry_producer import EntryProducer
 from eos.client._entry_reader import ONE_PERMIT, PERMITS, EntryReader
+from eos.client._keyed_state import KeyedState
 from eos.client._passive_consumer import SubscriptionCursor
 from eos.client._producer import Producer
 from eos.client._reader import NotFromStorage, Reader, StoredRun
@@ -23,6 +24,7 @@ stay_in_process(
     Consumer,
     Reader,
     EntryReader,
+    KeyedState,
     TopicBounds,
     SubscriptionCursor,
 )
@@ -35,6 +37,7 @@ __all__ = [
     "Entry",
     "EntryProducer",
     "EntryReader",
+    "KeyedState",
     "NotFromStorage",
     "Producer",
     "PulsarClient",

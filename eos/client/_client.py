@@ -84,7 +84,7 @@ class PulsarClient:
         self.decryptor = None if keys is None else keys.decryptor
         self._keys = keys if keys is not None and keys.encrypts else None
         budget = Budget(max_pending_bytes)
-        self._producers = ProducerFactory(self.lookup, budget, timer, backoff, self._keys)
+        self.producers = ProducerFactory(self.lookup, budget, timer, backoff, self._keys)
         self._readers = ReaderCache(self.lookup, timer, backoff)
 
     def partition_count(self, topic: str) -> int:
@@ -136,7 +136,7 @@ class PulsarClient:
             ConfigurationError: an option is out of range.
         """
         limits = BatchLimits(linger_ms, max_batch_messages, max_batch_bytes, hashing, batching)
-        producers = self._producers.open_topic(topic, create=create)
+        producers = self.producers.open_topic(topic, create=create)
         return Producer(str(TopicName.parse(topic)), producers, limits, self._timer, self._keys)
 
     def entry_producer(self, topic: str, *, create: bool = False) -> EntryProducer:
@@ -144,7 +144,7 @@ class PulsarClient:
 
         It sends each message, or each encoded batch, as one entry; otherwise as ``producer``.
         """
-        return self._producers.open_one(topic, create=create)
+        return self.producers.open_one(topic, create=create)
 
     def create_unpartitioned(self, topic: str) -> None:
         """Let the broker create ``topic``, unpartitioned, if it does not exist.
@@ -154,7 +154,7 @@ class PulsarClient:
         """
         # By PRODUCER only: to ask for the topic's partitions would create a partitioned topic in a
         # namespace that does so automatically (allowAutoTopicCreationType).
-        self._producers.open(TopicName.parse(topic)).close()
+        self.producers.open(TopicName.parse(topic)).close()
 
     def entry_producers(
         self,
@@ -180,7 +180,7 @@ class PulsarClient:
             TopicNotFound, ConfigurationError: as ``producer``.
             TransactionExpired: as ``Transaction.register``.
         """
-        return self._producers.open_in(topics, txn, ProducerKind(schema, encrypted), after)
+        return self.producers.open_in(topics, txn, ProducerKind(schema, encrypted), after)
 
     def release_producers(
         self,
@@ -194,7 +194,7 @@ class PulsarClient:
         Each is the result of ``EntryProducer.transfer``; its predecessor was used in ``txn``.
         """
         kind = ProducerKind(schema, encrypted)
-        self._producers.release(producers, kind, None if txn is None else txn.id)
+        self.producers.release(producers, kind, None if txn is None else txn.id)
 
     @property
     def limit_hit(self) -> bool:
@@ -387,7 +387,7 @@ class PulsarClient:
 
         It does not wait: sends without an acknowledgement are in doubt. May be called twice.
         """
-        self._producers.clear()
+        self.producers.clear()
         self._readers.clear()
         self.lookup.close()
         self._timer.stop()

@@ -36,6 +36,7 @@ from eos.wire.batch import (
     encode_batches,
     rows_from_messages,
 )
+from eos.wire.commands import ProducerAccessMode
 from eos.wire.encryption import encryption_bytes
 
 METADATA_ROOM_BYTES: Final = 1024  # of the entry, which count towards the broker's limit
@@ -60,6 +61,7 @@ class EntryProducer:
     ) -> None:
         self.topic = topic
         self.name = ""
+        self.topic_epoch: int | None = None  # counts the topic's exclusive producers
         self._schema_version: bytes | None = None
         self._connection = connection
         self._id = producer_id
@@ -95,13 +97,22 @@ class EntryProducer:
         """The schema version in the entries; None if it was opened without a schema."""
         return self._schema_version
 
-    def open(self, schema: commands.SchemaInfo | None = None, *, encrypted: bool = False) -> None:
+    def open(
+        self,
+        schema: commands.SchemaInfo | None = None,
+        *,
+        encrypted: bool = False,
+        access: ProducerAccessMode = ProducerAccessMode.SHARED,
+        topic_epoch: int | None = None,
+    ) -> None:
         """Open it at the broker, which chooses its name.
 
         Args:
             schema: of the messages: registered with the topic if it is missing; all entries have
                 its version.
             encrypted: only encrypted entries will be sent.
+            access: whether others may have producers on the topic.
+            topic_epoch: of an earlier exclusive producer: refused if there was another one since.
 
         Raises:
             IncompatibleSchema: it is incompatible with the topic's schemas.
@@ -120,6 +131,8 @@ class EntryProducer:
                     # With a name that is reused after an abort, a broker with deduplication would
                     # drop entries as duplicates.
                     user_provided_producer_name=False,
+                    access_mode=int(access) or None,
+                    topic_epoch=topic_epoch,
                     txn_enabled=True,
                 ),
                 commands.ProducerSuccess,
@@ -134,6 +147,7 @@ class EntryProducer:
             self._forget()  # the broker may have opened it
             raise
         self.name = answer.producer_name
+        self.topic_epoch = answer.topic_epoch
         self._schema_version = None if schema is None else answer.schema_version
 
     def send(

@@ -6,6 +6,7 @@ import copy
 import time
 from collections import deque
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Final, Self
 
 from eos._waiting import Monitor
@@ -17,7 +18,15 @@ from eos.client._subscriptions import (
     subscribing,
     unsubscribe,
 )
-from eos.errors import ConfigurationError, ConnectionLost, EosError, Fatal, ProtocolError
+from eos.client._topic_bounds import TopicBounds
+from eos.errors import (
+    ConfigurationError,
+    ConnectionLost,
+    EosError,
+    Fatal,
+    ProtocolError,
+    RequestTimeout,
+)
 from eos.ids import MessageId
 from eos.transport.connection import Connection
 from eos.wire import commands
@@ -40,6 +49,10 @@ measured). An entry that is read alone takes no other with it."""
 MAX_QUEUED_BYTES: Final = 64 * 1024 * 1024
 
 _LONGEST_WAIT_S: Final = 3600.0
+
+# All chunks have the publish time of their message. But other producers' clocks differ, and the
+# broker's search by time assumes that times never decrease.
+_SLACKS_MS: Final = (1_000, 60_000)
 
 
 def checked_start(start: MessageId | None) -> MessageId | None:
@@ -263,3 +276,43 @@ class EntryReader:
         with self._changed:
             self._failure = self._failure or reason
             self._changed.notify_all()
+
+
+def entries_before(lookup: Lookup, topic: str, chunk: Entry) -> Iterator[Iterator[Entry]]:
+    """Yield the entries of an exact topic before ``chunk``, for a reader that began in the middle
+    of a message: those of the last second of publish times, then those of the last minute.
+
+    Raises:
+        EosError: they can't be read.
+    """
+    with closing(TopicBounds(lookup, topic)) as bounds:
+        first = bounds.bounds().first
+        for slack_ms in _SLACKS_MS:
+            start = bounds.place_at(max(0, chunk.metadata.publish_time - slack_ms))
+            start = max(first, min(start, chunk.id.place))
+            yield _between(lookup, topic, MessageId(*start), chunk.id)
+            if start == first:
+                return
+
+
+def _between(lookup: Lookup, topic: str, start: MessageId, end: MessageId) -> Iterator[Entry]:
+    reader = EntryReader(
+        lookup,
+        lookup.broker_of(topic),
+        topic,
+        start,
+        permits=PERMITS,
+        subscription=new_subscription(lookup.rules),
+    )
+    with reader:
+        reader.open()
+        before = None
+        # Without a limit of time in all: a busy topic has much in a minute.
+        while reader.next_id != before or before is None:
+            before = reader.next_id
+            for entry in reader.read(time.monotonic() + lookup.timeout_s):
+                if entry.id.place >= end.place:
+                    return
+                yield entry
+        # `end` is readable: it was just read.
+        raise RequestTimeout(f"Reading {topic}: nothing came for {lookup.timeout_s:g} s.")

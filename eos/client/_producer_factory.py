@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from eos._waiting import run_both
@@ -18,15 +18,17 @@ from eos.errors import ConfigurationError, TopicNotFound
 from eos.ids import TopicName, TxnId
 from eos.parallel import parallel_map
 from eos.transport.message_keys import MessageKeys
-from eos.wire.commands import SchemaInfo
+from eos.wire.commands import ProducerAccessMode, SchemaInfo
 
 
 @dataclass(frozen=True)
 class ProducerKind:
-    """How a producer is opened: with a schema, and whether its entries will be encrypted."""
+    """How a producer is opened; see ``EntryProducer.open``. Only shared ones are kept idle."""
 
     schema: SchemaInfo | None = None
     encrypted: bool = False
+    access: ProducerAccessMode = ProducerAccessMode.SHARED
+    topic_epoch: int | None = None
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,14 @@ class ProducerFactory:
         # Ids must be unique per connection; they are unique in the client, and never reused.
         self._producer_ids = itertools.count()
 
-    def open_one(self, topic: str, *, create: bool) -> EntryProducer:
+    def open_one(
+        self,
+        topic: str,
+        *,
+        create: bool,
+        access: ProducerAccessMode = ProducerAccessMode.SHARED,
+        topic_epoch: int | None = None,
+    ) -> EntryProducer:
         """Open one on an unpartitioned topic, or on one exact ``...-partition-n``.
 
         Raises:
@@ -77,7 +86,7 @@ class ProducerFactory:
             self._check_unpartitioned(parsed, create=True)
         else:
             self._check_exists([parsed])
-        return self.open(parsed)
+        return self.open(parsed, replace(self._own_kind, access=access, topic_epoch=topic_epoch))
 
     def open_topic(self, topic: str, *, create: bool) -> list[EntryProducer]:
         """Open one on each partition of ``topic``, or on an unpartitioned topic.
@@ -172,7 +181,12 @@ class ProducerFactory:
             keys=self._keys,
         )
         kind = kind or self._own_kind
-        producer.open(kind.schema, encrypted=kind.encrypted)
+        producer.open(
+            kind.schema,
+            encrypted=kind.encrypted,
+            access=kind.access,
+            topic_epoch=kind.topic_epoch,
+        )
         return producer
 
     def _acquire(

@@ -14,7 +14,7 @@ from typing import Final, Protocol, Self
 import numpy as np
 import pyarrow as pa
 
-from eos.client._earlier_entries import entries_before
+from eos.client._entry_reader import entries_before
 from eos.client._lookup import Lookup
 from eos.client._subscriptions import last_id_of, new_subscription, prefix_hint, subscribing
 from eos.errors import ConnectionLost, DataLost, EosError, Fatal, RequestTimeout

@@ -154,6 +154,11 @@ class Receiver:
         self._tracker = AckTracker()
         self._closed = False
 
+    @property
+    def is_exclusive(self) -> bool:
+        """Whether its subscription has no other consumer."""
+        return self._options.kind is commands.SubscriptionType.EXCLUSIVE
+
     def open(self) -> None:
         """Subscribe, and let the broker deliver; errors as of ``PulsarClient.consumer``."""
         connection, options = self._lookup.broker_of(self.topic), self._options

@@ -8,10 +8,10 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
 from typing import Final, Protocol, Self
 
+from eos.client._window import HasInFlight, drain
 from eos.client.coordinators import Coordinators
 from eos.errors import (
     BrokerNotReady,
@@ -38,14 +38,13 @@ from eos.wire.commands import TxnAction
 logger = logging.getLogger(__name__)
 
 END_DEADLINE_S: Final = 60.0
-_MAX_THREADS: Final = 64
 
 _CLOCK_TOLERANCE_S: Final = 1.0
 _REPEATED: Final = (Retriable, Indeterminate, ProtocolError, NotAllowed, TopicNotFound)
 _REFUSALS: Final = (Unauthorized, TransactionsDisabled, ConfigurationError)
 
 
-class _State(Enum):
+class TransactionState(Enum):
     """The state of a transaction. Only OPEN accepts sends, only OPEN and FLUSHING accept poison."""
 
     OPEN = "is open"
@@ -56,18 +55,12 @@ class _State(Enum):
     ABORTED = "was aborted"
 
 
-class TransactionWriter(Protocol):
+class TransactionWriter(HasInFlight, Protocol):
     """The interface of a producer that writes in a transaction."""
 
     @property
     def topic(self) -> str:
         """The exact topic."""
-
-    def flush(self, deadline: float = ...) -> None:
-        """Wait for earlier sends, until ``deadline`` by ``time.monotonic``."""
-
-    def close_failed(self, deadline: float) -> None:
-        """Wait until the broker has closed it, or until ``deadline``; raises nothing."""
 
     def release(self, txn: Transaction) -> None:
         """``txn`` has ended."""
@@ -107,8 +100,13 @@ class Transaction:
         self._batching: set[BatchingProducer] = set()
         self._is_ending = False
         self._poison: EosError | None = None
-        self._state = _State.OPEN
+        self._state = TransactionState.OPEN
         self._doubtful = False
+
+    @property
+    def state(self) -> TransactionState:
+        """What this process knows of its end."""
+        return self._state
 
     @property
     def registered(self) -> tuple[str, ...]:
@@ -182,7 +180,10 @@ class Transaction:
     def poison(self, reason: EosError) -> None:
         """Forbid the commit of this transaction, as a send is in doubt."""
         with self._lock:
-            if self._poison is None and self._state in (_State.OPEN, _State.FLUSHING):
+            if self._poison is None and self._state in (
+                TransactionState.OPEN,
+                TransactionState.FLUSHING,
+            ):
                 self._poison = copy.copy(reason)
 
     def check(self) -> None:
@@ -190,17 +191,22 @@ class Transaction:
 
         Raises:
             TransactionPoisoned: it must not be committed, or was aborted.
+            TransactionExpired: it has exceeded its time to live.
             Fatal: it is being committed, or was: a message sent now would hide committed ones.
         """
+        # Of a transaction that has ended, the broker accepts messages and acknowledgements: they
+        # hide later messages, or are never delivered again (measured).
+        if self._expires_at is not None and time.monotonic() >= self._expires_at:
+            self.poison(TransactionExpired(f"Transaction {self.id} has expired."))
         with self._lock:
             self._check_locked()
 
     def _check_locked(self) -> None:
         if self._poison is not None:
             raise _poisoned(self.id, self._poison)
-        if self._state in (_State.FAILED, _State.ABORTED):
+        if self._state in (TransactionState.FAILED, TransactionState.ABORTED):
             raise TransactionPoisoned(f"Transaction {self.id} has ended: it {self._state.value}.")
-        if self._state is not _State.OPEN:
+        if self._state is not TransactionState.OPEN:
             raise Fatal(
                 f"Transaction {self.id} is ending or has ended: it {self._state.value}.",
                 hint="Use another transaction.",
@@ -218,11 +224,11 @@ class Transaction:
         self._send_lingering()
         with self._registering, self._lock:  # after a registration in progress
             self._check_ended_locked()
-            self._state = _State.FLUSHING
+            self._state = TransactionState.FLUSHING
         self._flush()
         with self._lock:
             poison = self._poison
-            self._state = _State.UNKNOWN if poison is None else _State.FAILED
+            self._state = TransactionState.UNKNOWN if poison is None else TransactionState.FAILED
         if poison is not None:
             self.settle()
             try:
@@ -234,14 +240,14 @@ class Transaction:
             was_open = self._end(TxnAction.COMMIT)
         except EosError as error:
             if not self._doubtful:  # refused with a clear reason
-                self._set(_State.FAILED)
+                self._set(TransactionState.FAILED)
                 raise
             raise Indeterminate(
                 f"Transaction {self.id} may be committed or not: {error.message}",
                 hint="Read the topics to find out, before you send again.",
             ) from error
         if was_open:
-            self._set(_State.COMMITTED)
+            self._set(TransactionState.COMMITTED)
         else:
             self._raise_ended_before()
 
@@ -254,9 +260,9 @@ class Transaction:
             producer.send_lingering()
 
     def _check_ended_locked(self) -> None:
-        if self._poison is not None and self._state is _State.OPEN:
+        if self._poison is not None and self._state is TransactionState.OPEN:
             return  # commit() aborts it
-        if self._state is _State.UNKNOWN:
+        if self._state is TransactionState.UNKNOWN:
             raise Indeterminate(f"Transaction {self.id} {self._state.value}.")
         self._check_locked()
 
@@ -268,7 +274,7 @@ class Transaction:
                 f"Transaction {self.id} has ended; whether committed is not known.",
                 hint="Read the topics to find out, before you send again.",
             )
-        self._set(_State.FAILED)
+        self._set(TransactionState.FAILED)
         raise TransactionExpired(f"Transaction {self.id} had ended before the commit: it expired.")
 
     def abort(self) -> None:
@@ -281,9 +287,13 @@ class Transaction:
             Indeterminate: a commit began, and its outcome is unknown.
         """
         with self._registering, self._lock:
-            if self._state not in (_State.OPEN, _State.FAILED, _State.ABORTED):
+            if self._state not in (
+                TransactionState.OPEN,
+                TransactionState.FAILED,
+                TransactionState.ABORTED,
+            ):
                 self._check_ended_locked()
-            self._state = _State.ABORTED
+            self._state = TransactionState.ABORTED
         self.settle()
         self._end(TxnAction.ABORT)
 
@@ -295,9 +305,9 @@ class Transaction:
             producer.drop_lingering(
                 self, TransactionPoisoned(f"Transaction {self.id} was ended before this was sent.")
             )
-        _drain(self._snapshot(), self._coordinators.timeout_s)
+        drain(self._snapshot(), self._coordinators.timeout_s)
 
-    def _set(self, state: _State) -> None:
+    def _set(self, state: TransactionState) -> None:
         with self._lock:
             self._state = state
 
@@ -344,9 +354,12 @@ class Transaction:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is None:
-            if self._state not in (_State.COMMITTED, _State.ABORTED):  # the block may have ended it
+            if self._state not in (
+                TransactionState.COMMITTED,
+                TransactionState.ABORTED,
+            ):  # the block may have ended it
                 self.commit()
-        elif self._state is _State.OPEN:
+        elif self._state is TransactionState.OPEN:
             try:
                 self.abort()
             except EosError:
@@ -373,24 +386,3 @@ def _poisoned(txn_id: TxnId, reason: EosError) -> TransactionPoisoned:
     )
     error.__cause__ = reason
     return error
-
-
-def _drain(producers: Iterable[TransactionWriter], timeout_s: float) -> None:
-    """Wait until ``producers`` have nothing in flight, for at most two timeouts in total."""
-    # An abort that overtakes the first send to a new partition blocks the partition's readers
-    # (measured). So wait for all acknowledgements first.
-    deadline = time.monotonic() + timeout_s
-    failed = []
-    for producer in producers:
-        try:
-            producer.flush(deadline)
-        except EosError:  # not raised: the abort must be sent in any case
-            failed.append(producer)
-    if not failed:
-        return
-    # Their acknowledgements did not come: the broker answers CLOSE_PRODUCER when it has stored all
-    # earlier entries.
-    deadline = time.monotonic() + timeout_s
-    with ThreadPoolExecutor(min(len(failed), _MAX_THREADS)) as pool:
-        for producer in failed:
-            pool.submit(producer.close_failed, deadline)

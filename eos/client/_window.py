@@ -8,9 +8,10 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from eos._waiting import Future, Monitor
 from eos.errors import EosError, Fatal, RequestTimeout
@@ -18,6 +19,7 @@ from eos.ids import MessageId
 
 # Added to an entry's payload size: many small entries also cost memory.
 ENTRY_OVERHEAD_BYTES: Final = 1024
+_MAX_THREADS: Final = 64
 
 
 class Budget:
@@ -251,3 +253,34 @@ class Window:
             if not self.lock.wait_for(moved, wait_s) and before is not None:
                 return before
         return None
+
+
+class HasInFlight(Protocol):
+    """A producer with entries in flight, or a consumer with acknowledgements."""
+
+    def flush(self, deadline: float = ...) -> None:
+        """Wait for earlier sends, until ``deadline`` by ``time.monotonic``."""
+
+    def close_failed(self, deadline: float) -> None:
+        """Wait until the broker has closed it, or until ``deadline``; raises nothing."""
+
+
+def drain(producers: Iterable[HasInFlight], timeout_s: float) -> None:
+    """Wait until ``producers`` have nothing in flight, for at most two timeouts in total."""
+    # An abort that overtakes the first send to a new partition blocks the partition's readers
+    # (measured). So wait for all acknowledgements first.
+    deadline = time.monotonic() + timeout_s
+    failed = []
+    for producer in producers:
+        try:
+            producer.flush(deadline)
+        except EosError:  # not raised: the abort must be sent in any case
+            failed.append(producer)
+    if not failed:
+        return
+    # Their acknowledgements did not come: the broker answers CLOSE_PRODUCER when it has stored all
+    # earlier entries.
+    deadline = time.monotonic() + timeout_s
+    with ThreadPoolExecutor(min(len(failed), _MAX_THREADS)) as pool:
+        for producer in failed:
+            pool.submit(producer.close_failed, deadline)

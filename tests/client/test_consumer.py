@@ -15,11 +15,13 @@ from eos.errors import (
     InputError,
     ProtocolError,
     Retriable,
+    TransactionExpired,
     TransactionPoisoned,
 )
 from eos.ids import MessageId
 from eos.wire.batch import Message, encode_batches, rows_from_messages
 from tests.support.admin import call
+from tests.support.expiry import await_expiry
 from tests.support.hostile import send_claiming, send_inflating
 from tests.support.judge import drain, quiet_client
 
@@ -252,3 +254,19 @@ def test_what_a_plain_client_acknowledged_in_a_batch_is_not_given_again(
             consumer.acknowledge(messages, txn=txn)
     with client.consumer(name, "s", type="shared") as consumer:
         assert rest(consumer) == []
+
+
+def test_nothing_is_acknowledged_in_a_transaction_that_has_expired(client, name):
+    """The broker would accept it, and never deliver the message again (measured)."""
+    send(client, name, 2)
+    with client.consumer(name, "s", type="shared") as consumer:
+        first, second = consumer.receive(5), consumer.receive(5)
+        txn = client.transaction(timeout_s=1)
+        consumer.acknowledge(first, txn)
+        await_expiry(client, txn.id)
+        with pytest.raises(TransactionExpired):
+            consumer.acknowledge(second, txn)
+        with pytest.raises(TransactionExpired):
+            txn.commit()
+    with client.consumer(name, "s", type="shared") as consumer:
+        assert sorted(rest(consumer)) == [0, 1]

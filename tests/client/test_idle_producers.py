@@ -114,7 +114,7 @@ def test_one_that_the_broker_has_closed_meanwhile_is_not_used_again(
 ):
     first, txn = write(through, topic, b"1")
     admin.call(pulsar_standalone.admin_url, "PUT", f"/v2/persistent/public/default/{name}/unload")
-    wait_until(lambda: not through._producers._cache._idle[topic][1].producer.is_usable)
+    wait_until(lambda: not through.producers._cache._idle[topic][1].producer.is_usable)
     second, _ = write(through, topic, b"2", after=txn)
     assert second.name != first.name
     assert values() == [b"1", b"2"]
@@ -125,7 +125,7 @@ def test_it_does_not_wait_for_ever(through, topic, pulsar_standalone, monkeypatc
     write(through, topic, b"1")
     assert publishers(pulsar_standalone, topic) == 1
     wait_until(lambda: publishers(pulsar_standalone, topic) == 0)
-    assert not through._producers._cache._idle
+    assert not through.producers._cache._idle
 
 
 def test_no_more_than_so_many_wait(through, name, monkeypatch, proxy):
@@ -137,7 +137,7 @@ def test_no_more_than_so_many_wait(through, name, monkeypatch, proxy):
     for one in topics:
         write(through, one, b"x")
     wait_until(lambda: proxy.seen[commands.CloseProducer] == closed + 1)
-    assert list(through._producers._cache._idle) == topics[1:]
+    assert list(through.producers._cache._idle) == topics[1:]
 
 
 def test_a_client_that_is_closed_keeps_none(pulsar_standalone, topic):
@@ -199,7 +199,7 @@ def test_what_is_parked_when_the_client_is_closed_is_forgotten(pulsar_standalone
         (producer,) = client.entry_producers([topic])
         successor = producer.transfer()
     client.release_producers([successor], None)
-    assert not client._producers._cache._idle
+    assert not client.producers._cache._idle
 
 
 @pytest.fixture
@@ -228,7 +228,7 @@ def test_where_a_policy_admits_no_more_those_of_other_processes_are_waited_for(
 def test_who_was_refused_once_is_in_nobodys_way(through, topic, pulsar_standalone):
     through._limit_backoff.limit_hit = True
     write(through, topic, b"1")
-    assert not through._producers._cache._idle
+    assert not through.producers._cache._idle
     wait_until(lambda: publishers(pulsar_standalone, topic) == 0)
 
 

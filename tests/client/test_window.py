@@ -225,7 +225,7 @@ def test_send_waits_while_too_many_bytes_are_in_flight_and_goes_on(proxy, name):
         def send() -> None:
             for _ in range(100):
                 acknowledgements.append(producer.send(b"x" * 10_000))
-                in_flight_max.append(client._producers._budget._used_bytes)
+                in_flight_max.append(client.producers._budget._used_bytes)
 
         with proxy.fault(commands.SendReceipt, hold, times=10**6):
             thread = threading.Thread(target=send)
@@ -246,7 +246,7 @@ def test_send_waits_while_too_many_bytes_are_in_flight_and_goes_on(proxy, name):
 def test_a_broker_that_stops_acknowledging_ends_the_waiting_send_in_time(through, proxy, name):
     producer = through.entry_producer(name, create=True)
     producer._window._timeout_s = 2
-    through._producers._budget._max_bytes = 3000
+    through.producers._budget._max_bytes = 3000
     with proxy.fault(commands.SendReceipt, FrameAction.DROP, times=100):
         producer.send(b"x" * 1000)
         with pytest.raises(RequestTimeout, match="No acknowledgement"):

@@ -9,6 +9,14 @@ from eos.wire.commands._common import MessageIdData, SchemaInfo
 from eos.wire.messages import WireMessage, field
 
 
+class ProducerAccessMode(IntEnum):
+    """Whether a topic may have other producers."""
+
+    SHARED = 0
+    EXCLUSIVE = 1
+    EXCLUSIVE_WITH_FENCING = 3  # closes all others
+
+
 class Producer(WireMessage):
     topic: str = field(1, "string")
     producer_id: int = field(2, "uint64")
@@ -18,6 +26,8 @@ class Producer(WireMessage):
     schema: SchemaInfo | None = field(7, SchemaInfo, default=None)
     epoch: int | None = field(8, "uint64", default=None)
     user_provided_producer_name: bool | None = field(9, "bool", default=None)
+    access_mode: int | None = field(10, "int32", default=None)
+    topic_epoch: int | None = field(11, "uint64", default=None)
     txn_enabled: bool | None = field(12, "bool", default=None)
 
 
@@ -26,6 +36,7 @@ class ProducerSuccess(WireMessage):
     producer_name: str = field(2, "string")
     last_sequence_id: int = field(3, "int64", default=-1)
     schema_version: bytes | None = field(4, "bytes", default=None)
+    topic_epoch: int | None = field(5, "uint64", default=None)
     producer_ready: bool = field(6, "bool", default=True)
 
 

@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from eos.chaos.cluster import _spark_archive as spark_archive
-from eos.chaos.cluster import spark_rehearsal
-from eos.chaos.cluster.spark_env import spark_env
+from eos.chaos.cluster import spark_env, spark_rehearsal
 
 _SESSION = """
 import sys
@@ -40,25 +38,25 @@ def rehearsals(tmp_path, monkeypatch):
 
 
 def test_archive_is_created_once_and_used_by_each_jvm(rehearsals):
-    assert spark_archive.options() == ""
+    assert spark_env.archive_options() == ""
     spark_rehearsal.create()
     spark_rehearsal.create()
     (folder,) = rehearsals
-    assert f"-XX:SharedArchiveFile={folder}/classes.jsa" in spark_archive.options()
+    assert f"-XX:SharedArchiveFile={folder}/classes.jsa" in spark_env.archive_options()
     assert [path.name for path in folder.iterdir()] == ["classes.jsa"]
 
 
 def test_a_rehearsal_that_fails_does_no_harm(rehearsals, monkeypatch):
     monkeypatch.setattr(spark_rehearsal, "_rehearse_apart", lambda folder, archive: None)
     spark_rehearsal.create()
-    assert spark_archive.options() == ""
+    assert spark_env.archive_options() == ""
 
 
 def test_a_rehearsal_that_takes_too_long_does_no_harm(tmp_path, monkeypatch):
     monkeypatch.setenv("EOS_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(spark_rehearsal, "_WITHIN_S", 0.001)
     spark_rehearsal.create()
-    assert spark_archive.options() == ""
+    assert spark_env.archive_options() == ""
 
 
 def test_archive_of_a_removed_spark_is_deleted(rehearsals, tmp_path):
@@ -75,7 +73,7 @@ def test_archive_of_a_removed_spark_is_deleted(rehearsals, tmp_path):
 def test_driver_loads_its_classes_from_the_archive(tmp_path):
     """In a separate scratch folder, like every driver: the archive must still fit."""
     spark_rehearsal.create()
-    env = {**os.environ, **spark_env(tmp_path, path=(Path.cwd(),))}
+    env = {**os.environ, **spark_env.spark_env(tmp_path, path=(Path.cwd(),))}
     subprocess.run(
         [sys.executable, "-c", _SESSION, str(tmp_path)], env=env, check=True, timeout=150
     )
