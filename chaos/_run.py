@@ -25,9 +25,8 @@ from eos.chaos._topic_inputs import (
     RollingInputs,
     TopicInputs,
 )
-from eos.chaos.checker.anomalies import Anomaly
 from eos.chaos.checker.check import check
-from eos.chaos.checker.history import Control, Decision, RunHistory, decisions_of
+from eos.chaos.checker.history import Anomaly, Control, Decision, RunHistory, decisions_of
 from eos.chaos.cluster.archiver import Archiver
 from eos.chaos.cluster.object_store import ObjectStore
 from eos.chaos.cluster.proxy import FaultProxy

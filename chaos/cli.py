@@ -26,7 +26,7 @@ from eos.chaos._campaign import (
     of_soak,
     run_all,
 )
-from eos.chaos.checker.anomalies import AnomalyKind
+from eos.chaos.checker.history import AnomalyKind
 from eos.chaos.cluster import spark_rehearsal
 from eos.chaos.faults import FAULTS
 from eos.chaos.faults.conditions import CONDITIONS

@@ -10,7 +10,6 @@ from eos.commit_log import CommitLog, has_log, list_sinks
 from eos.committer import wrote_in_run
 from eos.errors import EosError
 from eos.events import StateChanged, log_state
-from eos.parallel import parallel_map
 from eos.protocol import (
     History,
     check_lineage,
@@ -21,6 +20,7 @@ from eos.protocol import (
 from eos.retry import attempts
 from eos.sinks.options import SinkOptions
 from eos.sinks.output import Output
+from eos.waiting import parallel_map
 
 
 def open_log(

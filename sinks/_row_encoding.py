@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from eos.client import EntryProducer, PulsarClient, Transaction
 from eos.errors import IncompatibleSchema, InputError
 from eos.ids import TopicName, TxnId
-from eos.parallel import parallel_map
+from eos.waiting import parallel_map
 from eos.wire.batch import Rows, text_keys
 from eos.wire.binary_columns import FALSE, TRUE
 from eos.wire.commands import SchemaInfo

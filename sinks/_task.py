@@ -21,13 +21,13 @@ from eos.client import EntryProducer, PulsarClient, Transaction
 from eos.client.worker_cache import ClientOptions, cached_client
 from eos.errors import EosError, TopicNotFound
 from eos.ids import MessageId, TxnId
-from eos.parallel import parallel_map
 from eos.pulsar.roll_call import AnsweredBefore, RollCall
 from eos.sinks._row_encoding import TaskSchemas, message_rows
 from eos.sinks._topics import TaskTopics, TopicCreation
 from eos.spark_worker import disable_delayed_acks, freeze_imports
 from eos.steps import TaskStep
 from eos.task_report import PartitionFigures, TaskError, TaskSummary
+from eos.waiting import parallel_map
 from eos.wire.batch import (
     Auto,
     Compression,

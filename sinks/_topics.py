@@ -16,8 +16,8 @@ from eos.client import PulsarClient
 from eos.client.worker_cache import ClientOptions
 from eos.errors import ConfigurationError, EosError, InputError, TopicNotFound
 from eos.ids import TopicName
-from eos.parallel import parallel_map
 from eos.transport.address import parse_service_url
+from eos.waiting import parallel_map
 from eos.wire.binary_columns import array_of, numbers_of
 
 logger = logging.getLogger(__name__)

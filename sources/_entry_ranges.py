@@ -12,9 +12,9 @@ from typing import Final, Self
 from eos.admin import Ledger
 from eos.client import ONE_PERMIT, Entry, PulsarClient
 from eos.ids import EntryPlace, MessageId
-from eos.parallel import parallel_map
 from eos.retry import attempts
 from eos.sources._offsets import Span
+from eos.waiting import parallel_map
 
 
 @dataclass(frozen=True)

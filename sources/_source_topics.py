@@ -11,7 +11,6 @@ from eos.admin import Ledger, OpenTransaction, StoredLedger
 from eos.client import Bounds, PulsarClient, SubscriptionCursor, TopicBounds
 from eos.errors import BrokerError, ConfigurationError, TopicNotFound
 from eos.ids import EntryPlace, MessageId, TopicName, TxnId
-from eos.parallel import parallel_map
 from eos.sources._entry_ranges import RowsPerEntry, next_entry
 from eos.sources._offsets import (
     LATEST,
@@ -25,6 +24,7 @@ from eos.sources._open_transactions import wait_for_time
 from eos.sources._source_options import SourceOptions
 from eos.sources._time_window import TimeWindow
 from eos.sources._value_format import AUTO, BYTES, ValueFormat, earlier_fields, value_format
+from eos.waiting import parallel_map
 from eos.wire.batch import Entry
 
 T = TypeVar("T")

@@ -10,9 +10,9 @@ from typing import Final, Protocol
 from eos.client import SubscriptionCursor
 from eos.errors import EosError
 from eos.ids import EntryPlace, MessageId
-from eos.parallel import parallel_map
 from eos.retry import attempts
 from eos.sources._offsets import place_text
+from eos.waiting import parallel_map
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from eos.parallel import parallel_map
+from eos.waiting import parallel_map
 
 MORE_THAN_THREADS = range(100)
 

@@ -12,13 +12,11 @@ from types import SimpleNamespace
 
 import pytest
 
-import eos.parallel
-from eos import _waiting
-from eos._waiting import Future, Monitor, run_both, submit
-from eos.parallel import parallel_map
+from eos import waiting
+from eos.waiting import Future, Monitor, parallel_map, run_both, submit
 
 WAIT_S = 0.001
-TRACED = (_waiting.__file__, eos.parallel.__file__)
+TRACED = (waiting.__file__,)
 
 
 class Tracing:
@@ -66,7 +64,7 @@ def wait_for_under_the_lock(condition: Monitor) -> None:
 def test_an_interrupt_at_any_step_of_a_wait_is_raised_and_leaves_the_lock_free(wait, monkeypatch):
     for step in itertools.count(1):
         clock = iter([0.0, 0.0])  # the same number of steps in each run, also on a slow machine
-        monkeypatch.setattr(_waiting, "time", SimpleNamespace(monotonic=partial(next, clock, 1.0)))
+        monkeypatch.setattr(waiting, "time", SimpleNamespace(monotonic=partial(next, clock, 1.0)))
         condition, traced = Monitor(), Tracing(step)
         try:
             with traced:

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 from itertools import islice, pairwise
 from typing import Final
 
-from eos.chaos.checker.anomalies import Anomaly, AnomalyKind
 from eos.chaos.checker.history import (
+    Anomaly,
+    AnomalyKind,
     Decision,
     Position,
     ReaderSightings,

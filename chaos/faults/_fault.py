@@ -13,7 +13,7 @@ from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
 
 import psutil
 
-from eos.chaos.checker.anomalies import AnomalyKind
+from eos.chaos.checker.history import AnomalyKind
 from eos.chaos.cluster.driver_process import DriverProcess
 from eos.chaos.cluster.processes import kill_all
 from eos.chaos.cluster.proxy import FrameAction

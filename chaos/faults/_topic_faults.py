@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import pulsar
 
-from eos.chaos.checker.anomalies import AnomalyKind
+from eos.chaos.checker.history import AnomalyKind
 from eos.chaos.cluster.target import FaultTarget, path_of
 from eos.chaos.faults._fault import Armed, Fault, Proof, acts, error_of_driver
 from eos.chaos.observers.readers import open_client

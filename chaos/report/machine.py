@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from eos.chaos.checker.anomalies import AnomalyKind
+from eos.chaos.checker.history import AnomalyKind
 from eos.chaos.report.outcome import ScheduleOutcome
 
 

@@ -10,8 +10,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from eos.chaos._run import Result
-from eos.chaos.checker.anomalies import Anomaly, AnomalyKind
-from eos.chaos.checker.history import RunHistory, View
+from eos.chaos.checker.history import Anomaly, AnomalyKind, RunHistory, View
 from eos.chaos.observers.resources import Sample, grown, unmeasured
 from eos.chaos.schedule import Schedule
 from eos.errors import ConfigurationError

@@ -8,10 +8,10 @@ from concurrent.futures._base import FINISHED, RUNNING
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from eos._waiting import Monitor
 from eos.client._transaction import Transaction
 from eos.errors import EosError, Fatal, InputError
 from eos.ids import MessageId
+from eos.waiting import Monitor
 from eos.wire.batch import Message, check_rows, rows_from_messages
 
 _OVERHEAD_BYTES: Final = 48

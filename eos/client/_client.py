@@ -11,7 +11,6 @@ from functools import partial
 from typing import Literal, Self
 
 from eos.client._consumer import Consumer, DeadLetters
-from eos.client._consumer_options import ConsumerOptions, StartName, TypeName
 from eos.client._entry_producer import EntryProducer
 from eos.client._entry_reader import PERMITS, EntryReader, checked_start
 from eos.client._handle_cache import CONSUMER_LIMIT, LimitBackoff, ReaderCache
@@ -20,6 +19,7 @@ from eos.client._passive_consumer import SubscriptionCursor
 from eos.client._producer import BatchLimits, Producer
 from eos.client._producer_factory import ProducerFactory, ProducerKind
 from eos.client._reader import Reader, Storage
+from eos.client._subscriptions import ConsumerOptions, StartName, TypeName
 from eos.client._timer import Timer
 from eos.client._topic_bounds import TopicBounds
 from eos.client._transaction import Transaction

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Final, Self
 
-from eos._waiting import Monitor
 from eos.client._lookup import Lookup
 from eos.client._subscriptions import (
     MOST_PERMITS,
@@ -29,6 +28,7 @@ from eos.errors import (
 )
 from eos.ids import MessageId
 from eos.transport.connection import Connection
+from eos.waiting import Monitor
 from eos.wire import commands
 from eos.wire.batch import Entry
 from eos.wire.commands import MessageIdData

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable
 from typing import Final, Self, TypeVar
 
-from eos._waiting import Monitor
 from eos.client._lookup import Lookup
 from eos.client._subscriptions import (
     MOST_PERMITS,
@@ -19,6 +18,7 @@ from eos.client._subscriptions import (
 from eos.errors import ConnectionLost, EosError, ProtocolError, broker_error
 from eos.ids import EntryPlace, MessageId
 from eos.transport.connection import Connection
+from eos.waiting import Monitor
 from eos.wire import commands
 from eos.wire.batch import Entry
 from eos.wire.frames import Delivery

@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from eos._waiting import run_both
 from eos.client._entry_producer import EntryProducer
 from eos.client._handle_cache import PRODUCER_LIMIT, HandleCache, LimitBackoff
 from eos.client._lookup import Lookup
@@ -16,8 +15,8 @@ from eos.client._transaction import Transaction
 from eos.client._window import Budget
 from eos.errors import ConfigurationError, TopicNotFound
 from eos.ids import TopicName, TxnId
-from eos.parallel import parallel_map
 from eos.transport.message_keys import MessageKeys
+from eos.waiting import parallel_map, run_both
 from eos.wire.commands import ProducerAccessMode, SchemaInfo
 
 

@@ -10,15 +10,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, Self
 
-from eos._waiting import Monitor
 from eos.client._acks import (
     AckTracker,
     TransactionAcks,
     ack_of,
 )
-from eos.client._consumer_options import ConsumerOptions
 from eos.client._lookup import Lookup
 from eos.client._subscriptions import (
+    ConsumerOptions,
     ReceiveQueue,
     closing,
     place_of,
@@ -31,6 +30,7 @@ from eos.client._transaction import Transaction
 from eos.errors import EosError, Fatal, ProtocolError
 from eos.ids import EntryPlace, MessageId
 from eos.transport.connection import Connection
+from eos.waiting import Monitor
 from eos.wire import commands
 from eos.wire.batch import Entry, object_bytes
 from eos.wire.encryption import Decryptor

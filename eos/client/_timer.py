@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from eos._waiting import Monitor
+from eos.waiting import Monitor
 
 # An idle thread ends, so that a client that is never closed leaves no thread behind.
 _IDLE_S: Final = 5.0

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from eos._waiting import Future, Monitor
 from eos.errors import EosError, Fatal, RequestTimeout
 from eos.ids import MessageId
+from eos.waiting import Future, Monitor
 
 # Added to an entry's payload size: many small entries also cost memory.
 ENTRY_OVERHEAD_BYTES: Final = 1024

@@ -13,10 +13,10 @@ from typing import Final, Literal, Self
 
 from eos.client._client import PulsarClient
 from eos.client._consumer import Acknowledged, Consumer
-from eos.client._consumer_options import StartName, TypeName
 from eos.client._event_loop import LoopWakeup, ThreadPool
 from eos.client._producer import Producer
 from eos.client._receiver import ReceivedMessage
+from eos.client._subscriptions import StartName, TypeName
 from eos.client._transaction import Transaction
 from eos.forking import stay_in_process
 from eos.ids import MessageId

@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from eos._waiting import Future, submit
 from eos.commit_log import corruption
 from eos.commit_log._compaction import KEEP_EPOCHS, CompactionReport, compact
 from eos.commit_log._log_reader import read_again
@@ -23,6 +22,7 @@ from eos.commit_log.location import Location
 from eos.errors import CommitLogError, ConfigurationError, EosError
 from eos.events import StateChanged, log_state
 from eos.protocol import RECORD_VERSION, UNFINISHED, History, LogRecord
+from eos.waiting import Future, submit
 
 Clock = Callable[[], datetime]
 

@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from eos import failpoints
-from eos._waiting import submit
 from eos.commit_log import CommitLog
 from eos.committer._claim import Claim
 from eos.committer._epoch import NO_RECORDS, PartsBegun, Reports, StepTimer, reason_of
@@ -25,6 +24,7 @@ from eos.participant import Attempt, Participant
 from eos.protocol import LogRecord, Part, ReasonKind, Run, State
 from eos.retry import attempts
 from eos.steps import Step
+from eos.waiting import submit
 
 T = TypeVar("T")
 

@@ -9,7 +9,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime
 
 from eos import failpoints
-from eos._waiting import submit
 from eos.commit_log import CommitLog
 from eos.committer._attempt import OpenAttempt
 from eos.committer._call_guard import CallGuard, Policies
@@ -44,6 +43,7 @@ from eos.protocol import (
 )
 from eos.retry import reruns
 from eos.steps import Step
+from eos.waiting import submit
 
 logger = logging.getLogger(__name__)
 

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
-from eos._waiting import run_both
 from eos.client import ONE_PERMIT, PERMITS
 from eos.errors import EosError, RequestTimeout, TransactionPoisoned
 from eos.ids import EntryPlace, MessageId
+from eos.waiting import run_both
 
 if TYPE_CHECKING:
     from eos.client import Entry, EntryReader, PulsarClient

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from eos import failpoints
-from eos._waiting import run_both
 from eos.client.worker_cache import ClientOptions
 from eos.errors import (
     BrokerNotReady,
@@ -37,6 +36,7 @@ from eos.steps import Step
 from eos.task_report import Answer, TaskSummary, merge_figures, raise_task_error
 from eos.transport.address import ClusterRules
 from eos.transport.auth import Auth
+from eos.waiting import run_both
 from eos.wire.commands import TxnAction
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ import logging
 import threading
 from typing import Final, Protocol, TypeVar
 
-from eos._waiting import Future
 from eos.errors import ConnectionLost, EosError
+from eos.waiting import Future
 from eos.wire import commands
 from eos.wire.commands import CloseConsumer
 from eos.wire.frames import Delivery

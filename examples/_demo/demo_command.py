@@ -13,8 +13,7 @@ import jinja2
 import typer
 
 from eos.errors import EosError
-from examples._demo.demo_report import Conclusion, DemoReport
-from examples._demo.terminal import Terminal
+from examples._demo.terminal import Conclusion, DemoReport, Terminal
 
 _EXIT_FAILED: Final = 4
 _EXIT_STOPPED: Final = 130

@@ -1,10 +1,11 @@
-"""A demo's output: progress bars in a terminal, plain lines elsewhere."""
+"""A demo's output: its report, and progress bars in a terminal or plain lines elsewhere."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final
 
 from rich.console import Console
@@ -12,9 +13,67 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from examples._demo.demo_report import Conclusion, DemoReport
-
 _WIDTH_CHARS: Final = 88
+
+
+@dataclass(frozen=True)
+class ReportLine:
+    """A line of the table, with a cell for each column; ``bad`` marks the cells that show harm."""
+
+    label: str
+    cells: tuple[str, ...]
+    bad: tuple[bool, ...]
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """The verdict of a demo.
+
+    Attributes:
+        anomalies: errors of eos, in words.
+        unproved: kills without effect, so the demo showed nothing. Both empty: exactly once.
+    """
+
+    anomalies: tuple[str, ...]
+    unproved: tuple[str, ...]
+    success: str
+
+    @property
+    def exit_code(self) -> int:
+        """0: exactly once; 1: not exactly once; 3: nothing was shown."""
+        return 1 if self.anomalies else 3 if self.unproved else 0
+
+    @property
+    def sentence(self) -> str:
+        """The verdict."""
+        if self.anomalies:
+            return f"eos failed: {'; '.join(self.anomalies)}."
+        if self.unproved:
+            return f"Nothing was shown: {'; '.join(self.unproved)}."
+        return self.success
+
+
+@dataclass(frozen=True)
+class DemoReport:
+    """A demo's whole report.
+
+    Attributes:
+        table_title, columns, lines: the table; ``columns`` without the one of the labels.
+        evidence: the commit log on the killed epochs, one sentence each, without a full stop.
+        code: texts to show as they are, each with its title.
+    """
+
+    title: str
+    conclusion: Conclusion
+    summary: str
+    table_title: str
+    columns: tuple[str, ...]
+    lines: tuple[ReportLine, ...]
+    caption: str
+    picture_title: str
+    picture_caption: str
+    evidence: tuple[str, ...] = ()
+    code: tuple[tuple[str, str], ...] = ()
 
 
 class Terminal:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from eos.chaos._run_options import parse_faults
-from eos.chaos.checker.anomalies import AnomalyKind
+from eos.chaos.checker.history import AnomalyKind
 from eos.chaos.faults import FAULTS
 
 ROOT = Path(__file__).parent.parent.parent

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from eos.chaos._run import Result
-from eos.chaos.checker.anomalies import AnomalyKind
+from eos.chaos.checker.history import AnomalyKind
 from eos.chaos.planning import only
 from eos.errors import ConfigurationError
 from tests.support.checkout import ROOT, SHIPPED, copy_checkout

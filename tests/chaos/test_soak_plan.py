@@ -18,9 +18,15 @@ from eos.chaos._soak_plan import (
     SoakPlan,
     soak_of,
 )
-from eos.chaos.checker.anomalies import AnomalyKind
 from eos.chaos.checker.check import check
-from eos.chaos.checker.history import Position, ReaderSightings, Record, RunHistory, Sighting
+from eos.chaos.checker.history import (
+    AnomalyKind,
+    Position,
+    ReaderSightings,
+    Record,
+    RunHistory,
+    Sighting,
+)
 from eos.chaos.faults import FAULTS
 from eos.chaos.planning import steady_soak
 from eos.chaos.schedule import Schedule

@@ -6,8 +6,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from eos.chaos.checker.anomalies import AnomalyKind
-from eos.chaos.checker.history import Decision, Position, ReaderSightings, RunHistory, Sighting
+from eos.chaos.checker.history import (
+    AnomalyKind,
+    Decision,
+    Position,
+    ReaderSightings,
+    RunHistory,
+    Sighting,
+)
 from eos.protocol import BATCH, State
 from tests.chaos.histories import QUERY, TOPIC, numbered
 

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from eos.chaos.checker.anomalies import AnomalyKind
 from eos.chaos.checker.check import CHECKS, check
-from eos.chaos.checker.history import Position, RunHistory
+from eos.chaos.checker.history import AnomalyKind, Position, RunHistory
 from eos.protocol import State
 from tests.chaos.checker.planted import NAIVE, PLANTED, Planted, again, readers, swap
 from tests.chaos.histories import clean, small

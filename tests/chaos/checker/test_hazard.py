@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from eos.chaos._records import text_of
-from eos.chaos.checker.anomalies import AnomalyKind
 from eos.chaos.checker.check import check
-from eos.chaos.checker.history import Decision, ReaderSightings, Record, RunHistory
+from eos.chaos.checker.history import AnomalyKind, Decision, ReaderSightings, Record, RunHistory
 from eos.chaos.observers.readers import Watcher, drain
 from eos.client import PulsarClient
 from eos.protocol import State

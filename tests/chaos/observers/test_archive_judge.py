@@ -11,8 +11,8 @@ from deltalake import DeltaTable, write_deltalake
 
 from eos.chaos._records import records_of
 from eos.chaos._topic_inputs import RollingInputs
-from eos.chaos.checker.anomalies import AnomalyKind
 from eos.chaos.checker.check import check
+from eos.chaos.checker.history import AnomalyKind
 from eos.chaos.cluster.archiver import Archiver
 from eos.chaos.cluster.target import path_of
 from eos.chaos.job import INPUT_SUBSCRIPTION, Job

@@ -10,8 +10,7 @@ import pytest
 
 from eos.chaos._campaign import Campaign, of_pairs, of_seeds, of_singles, run_all
 from eos.chaos._run import Result
-from eos.chaos.checker.anomalies import Anomaly, AnomalyKind
-from eos.chaos.checker.history import Operation
+from eos.chaos.checker.history import Anomaly, AnomalyKind, Operation
 from eos.chaos.faults.nemesis import Happened
 from eos.chaos.observers.resources import Sample, Timing, grown, growth
 from eos.chaos.planning import draw, drawn, everything

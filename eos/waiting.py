@@ -1,4 +1,4 @@
-"""Waiting for other threads in a way that Ctrl-C may interrupt at any moment."""
+"""Waiting for other threads, and for parallel requests, in a way that Ctrl-C may interrupt."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import _thread
 import concurrent.futures
 import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import Executor
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError, Executor, ThreadPoolExecutor
+from typing import Final, TypeVar
 
 T = TypeVar("T")
 
@@ -117,3 +117,36 @@ def _end(future: Future[T], call: Callable[[], T]) -> None:
         future.set_exception(error)
     else:
         future.set_result(result)
+
+
+_MAX_THREADS: Final = 32
+
+R = TypeVar("R")
+
+
+def parallel_map(ask: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    """Return ``ask(item)`` for each item, in order.
+
+    The first error, or an interrupt, is raised after all started calls have ended.
+    """
+    if len(items) < 2:
+        return [ask(item) for item in items]
+    is_over = False
+
+    def ask_in_time(item: T) -> R:
+        if is_over:
+            raise CancelledError
+        return ask(item)
+
+    def ask_all() -> list[R]:
+        with ThreadPoolExecutor(min(len(items), _MAX_THREADS)) as pool:
+            return list(pool.map(ask_in_time, items))
+
+    asking: Future[list[R]] = Future()
+    try:
+        begin(ask_all, asking)
+        return asking.result()
+    except BaseException:
+        is_over = True
+        await_or_cancel(asking)
+        raise

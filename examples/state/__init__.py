@@ -1,0 +1,1 @@
+"""A service without Spark that counts flights in a ``KeyedState``, under kills."""
