@@ -123,7 +123,8 @@ class KeyedState(Mapping[Key, bytes]):
             client.subscribe_durably(self.topic, _COMPACTION)
             self._restore()
             if inputs is not None:
-                # Its queue lacks what was acknowledged in the transaction that is aborted now.
+                # After an unload its queue may have messages of a commit that was under way: their
+                # acknowledgement would conflict (measured).
                 inputs.redeliver()
         except BaseException:
             self.close()
