@@ -134,6 +134,7 @@ class ScheduleRun:
             table=str(folder / "table") if any(c.has_table for c in self._conditions) else "",
             whole_rows=self._whole_rows,
             by_format=any(one.has_format for one in self._conditions),
+            keys=str(folder / "keys") if any(c.is_encrypted for c in self._conditions) else "",
             input_topic=self._input_topic(name),
             history=str(folder / "past") if any(c.has_history for c in self._conditions) else "",
             tiered=ObjectStore.url if needs_store(schedule) else "",
@@ -177,7 +178,10 @@ class ScheduleRun:
             self._create_namespace(target)
             target.create_topics()
             observers = stack.enter_context(
-                Observers(self._broker.service_url, self._topics, self._control_topic, self._read)
+                Observers(
+                    *(self._broker.service_url, self._topics, self._control_topic, self._read),
+                    self._job.keys,
+                )
             )
             log = target.driver_log()
             feed = self._feed_of(target)  # before the job: a history must exist when it starts

@@ -31,6 +31,7 @@ QueryShape = Literal[
     "stream", "scattered", "stateful", "grouped", "windowed", "joined", "notebook", "counted"
 ]
 SLOT = "slot"
+KEY_NAME = "chaos"
 READS_TOPIC = "chaos: from-topic:"
 READS_HISTORY = "chaos: from-history:"
 INPUT_SUBSCRIPTION = "chaos-input"
@@ -61,6 +62,7 @@ class Job:
             query shape, the table of a second output or "", whether to write whole rows
             (``eos.chaos._avro_rows``), whether to write by ``format("pulsar")``, and the variants
             of user code (``eos.chaos._user_code``).
+        keys: the folder of the keys with which the sink encrypts, or "".
     """
 
     workload: str
@@ -78,6 +80,7 @@ class Job:
     table: str = ""
     whole_rows: bool = False
     by_format: bool = False
+    keys: str = ""
     input_topic: str = ""
     history: str = ""
     tiered: str = ""
@@ -156,3 +159,31 @@ def prepare(job: Job) -> None:
     """Create the folders that the driver needs."""
     for folder in (job.input_dir, job.scratch_dir):
         Path(folder).mkdir(parents=True, exist_ok=True)
+    if job.keys:
+        _make_keys(Path(job.keys))
+
+
+def _make_keys(folder: Path) -> None:
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import rsa
+
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    public, private = key_files(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    private.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.TraditionalOpenSSL,
+            serialization.NoEncryption(),
+        )
+    )
+    public.write_bytes(
+        key.public_key().public_bytes(
+            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+    )
+
+
+def key_files(folder: Path) -> tuple[Path, Path]:
+    """Return the files of the public and of the private key ``KEY_NAME`` in ``folder``."""
+    return folder / f"{KEY_NAME}.public.pem", folder / f"{KEY_NAME}.private.pem"

@@ -14,7 +14,7 @@ from eos.chaos._query_shapes import rows_of
 from eos.chaos._records import java_hash
 from eos.chaos._spark_checkpoint import Checkpoint
 from eos.chaos._user_code import log_line, with_user_code
-from eos.chaos.job import INPUT_SCHEMA
+from eos.chaos.job import INPUT_SCHEMA, KEY_NAME
 from eos.ids import TopicName
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class _WholeRows:
 
 
 def _sink(job: Job) -> Sink | _WholeRows:
-    from eos import DeltaSink, PulsarSink, all_or_nothing
+    from eos import DeltaSink, Encryption, PulsarSink, all_or_nothing
 
     shared, to_pulsar = _shared(job), _to_pulsar(job)
     if job.whole_rows:
@@ -168,6 +168,9 @@ def _sink(job: Job) -> Sink | _WholeRows:
                 null_values="tombstone",
             ),
         )
+    if job.keys:
+        log_line("encrypted", job.topic)
+        to_pulsar["encryption"] = Encryption(key_location=job.keys, encryption_keys=[KEY_NAME])
     topic = PulsarSink(**shared, **to_pulsar, topic=job.topic)
     if not job.table:
         return topic

@@ -61,6 +61,7 @@ class Condition:
     has_archive: bool = False  # the input topic is archived meanwhile
     has_whole_rows: bool = False
     has_format: bool = False
+    is_encrypted: bool = False
     leaves_out: frozenset[Group] = frozenset()  # groups that do not apply with it
     excludes: tuple[str, ...] = ()  # faults that do not apply with it
     # A person's actions, based on the drivers' logs, until the event is set.
@@ -231,6 +232,14 @@ CONDITIONS: Final[dict[str, Condition]] = {
             log_prefix("whole-rows"),
             has_whole_rows=True,
             excludes=("schema-changed",),
+        ),
+        Condition(
+            "encrypted",
+            "output",
+            "the sink encrypts its messages, and plain readers have the key",
+            log_prefix("encrypted"),
+            is_encrypted=True,
+            is_drawn=False,
         ),
         Condition(
             "by-format",

@@ -83,14 +83,20 @@ class Observers:
     """
 
     def __init__(
-        self, service_url: str, topics: list[str], control_topic: str, read: Read = read_text
+        self,
+        service_url: str,
+        topics: list[str],
+        control_topic: str,
+        read: Read = read_text,
+        keys: str = "",
     ) -> None:
         self.stuck: list[str] = []
         self._service_url = service_url
         self._topics = topics
         self._read = read
+        self._keys = keys
         self._watchers = [
-            [Watcher(f"watcher {n + 1}", service_url, topic, read) for topic in topics]
+            [Watcher(f"watcher {n + 1}", service_url, topic, read, keys) for topic in topics]
             for n in range(WATCHERS)
         ]
         self._control_topic = control_topic
@@ -116,7 +122,7 @@ class Observers:
     def drain(self, name: str) -> ReaderSightings:
         """Read everything with a fresh reader; a topic that can't be read to its end is stuck."""
         try:
-            return drain(self._service_url, self._topics, name, read=self._read)
+            return drain(self._service_url, self._topics, name, read=self._read, keys=self._keys)
         except (TimeoutError, pulsar.PulsarException) as error:
             self.stuck.append(f"{name}: {error}")
             return ReaderSightings(name, ())

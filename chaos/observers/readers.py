@@ -19,6 +19,7 @@ from deltalake import DeltaTable, QueryBuilder
 
 from eos.chaos._records import id_in
 from eos.chaos.checker.history import Position, ReaderSightings, Sighting
+from eos.chaos.job import key_files
 
 # Returns the record id in a message, or None, and the schema it was written with.
 Read = Callable[[Any], tuple[str | None, str]]
@@ -38,6 +39,13 @@ def open_client(service_url: str) -> pulsar.Client:
     """Open a client without log output."""
     logger = pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull)
     return pulsar.Client(service_url, logger=logger, operation_timeout_seconds=30)
+
+
+def open_reader(client: pulsar.Client, topic: str, start: Any, keys: str) -> Any:
+    """Open a reader; with ``keys``, the folder of a job's, it decrypts."""
+    files = map(str, key_files(Path(keys)))
+    reading = {"crypto_key_reader": pulsar.CryptoKeyReader(*files)} if keys else {}
+    return client.create_reader(topic, start, receiver_queue_size=_QUEUE, **reading)
 
 
 def keep(client: pulsar.Client, topic: str) -> None:
@@ -70,8 +78,11 @@ class Background:
 class Watcher(Background):
     """Reads one partition from its first message, in a thread; a context manager."""
 
-    def __init__(self, name: str, service_url: str, topic: str, read: Read = read_text) -> None:
+    def __init__(
+        self, name: str, service_url: str, topic: str, read: Read = read_text, keys: str = ""
+    ) -> None:
         super().__init__(name)
+        self._keys = keys
         self.sightings: list[Sighting] = []
         self.topic = topic
         self._service_url = service_url
@@ -97,7 +108,7 @@ class Watcher(Background):
 
     def _watch(self) -> None:
         with closing(open_client(self._service_url)) as client:
-            reader = client.create_reader(self.topic, self._last, receiver_queue_size=_QUEUE)
+            reader = open_reader(client, self.topic, self._last, self._keys)
             while not self._over.is_set():
                 try:
                     message = reader.read_next(timeout_millis=_POLL_MS)
@@ -116,6 +127,7 @@ def drain(
     *,
     read: Read = read_text,
     timeout_s: float = 60.0,
+    keys: str = "",
 ) -> ReaderSightings:
     """Read all messages of the partitions, each up to a sentinel sent now.
 
@@ -123,17 +135,21 @@ def drain(
         TimeoutError: a sentinel is not readable: the topic is stuck.
     """
     with closing(open_client(service_url)) as client:
-        sights = [sight for topic in topics for sight in _drain(client, topic, read, timeout_s)]
+        sights = [
+            sight for topic in topics for sight in _drain(client, topic, read, timeout_s, keys)
+        ]
         return ReaderSightings(name, tuple(sights))
 
 
-def _drain(client: pulsar.Client, topic: str, read: Read, timeout_s: float) -> list[Sighting]:
+def _drain(
+    client: pulsar.Client, topic: str, read: Read, timeout_s: float, keys: str
+) -> list[Sighting]:
     # "Nothing came for a while" proves nothing: only the message that was sent last proves the end.
     sentinel = str(uuid.uuid4())
     producer = client.create_producer(topic)
     producer.send(b"", properties={_SENTINEL: sentinel})
     producer.close()
-    reader = client.create_reader(topic, pulsar.MessageId.earliest, receiver_queue_size=_QUEUE)
+    reader = open_reader(client, topic, pulsar.MessageId.earliest, keys)
     deadline = time.monotonic() + timeout_s
     found: list[Sighting] = []
     try:

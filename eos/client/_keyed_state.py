@@ -120,7 +120,7 @@ class KeyedState(Mapping[Key, bytes]):
         try:
             if spill_folder is not None:
                 self._store = SqliteStore(Path(spill_folder))
-            client.subscribe_durably(self.topic, _COMPACTION)
+            self._protect()
             self._restore()
             if inputs is not None:
                 # After an unload its queue may have messages of a commit that was under way: their
@@ -129,6 +129,18 @@ class KeyedState(Mapping[Key, bytes]):
         except BaseException:
             self.close()
             raise
+
+    def _protect(self) -> None:
+        try:
+            self._client.subscribe_durably(self.topic, _COMPACTION)
+        except (
+            Unauthorized
+        ) as error:  # a policy may ask for another name; the broker needs this one
+            logger.warning(
+                "%s: unless it has the subscription %s, brokers delete its messages: run "
+                "`pulsar-admin topics create-subscription -s %s -m earliest %s`. %s",
+                *(self.topic, _COMPACTION, _COMPACTION, self.topic, error.message),
+            )
 
     # --- reading ------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from eos.errors import (
     InputError,
     RequestTimeout,
     TransactionPoisoned,
+    Unauthorized,
 )
 from eos.testing import PulsarStandalone
 from eos.wire.commands import TxnAction
@@ -233,6 +234,17 @@ def test_the_broker_keeps_what_was_not_compacted(opened, client, pulsar_standalo
             call(pulsar_standalone.admin_url, "POST", f"/v2/persistent/public/default/{name}/trim")
     with PulsarClient(pulsar_standalone.service_url) as other, KeyedState(other, topic) as state:
         assert dict(state) == {"a": b"1"}
+
+
+def test_who_may_not_subscribe_by_that_name_gets_the_command_that_does(
+    client, opened, monkeypatch, caplog
+):
+    def refuse(*_: object) -> None:
+        raise Unauthorized("The subscription must begin with the role.")
+
+    monkeypatch.setattr(client, "subscribe_durably", refuse)
+    change(opened(), a=b"1")
+    assert "create-subscription -s __compaction -m earliest persistent://" in caplog.text
 
 
 def test_foreign_messages(client, opened, topic):

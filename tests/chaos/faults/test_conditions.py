@@ -25,7 +25,7 @@ from eos.ids import TopicName
 from tests.transport.scripted import wait_until
 
 ALL = [*drawn(), *CONDITIONS]
-ASKED_FOR = {"from-tiered", "archiving"}
+ASKED_FOR = {"from-tiered", "archiving", "encrypted"}
 
 
 def test_names_of_faults_and_conditions_are_different():
@@ -88,7 +88,7 @@ def test_single_condition_gets_a_kill_and_single_fault_its_shape():
 def test_faults_of_storage_and_archive_need_their_condition():
     assert {one.name for one in CONDITIONS.values() if not one.is_drawn} == ASKED_FOR
     needing = {one.name: one.needs for one in FAULTS.values() if one.needs}
-    assert set(needing.values()) == ASKED_FOR
+    assert set(needing.values()) == ASKED_FOR - {"encrypted"}
     for name, condition in needing.items():
         assert not fits(FAULTS[name], ())
         assert only(name).conditions == (condition,)
