@@ -159,7 +159,7 @@ def prepare(job: Job) -> None:
     """Create the folders that the driver needs."""
     for folder in (job.input_dir, job.scratch_dir):
         Path(folder).mkdir(parents=True, exist_ok=True)
-    if job.keys:
+    if job.keys and not Path(job.keys).exists():  # each driver calls this
         _make_keys(Path(job.keys))
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 from eos.errors import (
+    BrokerNotReady,
     ConfigurationError,
     ConnectionLost,
     EosError,
@@ -18,6 +19,7 @@ from eos.errors import (
     ProtocolError,
     Retriable,
     TopicNotFound,
+    Unreachable,
     Untrusted,
     broker_error,
     no_usable_host,
@@ -31,6 +33,17 @@ from eos.wire import commands
 
 MAX_REDIRECTS: Final = 20
 _CLOSED: Final = "The client is closed."
+# If the service URL is one address, it may be a balancer. One that does not know yet that a broker
+# is dead accepts connections and closes them; the next one goes to another broker.
+BALANCER_TRIES: Final = 5
+_BALANCER_PAUSE_S: Final = 0.1
+_ADVERTISED: Final = (
+    "The brokers advertise this address: if it can't be reached from here, set listener_name "
+    "(listenerName, --listener-name) to one of their advertisedListeners that can, or the service "
+    "URL to a Pulsar proxy."
+)
+
+T = TypeVar("T")
 
 Route = tuple[Address, str | None]
 """The address to connect to; and if that is a proxy, the broker that it forwards to."""
@@ -169,8 +182,10 @@ class Lookup:
         Raises:
             EosError: no broker answers in time, or the lookup failed.
         """
-        deadline = time.monotonic() + self.timeout_s
-        return self._pool.permanent(self._find(topic, deadline), deadline)
+        return self._broker_of(topic, time.monotonic() + self.timeout_s)
+
+    def _broker_of(self, topic: str, deadline: float) -> Connection:
+        return self._open(self._pool.permanent, self._find(topic, deadline), deadline)
 
     def dedicated_connection(self, topic: str) -> BlockingConnection:
         """Return an unshared connection for one thread, which the caller closes.
@@ -178,21 +193,46 @@ class Lookup:
         Raises:
             EosError: no broker answers in time, or the lookup failed.
         """
+
+        def connect(route: Route, deadline: float) -> BlockingConnection:
+            left_s = max(0.0, deadline - time.monotonic())
+            return BlockingConnection.open(
+                route[0], self._auth, timeout_s=left_s, proxy_to=route[1]
+            )
+
         deadline = time.monotonic() + self.timeout_s
-        address, proxy_to = self._find(topic, deadline)
-        left_s = max(0.0, deadline - time.monotonic())
-        return BlockingConnection.open(address, self._auth, timeout_s=left_s, proxy_to=proxy_to)
+        return self._open(connect, self._find(topic, deadline), deadline)
+
+    def _open(self, connect: Callable[[Route, float], T], route: Route, deadline: float) -> T:
+        address, _ = route
+        tries = BALANCER_TRIES if self._service == (address,) else 1
+        while True:
+            tries -= 1
+            try:
+                return connect(route, deadline)
+            except Unreachable as error:
+                if address not in self._service:
+                    error.hint = f"{error.hint} {_ADVERTISED}"
+                raise
+            except (ConnectionLost, BrokerNotReady):
+                if not tries or time.monotonic() + _BALANCER_PAUSE_S >= deadline:
+                    raise
+            time.sleep(_BALANCER_PAUSE_S)
 
     def _find(self, topic: str, deadline: float) -> Route:
         connection = self._any_broker(deadline)
         authoritative = False
         with ExitStack() as redirects:  # close connections that only redirected
+
+            def follow(route: Route, deadline: float) -> Connection:
+                return redirects.enter_context(self._pool.temporary(route, deadline))
+
             for _ in range(MAX_REDIRECTS):
                 answer = self._ask(connection, topic, deadline, authoritative=authoritative)
                 route = self._route(answer, connection.address)
                 if answer.response == commands.LookupType.CONNECT:
                     return route
-                connection = redirects.enter_context(self._pool.temporary(route, deadline))
+                connection = self._open(follow, route, deadline)
                 authoritative = answer.authoritative
         raise ConnectionLost(f"Looking up {topic}: more than {MAX_REDIRECTS} redirects.")
 
@@ -251,9 +291,10 @@ class Lookup:
         service = self._service
         for number, address in enumerate(service):
             # A silent address leaves time for the next ones.
-            share_s = (deadline - time.monotonic()) / (len(service) - number)
+            now = time.monotonic()
+            until = now + (deadline - now) / (len(service) - number)
             try:
-                connection = self._pool.permanent((address, None), time.monotonic() + share_s)
+                connection = self._open(self._pool.permanent, (address, None), until)
             except (Retriable, ProtocolError, Untrusted) as error:  # not a broker, or not ready
                 problems[str(address)] = error
                 continue
@@ -272,7 +313,12 @@ class Lookup:
         """
         doing = f"Asking for the partitions of {topic}"
         deadline = time.monotonic() + self.timeout_s
-        answer = self._any_broker(deadline).request(
+        connection = self._any_broker(deadline)
+        if connection.may_be_proxy and not create:
+            # The proxy of 4.0.8 forgets this flag in its first request to each broker, which may
+            # then create the topic; and it changes errors. It forwards to a topic's broker as is.
+            connection = self._broker_of(str(topic), deadline)
+        answer = connection.request(
             lambda request_id: commands.PartitionedMetadata(
                 topic=str(topic), request_id=request_id, metadata_auto_creation_enabled=create
             ),

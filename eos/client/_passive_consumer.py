@@ -15,7 +15,7 @@ from eos.client._subscriptions import (
     subscribing,
     unsubscribe,
 )
-from eos.errors import ConnectionLost, EosError, ProtocolError, broker_error
+from eos.errors import ConnectionLost, EosError, NotAllowed, ProtocolError, broker_error
 from eos.ids import EntryPlace, MessageId
 from eos.transport.connection import Connection
 from eos.waiting import Monitor
@@ -24,6 +24,7 @@ from eos.wire.batch import Entry
 from eos.wire.frames import Delivery
 from eos.wire.messages import WireMessage
 
+_IS_DURABLE: Final = "Durable subscription with the same name already exists"
 _ALREADY_MOVED: Final = "MarkDeletingMarkedPosition"
 
 A = TypeVar("A", bound=WireMessage)
@@ -251,9 +252,31 @@ class SubscriptionCursor:
     def __init__(self, lookup: Lookup, topic: str, subscription: str, *, exclusive: bool) -> None:
         self.topic = topic
         self.subscription = subscription
+        self._lookup = lookup
         self._consumer = PassiveConsumer(
             lookup, topic, subscription, durable=True, exclusive=exclusive
         )
+
+    def exists(self) -> bool:
+        """Whether the topic has the durable subscription. Creates nothing.
+
+        Raises:
+            TopicNotFound: the topic does not exist.
+            EosError: the broker refuses, or does not answer.
+        """
+        # The broker refuses a consumer that is not durable under the name of a durable one
+        # (measured); otherwise its subscription ends with it.
+        consumer = PassiveConsumer(
+            self._lookup, self.topic, self.subscription, durable=False, at_end=True
+        )
+        try:
+            consumer.subscribed()
+            consumer.close(confirmed=True)
+        except NotAllowed as error:
+            if _IS_DURABLE not in error.message:
+                raise
+            return True
+        return False
 
     def place(self) -> EntryPlace:
         """Return the position after the last acknowledged entry.

@@ -25,7 +25,7 @@ from eos.ids import TopicName, TxnId
 from eos.participant import Attempt, Participant
 from eos.protocol import ABORTED, BATCH, COMMITTED, Fate, History, LogRecord, Part, State, unknown
 from eos.pulsar._end_transaction import end_transaction
-from eos.pulsar.end_rules import EndAnswer, WitnessAnswer
+from eos.pulsar.end_rules import EndAnswer, MarkAnswer, WitnessAnswer
 from eos.pulsar.part import KIND, MAX_TTL_MS, PulsarPart, pulsar_part
 from eos.pulsar.receipts import ReceiptAcks, ReceiptTopic, receipt_topic_name, receipt_topics_of
 from eos.pulsar.roll_call import RollCall, find_poison
@@ -154,18 +154,35 @@ class PulsarParticipant(Participant):
     def missing(self, claim: Part, history: History) -> str | None:
         """Report a missing receipt topic, if the log names transactions."""
         # Its subscription keeps an idle topic: this is another cluster, or the topic was deleted.
-        topic = _own(claim).receipt_topic
-        if not history.anchors(claim.key) or self._topic(topic).exists():
+        topic = self._topic(_own(claim).receipt_topic)
+        if not history.anchors(claim.key):
             return None
-        return f"the cluster at {self._service_url} has no receipt topic {topic}"
+        if not topic.exists():
+            return f"the cluster at {self._service_url} has no receipt topic {topic.name}"
+        # Replication creates a topic of this name in other clusters, without its subscription, and
+        # copies marks to other positions (measured). The rows may be on their way.
+        last = history.last_begun(claim.key)
+        if last is None or topic.has_subscription():
+            return None
+        mark = Witness(self.client, topic).find_mark(pulsar_part(last), timeout_s=self._timeout_s)
+        if mark is MarkAnswer.UNKNOWN:
+            raise ConnectionLost(f"{topic.name} can't be read.")
+        if mark is MarkAnswer.FOUND:
+            return None
+        return (
+            f"the cluster at {self._service_url} has a receipt topic {topic.name} without its "
+            "subscription and without the log's newest mark, as geo-replication creates it"
+        )
 
     def make(self, claim: Part) -> None:
-        """Create the receipt topic before a claim, if it does not exist.
+        """Create the receipt topic and its subscription before a claim, if they do not exist.
 
         Raises:
             ConfigurationError: eos may not create it; names the command that does.
         """
-        self._topic(_own(claim).receipt_topic).create(self._admin)
+        topic = self._topic(_own(claim).receipt_topic)
+        topic.create(self._admin)
+        topic.subscribe()
 
     def attach(self, claim: Part, history: History) -> None:
         """Use the log's receipt topic; connect to every coordinator that the log names."""

@@ -146,6 +146,15 @@ class ReceiptTopic:
         # A topic without a subscription is trimmed, and deleted when idle (measured).
         self._client.subscribe_durably(self.name, self._subscription)
 
+    def has_subscription(self) -> bool:
+        """Whether the topic has the durable subscription. Creates nothing.
+
+        Raises:
+            EosError: the broker refuses, or does not answer.
+        """
+        # Not entered: that would create it.
+        return self._client.cursor(self.name, self._subscription).exists()
+
     def prime(self) -> None:
         """Commit one small transaction, so that the topic's transaction buffer is ready before
         an epoch depends on it.

@@ -135,7 +135,9 @@ def _is_after(sent: MessageId, part: PulsarPart) -> bool:
 
 def _is_mark(entry: Entry, part: PulsarPart) -> bool:
     properties = properties_of(entry)
-    is_there = entry.id.place == _mark_id(part).place
+    # A copy in another cluster has the same content, and may have the same position: clusters of
+    # the same age number their ledgers alike (measured).
+    is_there = entry.id.place == _mark_id(part).place and entry.metadata.replicated_from is None
     return is_there and (properties.get(KIND), properties.get(CALL)) == (MARK, part.mark_uuid)
 
 

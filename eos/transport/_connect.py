@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import selectors
 import socket
 import ssl
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, cast
 
 from eos.errors import Unreachable, Untrusted
 
@@ -43,6 +45,11 @@ def verifying_context(trust_certs_file: str | None) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=trust_file(trust_certs_file))
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context
+
+
+# A name may have several addresses. The next one is tried after this time, or if the one before
+# fails; the first that answers is used (as in RFC 8305).
+_HEAD_START_S: Final = 0.25
 
 
 @dataclass(frozen=True)
@@ -99,14 +106,19 @@ def connect(target: Peer, context: ssl.SSLContext | None, deadline: float) -> so
     """
     try:
         sock = _connect_tcp(target, deadline)
+    except socket.gaierror as error:
+        raise Unreachable(
+            f"Can't connect to {target.name}: its host name can't be resolved: {error.strerror}.",
+            hint=f"Check the name in {target.option}, and this machine's DNS.",
+        ) from error
     except (OSError, UnicodeError) as error:  # an invalid host name is a UnicodeError
         raise Unreachable(
             f"Can't connect to {target.name}: {error}.", hint=_ADVICE[target.option].check
         ) from error
     try:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.settimeout(_left(deadline))
         if context is not None:
-            sock.settimeout(_left(deadline))
             sock = context.wrap_socket(sock, server_hostname=target.host)
         return sock
     except ssl.SSLCertVerificationError as error:
@@ -126,25 +138,61 @@ def connect(target: Peer, context: ssl.SSLContext | None, deadline: float) -> so
 def _connect_tcp(target: Peer, deadline: float) -> socket.socket:
     # Name resolution can't be interrupted, and may exceed the deadline.
     found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
-    last: OSError = OSError("the name has no address")
-    for number, (family, kind, protocol, _, address) in enumerate(found):
+    errors: dict[str, OSError] = {}
+    with selectors.DefaultSelector() as attempts:
         try:
-            sock = socket.socket(family, kind, protocol)
-        except OSError as error:
-            last = error
-            continue
-        try:
-            # The remaining time is shared, so an unreachable address leaves time for the others.
-            sock.settimeout(_left(deadline) / (len(found) - number))
+            for family, kind, protocol, _, address in found:
+                host = str(address[0])
+                try:
+                    _begin(attempts, socket.socket(family, kind, protocol), address, host)
+                except OSError as error:
+                    errors[host] = error
+                    continue
+                # An address that does not answer delays the next one by this time only.
+                until = min(deadline, time.monotonic() + _HEAD_START_S)
+                if connected := _first_connected(attempts, until, errors):
+                    return connected
+            if connected := _first_connected(attempts, deadline, errors):
+                return connected
+            for key in attempts.get_map().values():
+                errors[key.data] = TimeoutError("timed out")
+        finally:
+            for key in attempts.get_map().values():
+                cast("socket.socket", key.fileobj).close()
+    if len(errors) == 1:
+        raise next(iter(errors.values()))
+    raise OSError("; ".join(f"{host}: {error}" for host, error in errors.items()))
+
+
+def _begin(attempts: selectors.BaseSelector, sock: socket.socket, address: Any, host: str) -> None:
+    """Add ``sock`` to ``attempts``, and begin to connect it without waiting."""
+    try:
+        sock.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
             sock.connect(address)
-            return sock
-        except OSError as error:
-            last = error
+        attempts.register(sock, selectors.EVENT_WRITE, host)
+    except BaseException:
+        sock.close()
+        raise
+
+
+def _first_connected(
+    attempts: selectors.BaseSelector, until: float, errors: dict[str, OSError]
+) -> socket.socket | None:
+    """Take the first connected socket from ``attempts``; None if there is none by ``until``."""
+    while attempts.get_map():
+        ready = attempts.select(_left(until))
+        for key, _ in ready:
+            sock = cast("socket.socket", key.fileobj)
+            attempts.unregister(sock)
+            code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if code == 0:
+                return sock
             sock.close()
-        except BaseException:
-            sock.close()
-            raise
-    raise last
+            errors[key.data] = OSError(code, os.strerror(code))
+        if not ready and time.monotonic() >= until:
+            return None
+    return None
 
 
 def _left(deadline: float) -> float:

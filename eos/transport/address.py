@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from dataclasses import dataclass
 from typing import Final
@@ -11,7 +12,7 @@ from eos.transport.secret_text import is_secret_like
 
 _SCHEMES: Final = {"pulsar": (False, 6650), "pulsar+ssl": (True, 6651)}
 _HOST_PORT: Final = re.compile(
-    r"(?P<host>\[[0-9A-Fa-f:]+\]|[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{1,5}))?"
+    r"(?:\[(?P<ipv6>[^\[\]]+)\]|(?P<name>[A-Za-z0-9._-]+))(?::(?P<port>[0-9]{1,5}))?"
 )
 
 
@@ -59,10 +60,22 @@ def parse_service_url(url: str) -> tuple[Address, ...]:
     for part in rest.rstrip("/").split(","):
         match = _HOST_PORT.fullmatch(part.strip())
         port = int(match["port"] or default_port) if match else 0
-        if match is None or not 0 < port < 65536:
-            raise ConfigurationError(f"service_url: {part[:100]!r} is not host:port.")
-        addresses.append(Address(match["host"].strip("[]"), port, tls))
+        if match is None or not 0 < port < 65536 or not _is_ipv6(match["ipv6"] or "::"):
+            is_ipv6 = (match is None and part.count(":") > 1) or "[" in part
+            raise ConfigurationError(
+                f"service_url: {part[:100]!r} is not host:port.",
+                hint="An IPv6 address is written in brackets: [::1]:6650." if is_ipv6 else None,
+            )
+        addresses.append(Address(match["ipv6"] or match["name"], port, tls))
     return tuple(addresses)
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        ipaddress.IPv6Address(text)
+    except ValueError:
+        return False
+    return True
 
 
 # For a refused subscription; readers have a subscription, too.

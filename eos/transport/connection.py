@@ -40,6 +40,7 @@ class Connection:
 
     Attributes:
         max_message_bytes: the broker's limit for the metadata and payload of one message.
+        may_be_proxy: whether the peer reports that it can't watch topics, as Pulsar's proxy does.
         listeners: the producers and consumers that get what the broker sends unasked.
     """
 
@@ -47,6 +48,7 @@ class Connection:
         self.address = address
         self.max_message_bytes = 0
         self.server_version = ""
+        self.may_be_proxy = False
         self.listeners = Listeners()
         self._stream = stream
         self._authenticator = Authenticator(login)
@@ -101,6 +103,8 @@ class Connection:
                 doing=f"Connecting to {self.address}",
             )
         self.server_version = connected.server_version
+        flags = connected.feature_flags
+        self.may_be_proxy = flags is not None and flags.supports_topic_watchers is False
         self.max_message_bytes = checked_message_limit(connected, self.address)
         self._decoder.set_max_message_bytes(self.max_message_bytes)
 
@@ -157,6 +161,9 @@ class Connection:
         if isinstance(given, commands.Error):
             raise broker_error(given.error, self._authenticator.redact(given.message), doing=doing)
         if not isinstance(given, answer):
+            # Pulsar's proxy answers so if it can't find out the partitions of a topic.
+            if isinstance(given, commands.LookupResponse) and given.error is not None:
+                raise broker_error(given.error, given.message, doing=doing)
             raise ProtocolError(f"{doing}: the broker answered {type(given).__name__}.")
         return given
 

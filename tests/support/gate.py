@@ -12,6 +12,8 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from tests.support.balancer import copy
+
 HOST = "127.0.0.1"
 
 
@@ -32,16 +34,7 @@ def _serve(server: socket.socket, target_port: int, pid: Callable[[], int | None
                 continue
             goes = socket.create_connection((HOST, target_port))
             for one, other in ((came, goes), (goes, came)):
-                threading.Thread(target=_copy, args=(one, other), daemon=True).start()
-
-
-def _copy(source: socket.socket, sink: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        while data := source.recv(65536):
-            sink.sendall(data)
-    for one in (source, sink):
-        with contextlib.suppress(OSError):
-            one.shutdown(socket.SHUT_RDWR)
+                threading.Thread(target=copy, args=(one, other), daemon=True).start()
 
 
 def _belongs(port: int, pid: int | None) -> bool:

@@ -9,6 +9,7 @@ import os
 import time
 import uuid
 from dataclasses import dataclass
+from typing import Any
 
 import pulsar
 
@@ -27,13 +28,12 @@ class Seen:
     position: tuple[int, int, int]
 
 
-def quiet_client(service_url: str, *, token: str | None = None) -> pulsar.Client:
-    """A client that discards its log lines."""
+def quiet_client(service_url: str, *, token: str | None = None, **options: Any) -> pulsar.Client:
+    """A client with these ``options`` that discards its log lines."""
     logger = pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull)
     credentials = None if token is None else pulsar.AuthenticationToken(token)
-    return pulsar.Client(
-        service_url, authentication=credentials, logger=logger, operation_timeout_seconds=30
-    )
+    options = {"operation_timeout_seconds": 30, **options}
+    return pulsar.Client(service_url, authentication=credentials, logger=logger, **options)
 
 
 def drain(

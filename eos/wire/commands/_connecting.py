@@ -15,6 +15,7 @@ PROTOCOL_VERSION: Final = 21
 class FeatureFlags(WireMessage):
     supports_auth_refresh: bool | None = field(1, "bool", default=None)
     supports_partial_producer: bool | None = field(3, "bool", default=None)
+    supports_topic_watchers: bool | None = field(4, "bool", default=None)
     supports_metadata_without_auto_creation: bool | None = field(5, "bool", default=None)
 
 
@@ -35,6 +36,7 @@ class Connected(WireMessage):
     server_version: str = field(1, "string")
     protocol_version: int = field(2, "int32", default=0)
     max_message_size: int = field(3, "int32", default=5 * 1024 * 1024)
+    feature_flags: FeatureFlags | None = field(4, FeatureFlags, default=None)
 
 
 class AuthData(WireMessage):
