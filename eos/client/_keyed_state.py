@@ -133,9 +133,8 @@ class KeyedState(Mapping[Key, bytes]):
     def _protect(self) -> None:
         try:
             self._client.subscribe_durably(self.topic, _COMPACTION)
-        except (
-            Unauthorized
-        ) as error:  # a policy may ask for another name; the broker needs this one
+        except Unauthorized as error:
+            # A policy may ask for another name, but the broker needs this one.
             logger.warning(
                 "%s: unless it has the subscription %s, brokers delete its messages: run "
                 "`pulsar-admin topics create-subscription -s %s -m earliest %s`. %s",
@@ -145,8 +144,7 @@ class KeyedState(Mapping[Key, bytes]):
     # --- reading ------------------------------------------------------------------------------
 
     def __getitem__(self, key: Key) -> bytes:
-        self._settle()
-        value = self._changes[key] if key in self._changes else self._store.get(key)
+        value = self.get(key)
         if value is None:
             raise KeyError(key)
         return value
@@ -225,13 +223,9 @@ class KeyedState(Mapping[Key, bytes]):
         self.use_in(txn)
         with poisoning(txn):
             self._check_key(key)
-            if value is None:
-                message, _ = checked_message(b"", key, None, None, self._producer.max_batch_bytes)
-                self._changes[key] = None
-            else:
-                limit = self._producer.max_batch_bytes
-                message, _ = checked_message(value, key, None, None, limit)
-                self._changes[key] = message.value
+            limit = self._producer.max_batch_bytes
+            message, _ = checked_message(value, key, None, None, limit)
+            self._changes[key] = message.value
             txn.check()
 
     def _check_key(self, key: Key) -> None:
