@@ -13,7 +13,6 @@ import pytest
 from eos import failpoints
 from eos.chaos.cluster.proxy import FaultProxy, FrameAction
 from eos.client import PulsarClient
-from eos.committer import OpenAttempt
 from eos.errors import InDoubt, NewCluster, TopicNotFound
 from eos.ids import TxnId
 from eos.pulsar.end_rules import DataAnswer
@@ -24,7 +23,7 @@ from eos.wire import commands
 from tests.protocol.epochs import changed
 from tests.support import admin
 from tests.support.judge import drain, quiet_client
-from tests.support.plain_driver import PlainDriver, rows_of
+from tests.support.plain_driver import PlainDriver, leave_behind, rows_of
 
 
 @pytest.fixture(scope="module")
@@ -57,25 +56,6 @@ def sink(broker: PulsarStandalone, tmp_path, name: str):
 
 def values(broker: PulsarStandalone, topic: str) -> list[bytes]:
     return [seen.value for seen in drain(broker.service_url, topic)]
-
-
-class Interrupted(BaseException):
-    """Ends the driver and leaves the epoch as it is."""
-
-
-def leave_behind(driver: PlainDriver, step: Step) -> None:
-    """Run epoch 0 up to ``step``; nothing happens after it, not even an abort."""
-
-    def interrupt() -> None:
-        dead.setattr(OpenAttempt, "abort", lambda *_: None)
-        raise Interrupted
-
-    with (
-        pytest.MonkeyPatch.context() as dead,
-        failpoints.armed(step, interrupt),
-        pytest.raises(Interrupted),
-    ):
-        driver.run("0")
 
 
 @pytest.mark.parametrize("step", [Step.OPEN, Step.WRITE, Step.RECEIPT, Step.PREPARE, Step.END])

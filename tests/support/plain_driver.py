@@ -16,15 +16,19 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+import pytest
+
+from eos import failpoints
 from eos.client import PulsarClient
 from eos.client.worker_cache import ClientOptions
 from eos.commit_log import CommitLog
-from eos.committer import Committer, EpochResult, Policies, Reports
+from eos.committer import Committer, EpochResult, OpenAttempt, Policies, Reports
 from eos.ids import TopicName, TxnId
 from eos.participant import Participant
 from eos.protocol import LogRecord, Part
 from eos.pulsar.part import PulsarPart
 from eos.pulsar.participant import PulsarParticipant
+from eos.steps import Step
 from eos.task_report import PartitionFigures, TaskSummary
 from eos.transport.address import ClusterRules
 from eos.transport.auth import Auth
@@ -187,3 +191,22 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+
+
+class Interrupted(BaseException):
+    """Ends the driver and leaves the epoch as it is."""
+
+
+def leave_behind(driver: PlainDriver, step: Step, epoch: str = "0") -> None:
+    """Run an epoch up to ``step``; nothing happens after it, not even an abort."""
+
+    def interrupt() -> None:
+        dead.setattr(OpenAttempt, "abort", lambda *_: None)
+        raise Interrupted
+
+    with (
+        pytest.MonkeyPatch.context() as dead,
+        failpoints.armed(step, interrupt),
+        pytest.raises(Interrupted),
+    ):
+        driver.run(epoch)

@@ -12,9 +12,7 @@ from typing import Any
 
 import pytest
 
-from eos import failpoints
 from eos.client import Entry, PulsarClient
-from eos.committer import OpenAttempt
 from eos.errors import InDoubt, NewCluster, TopicNotFound
 from eos.ids import MessageId
 from eos.protocol import Known
@@ -28,7 +26,7 @@ from tests.protocol.epochs import changed
 from tests.support import admin
 from tests.support.command_line import command_line
 from tests.support.judge import drain, quiet_client
-from tests.support.plain_driver import PlainDriver, rows_of
+from tests.support.plain_driver import PlainDriver, leave_behind, rows_of
 
 pytestmark = pytest.mark.broker
 
@@ -285,23 +283,6 @@ def await_rows(west: PulsarClient, topic: str, count: int, *, partitions: int = 
         return sum(one.num_messages for name in names for one in entries(west, name)) >= count
 
     await_that(has_rows, f"{count} rows in the west")
-
-
-class Died(BaseException):
-    """The driver's crash."""
-
-
-def leave_behind(driver: PlainDriver, step: Step, epoch: str) -> None:
-    def die() -> None:
-        dead.setattr(OpenAttempt, "abort", lambda *_: None)
-        raise Died
-
-    with (
-        pytest.MonkeyPatch.context() as dead,
-        failpoints.armed(step, die),
-        pytest.raises(Died),
-    ):
-        driver.run(epoch)
 
 
 def test_a_part_of_an_epoch_can_be_readable_in_the_other_cluster(pair, topic, east, west):
