@@ -303,7 +303,7 @@ def past(
         store = Store(folder / "store")
         stack.callback(store.stop)
         stack.enter_context(_keys(store.url))
-        store.start("tests.support.s3_server")
+        store.start("examples.past.s3_server")
         store.create_bucket()
         config = offloading_to_s3(store.url, _BUCKET, folder) | rolling(_LEDGER_ENTRIES)
         # What was read once must not come from memory the next time.

@@ -1,28 +1,32 @@
-"""Runs the job once, in one of the two ways, and kills an executor and the driver."""
+"""Runs the job once, in one of the two ways, with kills, and plain readers that watch."""
 
 from __future__ import annotations
 
+import json
 import signal
+import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Self
+
+import pulsar
 
 from eos.commit_log import CommitLog
 from eos.protocol import State
 from eos.testing import PulsarStandalone
 from examples._demo.demo_command import DemoFailed, log_tail
-from examples._demo.demo_topic import Topic
+from examples._demo.demo_topic import Topic, open_client, read_all
 from examples._demo.subprocesses import Event, SparkDriver
 from examples.flights.flight_files import FILES_PER_EPOCH, Flights
 from examples.flights.flights_run import FlightsRun, Kill, Way
-from examples.flights.topic_watcher import TopicWatcher, drain
 from examples.flights.write_flights import SINK_ID, FlightsTask
 
 PARTITIONS: Final = 4
 _SILENCE_S: Final = 90.0
 _POLL_S: Final = 0.005
+_WATCHER_POLL_S: Final = 0.02
 _STEPS_PER_TASK: Final = 12
 
 
@@ -66,7 +70,7 @@ class KillScenario:
         topic = Topic.create(self._broker, f"flights-{way}", PARTITIONS)
         task = self._task(way, topic)
         try:
-            with TopicWatcher(self._broker.service_url, topic.url) as watcher:
+            with _TopicWatcher(self._broker.service_url, topic.url) as watcher:
                 self._log("starting Spark: a driver and two executors")
                 # Of the two ways, only pulsar-client's dies by itself; eos has a failpoint.
                 dying = replace(task, dies_after=self._driver_epoch)
@@ -75,7 +79,7 @@ class KillScenario:
                     self._log("driver started again, on the same checkpoint")
                     self._run_driver(run, task, topic, first=False)
                 self._log("reading the whole topic with a new reader")
-                run.drained = drain(self._broker.service_url, topic.url)
+                run.drained = _drain(self._broker.service_url, topic.url)
                 watcher.await_rows(len(run.drained))
         except (RuntimeError, TimeoutError) as error:
             raise DemoFailed(f"{error}.\n{log_tail(self._log_file(way))}") from None
@@ -176,3 +180,81 @@ class KillScenario:
             commit_log=str(self._folder / "commit-log"),
             rows_per_step=max(1, rows_per_task // _STEPS_PER_TASK),
         )
+
+
+def _flight_id(message: Any) -> int:
+    """Return the unique id in a flight event."""
+    return int(json.loads(message.data())["id"])
+
+
+@dataclass
+class _TopicWatcher:
+    """Reads a topic from its first message in a thread, until its context ends.
+
+    Attributes:
+        seen: time (``time.time()`` seconds) and flight id of each message, in reading order.
+    """
+
+    service_url: str
+    topic: str
+    seen: list[tuple[float, int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._stop = threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="watcher", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(timeout=30)
+
+    def await_rows(self, count: int, *, timeout_s: float = 60.0) -> None:
+        """Wait until it has read ``count`` rows.
+
+        Raises:
+            RuntimeError: it failed or is too slow. Its missing rows must not count as unseen.
+        """
+        deadline = time.monotonic() + timeout_s
+        while len(self.seen) < count and self._thread.is_alive() and time.monotonic() < deadline:
+            time.sleep(_WATCHER_POLL_S)
+        if len(self.seen) < count:
+            raise RuntimeError(
+                f"The reader of {self.topic} received {len(self.seen)} of {count} rows: "
+                f"{self._error or 'it is stuck'}"
+            )
+
+    def _run(self) -> None:
+        try:
+            self._watch()
+        except Exception as error:
+            self._error = error
+
+    def _watch(self) -> None:
+        client = open_client(self.service_url)
+        try:
+            reader = client.create_reader(
+                self.topic, pulsar.MessageId.earliest, receiver_queue_size=5000
+            )
+            while not self._stop.is_set():
+                try:
+                    message = reader.read_next(timeout_millis=200)
+                except pulsar.Timeout:
+                    continue
+                at = time.time()
+                if message.data():  # a sentinel has none
+                    self.seen.append((at, _flight_id(message)))
+        finally:
+            client.close()
+
+
+def _drain(service_url: str, topic: str) -> list[int]:
+    """Return the flight ids of everything that is readable.
+
+    Raises:
+        TimeoutError: the topic is stuck.
+    """
+    return [_flight_id(message) for message in read_all(service_url, topic)]

@@ -27,7 +27,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 from deltalake import DeltaTable
-from moto.server import ThreadedMotoServer
 from pyarrow import fs
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -39,6 +38,7 @@ from eos.testing.maven import delta_jars
 from examples._demo.demo_command import DemoFailed, log_tail
 from examples._demo.demo_topic import read_all
 from examples.flights.flight_files import read_flights
+from examples.past.s3_server import s3_server
 
 ROUNDS: Final = 5
 _TOPIC: Final = "flights"
@@ -176,10 +176,10 @@ def play(
 def _s3_server() -> Iterator[tuple[str, Any]]:
     """Yield the URL and the files of an S3 server with an empty bucket."""
     logging.getLogger("werkzeug").setLevel(logging.ERROR)  # it logs each request
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
+    server = s3_server()
+    threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
-        address = "{}:{}".format(*server.get_host_and_port())
+        address = f"127.0.0.1:{server.port}"
         files = fs.S3FileSystem(
             access_key="demo",
             secret_key="demodemo",
@@ -191,7 +191,8 @@ def _s3_server() -> Iterator[tuple[str, Any]]:
         files.create_dir(_BUCKET)
         yield f"http://{address}", files
     finally:
-        server.stop()
+        server.shutdown()
+        server.server_close()
 
 
 def _broker(s3_url: str, folder: Path) -> PulsarStandalone:

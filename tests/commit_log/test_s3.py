@@ -68,7 +68,7 @@ def serving(*command: str) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
     """The URL of moto's S3 server."""
-    with served("tests.support.s3_server", "{port}") as url:
+    with served("examples.past.s3_server", "{port}") as url:
         yield url
 
 

@@ -48,7 +48,7 @@ Row = tuple[Any, ...]
 @pytest.fixture(scope="module")
 def store() -> Iterator[Any]:
     """The S3 server's client; this process and the broker have its keys in their environment."""
-    with served("tests.support.s3_server", "{port}") as url, pytest.MonkeyPatch.context() as patch:
+    with served("examples.past.s3_server", "{port}") as url, pytest.MonkeyPatch.context() as patch:
         environment = {**KEYS, "AWS_ENDPOINT_URL": url, "AWS_REGION": "us-east-1"}
         environment |= {"AWS_ALLOW_HTTP": "true", "ACCESS_KEY_ID": KEYS["AWS_ACCESS_KEY_ID"]}
         environment |= {"ACCESS_KEY_SECRET": KEYS["AWS_SECRET_ACCESS_KEY"]}
