@@ -7,9 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
-from eos.chaos._avro_rows import shape_in
 from eos.chaos._query_shapes import SHAPES, emits, is_quiet
-from eos.chaos._records import release, text_of
+from eos.chaos._records import release, shape_in, text_of
 from eos.chaos._spark_checkpoint import Checkpoint
 from eos.chaos.checker.history import Record
 from eos.chaos.cluster.supervisor import DriverSupervisor

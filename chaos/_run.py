@@ -12,22 +12,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from eos.chaos._avro_rows import read, topics_of
 from eos.chaos._feed import EPOCH_TIMEOUT_S, Feed, FileInputs, Inputs
 from eos.chaos._query_shapes import SHAPES, SOAK_CONF, flush
-from eos.chaos._records import id_in, records_of
+from eos.chaos._records import id_in, read, records_of, topics_of
 from eos.chaos._soak_feed import SoakFeed
 from eos.chaos._soak_plan import read_count, soak_of
 from eos.chaos._spark_checkpoint import Checkpoint
 from eos.chaos._topic_inputs import (
     KEYED_PARTITIONS,
+    ChunkedInputs,
     HistoryInputs,
     RollingInputs,
     TopicInputs,
 )
 from eos.chaos.checker.check import check
 from eos.chaos.checker.history import Anomaly, Control, Decision, RunHistory, decisions_of
-from eos.chaos.cluster.archiver import Archiver
+from eos.chaos.cluster.companions import Archiver, KeyedCounter
 from eos.chaos.cluster.object_store import ObjectStore
 from eos.chaos.cluster.proxy import FaultProxy
 from eos.chaos.cluster.supervisor import MAX_FAILURES, DriverSupervisor, JobFailed
@@ -36,7 +36,7 @@ from eos.chaos.faults import FAULTS
 from eos.chaos.faults.conditions import CONDITIONS, operators
 from eos.chaos.faults.nemesis import Happened, Nemesis
 from eos.chaos.job import Job, prepare
-from eos.chaos.observers.archive_judge import ArchiveJudge
+from eos.chaos.observers.companion_judges import ArchiveJudge, CountJudge
 from eos.chaos.observers.observers import Observers, stuck_in
 from eos.chaos.observers.readers import Read, ids_in, read_text
 from eos.chaos.observers.resources import Sample, Sampler, Timing, timing_of
@@ -186,6 +186,7 @@ class ScheduleRun:
             log = target.driver_log()
             feed = self._feed_of(target)  # before the job: a history must exist when it starts
             judge = self._archive(target, stack)
+            count_judge = self._count(target, stack)
             stack.enter_context(supervisor)
             stack.enter_context(operators(self._conditions, target))
             storage = feed.storage if isinstance(feed, SoakFeed) else None
@@ -201,6 +202,8 @@ class ScheduleRun:
             settled = self._settled(result, target, observers, feed)
             if judge is not None and isinstance(feed, Feed):
                 result.anomalies += self._found_in_archive(target, judge, feed)
+            if count_judge is not None:
+                result.anomalies += check(count_judge.history(settled.fresh))
         self._judge(result, target, replace(settled, operations=operations))
 
     def _judge(self, result: Result, target: FaultTarget, settled: RunHistory) -> None:
@@ -327,6 +330,16 @@ class ScheduleRun:
         records = [one._replace(topic=None) for one in given]
         return check(judge.history(target.archiver.table, records, wrong))
 
+    def _count(self, target: FaultTarget, stack: ExitStack) -> CountJudge | None:
+        if not any(one.has_counter for one in self._conditions):
+            return None
+        # Its own proxy: the job's faults wait for the job's requests.
+        proxy = stack.enter_context(FaultProxy(self._broker.service_url))
+        counter = KeyedCounter(self._topics[0], self._job.topic, self._folder, proxy, self._tell)
+        judge = CountJudge(self._broker, counter)
+        target.counter = stack.enter_context(counter)
+        return judge
+
     def _feed_of(self, target: FaultTarget) -> Feed | SoakFeed:
         if self._soak:
             return SoakFeed(self._soak, target, self._tell)
@@ -339,6 +352,8 @@ class ScheduleRun:
         if any(one.is_tiered or one.has_archive for one in self._conditions):
             store = self._store if job.tiered else None
             return RollingInputs(job, self._schedule, self._broker, store)
+        if any(one.is_chunked for one in self._conditions):
+            return ChunkedInputs(job, self._schedule, self._broker)
         if job.input_topic:
             return TopicInputs(job, self._schedule, self._broker)
         return FileInputs(job, self._schedule)

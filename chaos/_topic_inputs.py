@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
@@ -14,6 +15,7 @@ from eos.chaos._query_shapes import SHAPES
 from eos.chaos._records import id_in, slot_of, text_of
 from eos.chaos._spark_checkpoint import Checkpoint
 from eos.chaos.checker.history import Record
+from eos.chaos.cluster.chunk_sender import ChunkedMessage, send_in_chunks
 from eos.chaos.cluster.object_store import ObjectStore
 from eos.chaos.cluster.target import Pulsar, path_of
 from eos.chaos.job import SLOT, Job
@@ -36,10 +38,13 @@ _UNCOMMITTED: Final = b"of a transaction that is not committed"
 # The source reads smaller ledgers through the broker.
 _LARGE: Final = 2 * [bytes(9 << 19)]
 _EARLIEST: Final = "earliest"
+_INCOMPLETE_SHARE: Final = 0.02
 
 
 class TopicInputs:
     """Creates ``job.input_topic`` and sends inputs to it."""
+
+    _are_transactions = True
 
     def __init__(self, job: Job, schedule: Schedule, broker: Pulsar) -> None:
         self._topic = TopicName.parse(job.input_topic)
@@ -64,8 +69,9 @@ class TopicInputs:
                 with PulsarClient(self._broker.service_url, timeout_s=10) as client:
                     # In doubt after an error: searched before it is sent again.
                     places = self._known(client, records) if attempt else {}
-                    if not places and records:
-                        places = self._send(client, number, records)
+                    left = [record for record in records if record.id not in places]
+                    if left:
+                        places |= self._send(client, number, left)
                 break
             except (EosError, OSError):
                 if attempt == _TRIES - 1:
@@ -112,7 +118,7 @@ class TopicInputs:
     def _known(
         self, client: PulsarClient, records: Iterable[Record]
     ) -> dict[str, tuple[str, EntryPlace]]:
-        """Find the positions of the records in the topic: of all, or of none."""
+        """Find the positions of the records in the topic; in transactions of all, or of none."""
         time.sleep(_TTL_S)  # by then the transaction has ended, one way or the other
         wanted = {record.id for record in records}
         found: dict[str, tuple[str, EntryPlace]] = {}
@@ -126,7 +132,7 @@ class TopicInputs:
                         name, place = id_in(row["value"]), (row["ledger"], row["entry"])
                         if name in wanted and place > before:
                             found[name] = (topic, place)
-        if found and found.keys() != wanted:
+        if found and found.keys() != wanted and self._are_transactions:
             raise RequestTimeout("An input is only partly readable.")
         return found
 
@@ -240,6 +246,37 @@ class HistoryInputs(TopicInputs):
             return super()._reads(source, record)
         file = self._files[record.input] - 1
         return bool(source["history"]["from"] <= file < source["history"]["to"])
+
+
+class ChunkedInputs(TopicInputs):
+    """Sends each record as a message in chunks, as Java's producers do, without transactions.
+
+    Two producers of a partition send at the same time, a key by one of them. Some chunks are sent
+    again, as after a lost connection, and some messages stay incomplete.
+    """
+
+    _are_transactions = False
+
+    def _send(
+        self, client: PulsarClient, number: int, records: list[Record]
+    ) -> dict[str, tuple[str, EntryPlace]]:
+        rng = random.Random(f"chunks of {number}")
+        count = client.partition_count(str(self._topic))
+        queues: dict[tuple[str, int], list[ChunkedMessage]] = {}
+        for record in records:
+            slot = slot_of(record)
+            partition = slot % (KEYED_PARTITIONS if record.key else count)
+            queue = queues.setdefault((str(self._topic.partition(partition)), slot // 2 % 2), [])
+            value = text_of(record.id, self._filler).encode()
+            if rng.random() < _INCOMPLETE_SHARE:
+                queue.append(ChunkedMessage(b"never completed", is_complete=False))
+            queue.append(ChunkedMessage(value, record.id, record.key or None, {SLOT: str(slot)}))
+        places: dict[str, tuple[str, EntryPlace]] = {}
+        for topic in {topic for topic, _ in queues}:
+            mine = [queue for (one, _), queue in queues.items() if one == topic]
+            found = send_in_chunks(client, topic, mine, rng, timeout_s=_TTL_S)
+            places |= {name: (topic, place) for name, place in found.items()}
+        return places
 
 
 class RollingInputs(TopicInputs):

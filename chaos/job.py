@@ -36,6 +36,12 @@ READS_TOPIC = "chaos: from-topic:"
 READS_HISTORY = "chaos: from-history:"
 INPUT_SUBSCRIPTION = "chaos-input"
 INPUT_SCHEMA = "value string, key string, slot int"
+# What ``eos.chaos._keyed_counter`` prints in each transaction, and its exit code when another
+# process owns its state.
+BEGUN = "begun"
+COMMITTED = "committed"
+FENCED = 3
+NO_KEY = "no key"
 
 
 @dataclass(frozen=True)
@@ -60,7 +66,7 @@ class Job:
         spark_conf: more Spark settings.
         shape, table, whole_rows, by_format, user_code: only for the harness's own workload: the
             query shape, the table of a second output or "", whether to write whole rows
-            (``eos.chaos._avro_rows``), whether to write by ``format("pulsar")``, and the variants
+            (``eos.chaos._records``), whether to write by ``format("pulsar")``, and the variants
             of user code (``eos.chaos._user_code``).
         keys: the folder of the keys with which the sink encrypts, or "".
     """

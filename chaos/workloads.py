@@ -9,9 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from eos.chaos._avro_rows import topics_of, whole_rows
 from eos.chaos._query_shapes import rows_of
-from eos.chaos._records import java_hash
+from eos.chaos._records import java_hash, topics_of, whole_rows
 from eos.chaos._spark_checkpoint import Checkpoint
 from eos.chaos._user_code import log_line, with_user_code
 from eos.chaos.job import INPUT_SCHEMA, KEY_NAME

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from eos.chaos.cluster.spark_env import ARCHIVE, folder_of_archive, local_cluster, spark_env
-from eos.testing.maven import locked
-from eos.testing.progress import Progress
+from eos.testing.maven import Progress, locked
 
 if TYPE_CHECKING:
     import pyarrow as pa

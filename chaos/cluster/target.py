@@ -16,7 +16,7 @@ from typing import Final, Literal
 import psutil
 
 from eos.admin import AdminClient
-from eos.chaos.cluster.archiver import Archiver
+from eos.chaos.cluster.companions import Archiver, KeyedCounter
 from eos.chaos.cluster.driver_process import DriverLog, DriverProcess
 from eos.chaos.cluster.object_store import ObjectStore
 from eos.chaos.cluster.proxy import FaultProxy
@@ -94,6 +94,7 @@ class FaultTarget:
     struck_at: list[float] = field(default_factory=list)
     store: ObjectStore | None = None  # tiered storage of the input topic
     archiver: Archiver | None = None  # of the input topic
+    counter: KeyedCounter | None = None  # of the first of ``topics``
 
     @property
     def admin(self) -> AdminClient:

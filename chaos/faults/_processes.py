@@ -1,14 +1,17 @@
-"""Faults of the job's processes: killed, stopped, or joined by a second driver."""
+"""Faults of processes, the job's and the counter's: killed, stopped, or joined by a second one."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Final, Literal
 
 from eos.chaos.cluster.processes import kill_all, stopped
-from eos.chaos.cluster.target import FaultTarget
-from eos.chaos.faults._fault import Fault, Proof, acts, pids
+from eos.chaos.cluster.target import FaultTarget, path_of
+from eos.chaos.faults._fault import WITHIN_S, Fault, Proof, acts, pids
+from eos.chaos.faults.conditions import COUNTING
 
 
 @contextmanager
@@ -41,6 +44,8 @@ def _asleep(
     with stopped(victims):
         yield Proof(pids(victims))
 
+
+_IN_TRANSACTION_S: Final = 0.05  # a fault of the counter comes within it
 
 # A driver that was overtaken must notice within this time, or is killed.
 FENCED_WITHIN_S: Final = 15.0
@@ -78,6 +83,28 @@ def _cli_resolve(target: FaultTarget) -> Iterator[Proof]:
     yield Proof(f"exit code {ended.returncode}")
 
 
+_HowToHit = Literal["kill", "cut", "overtake"]
+_AT_COUNTER: Final[dict[_HowToHit, str]] = {
+    "kill": "SIGKILL of the counter in a transaction",
+    "cut": "all connections of the counter are cut in a transaction",
+    "overtake": "SIGSTOP of the counter in a transaction until a second one works, then SIGCONT",
+}
+
+
+@acts
+def _counter(target: FaultTarget, how: _HowToHit) -> Iterator[Proof]:
+    counter = target.counter
+    assert counter is not None
+    delay_s = random.uniform(0.0, _IN_TRANSACTION_S)
+    if how == "kill":
+        yield Proof(counter.kill_in_transaction(delay_s, timeout_s=WITHIN_S))
+    elif how == "cut":
+        yield Proof(counter.cut_in_transaction(delay_s, timeout_s=WITHIN_S))
+    else:
+        unload = partial(target.broker.admin, "PUT", f"{path_of(counter.topic)}/unload")
+        yield Proof(counter.overtake(delay_s, unload, timeout_s=WITHIN_S))
+
+
 FAULTS: Final = (
     Fault("driver-kill", "driver", "SIGKILL of driver, JVM and executors", _driver_kill),
     Fault("driver-stop", "driver", "SIGSTOP of the driver, then SIGCONT", _driver_stop, True),
@@ -106,5 +133,9 @@ FAULTS: Final = (
     Fault("second-driver", "rival", "a second driver at the same time", _second_driver),
     Fault(
         "cli-resolve", "rival", "`eos recovery resolve --apply` while a driver runs", _cli_resolve
+    ),
+    *(
+        Fault(f"counter-{how}", "state", text, _counter(how), needs=COUNTING, needs_own=True)
+        for how, text in _AT_COUNTER.items()
     ),
 )

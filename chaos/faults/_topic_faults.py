@@ -29,7 +29,7 @@ class _Damage(NamedTuple):
     name: str
     text: str
     do: Callable[[FaultTarget, str], None]
-    is_gone: bool = False  # the topic no longer exists
+    is_gone: bool = False  # the topic no longer exists, or is as replication would create it
 
 
 def delete(target: FaultTarget, topic: str) -> None:
@@ -63,7 +63,7 @@ def _trim(target: FaultTarget, topic: str) -> None:
 
 _DAMAGES: Final = (
     _Damage("deleted", "the receipt topic is deleted", delete, is_gone=True),
-    _Damage("recreated", "the receipt topic is deleted and created again", _recreate),
+    _Damage("recreated", "the receipt topic is deleted and created again", _recreate, is_gone=True),
     _Damage("trimmed", "the receipt topic is trimmed", _trim),
 )
 
@@ -92,8 +92,8 @@ def _survived_after(target: FaultTarget, damage: _Damage, step: Step) -> Iterato
         damage.do(target, target.receipt_topic())
     hit = f"the receipts of {target.newest_txn()}, its driver died after step {step.number}"
     if damage.is_gone:
-        # Without the topic, a driver refuses the cluster as another one. That is correct, and
-        # the operator's answer is documented: on_new_cluster="continue", once.
+        # Without the topic, or its marks and subscription, a driver refuses the cluster as another
+        # one. That is correct, and the operator's answer is documented.
         refused = error_of_driver(target, armed.driver.number + 1, "NewCluster")
         target.supervisor.change_job(on_new_cluster="continue")
         hit = refused and f"{hit}; {refused[:80]}; then told to continue"

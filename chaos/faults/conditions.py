@@ -28,6 +28,7 @@ _POLL_S: Final = 0.5
 FROM_TOPIC: Final = "from-topic"
 FROM_TIERED: Final = "from-tiered"
 ARCHIVING: Final = "archiving"
+COUNTING: Final = "counting"
 # They act when the broker delivers an entry of the input, which comes from tiered storage instead.
 _AT_DELIVERY: Final = (
     "input-unloaded",
@@ -58,7 +59,9 @@ class Condition:
     has_input_topic: bool = False
     has_history: bool = False  # the first inputs are in a table, which the source reads first
     is_tiered: bool = False  # the inputs' ledgers are in tiered storage
+    is_chunked: bool = False  # the inputs are messages in chunks
     has_archive: bool = False  # the input topic is archived meanwhile
+    has_counter: bool = False  # a service counts a partition of the output meanwhile
     has_whole_rows: bool = False
     has_format: bool = False
     is_encrypted: bool = False
@@ -91,6 +94,8 @@ class Condition:
             return f"{reads} requests to tiered storage" if reads else ""
         if self.has_archive and target.archiver is not None:
             return target.archiver.proof()
+        if self.has_counter and target.counter is not None:
+            return target.counter.proof()
         if self.proof:
             return log.line_with(self.proof)
         namespace = TopicName.parse(target.job.topic).namespace_name
@@ -242,6 +247,14 @@ CONDITIONS: Final[dict[str, Condition]] = {
             is_drawn=False,
         ),
         Condition(
+            COUNTING,
+            "output",
+            "a service with `KeyedState` counts the messages of a partition by key meanwhile",
+            has_counter=True,
+            leaves_out=frozenset({"namespace"}),
+            is_drawn=False,
+        ),
+        Condition(
             "by-format",
             "output",
             'written by format("pulsar"), where Spark calls the steps and runs an epoch once',
@@ -257,6 +270,16 @@ CONDITIONS: Final[dict[str, Condition]] = {
             READS_TOPIC,
             has_input_topic=True,
             excludes=(*_BAD_ROWS, "checkpoint-rewound"),
+        ),
+        Condition(
+            "from-chunks",
+            "input",
+            "inputs are in a topic, in chunks of several producers, some of them sent twice",
+            READS_TOPIC,
+            has_input_topic=True,
+            is_chunked=True,
+            excludes=(*_BAD_ROWS, "checkpoint-rewound"),
+            is_drawn=False,
         ),
         Condition(
             "from-history",

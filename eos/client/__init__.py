@@ -10,6 +10,7 @@ from eos.client._producer import Producer
 from eos.client._reader import NotFromStorage, Reader, StoredRun
 from eos.client._receiver import ReceivedMessage, Receiver
 from eos.client._topic_bounds import Bounds, TopicBounds
+from eos.client._topics_consumer import TopicsConsumer
 from eos.client._transaction import Transaction
 from eos.forking import stay_in_process
 from eos.wire.batch import Entry
@@ -27,6 +28,7 @@ stay_in_process(
     KeyedState,
     TopicBounds,
     SubscriptionCursor,
+    TopicsConsumer,
 )
 
 __all__ = [
@@ -46,5 +48,6 @@ __all__ = [
     "StoredRun",
     "SubscriptionCursor",
     "TopicBounds",
+    "TopicsConsumer",
     "Transaction",
 ]

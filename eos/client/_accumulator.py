@@ -91,9 +91,10 @@ class MessageFuture(Future[MessageId]):
 
 @dataclass(eq=False)
 class PendingBatch:
-    """Messages to be sent together, all in one transaction or in none."""
+    """Messages to be sent together, all in one transaction or in none, for the same time."""
 
     txn: Transaction | None
+    deliver_at_ms: int | None = None
     key_type: type | None = None  # str and bytes can't share a column; None: no key yet
     is_sending: bool = False  # it can't be dropped any more
     size_bytes: int = 0  # an upper bound
@@ -101,11 +102,12 @@ class PendingBatch:
     futures: list[MessageFuture] = field(default_factory=list)
     shared: Monitor = field(default_factory=Monitor)
 
-    def accepts(self, txn: Transaction | None, key: str | bytes | None) -> bool:
-        """Whether a message with this transaction and key fits into the batch."""
-        return self.txn is txn and (
-            key is None or self.key_type is None or self.key_type is type(key)
-        )
+    def accepts(
+        self, txn: Transaction | None, key: str | bytes | None, deliver_at_ms: int | None
+    ) -> bool:
+        """Whether such a message fits into the batch."""
+        is_of_key_type = key is None or self.key_type is None or self.key_type is type(key)
+        return self.txn is txn and is_of_key_type and self.deliver_at_ms == deliver_at_ms
 
     def fail(self, reason: EosError) -> None:
         """Fail the futures that are not done."""

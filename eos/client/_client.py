@@ -8,9 +8,9 @@ import time
 import weakref
 from collections.abc import Collection, Sequence
 from functools import partial
-from typing import Literal, Self
+from typing import Literal, Self, Unpack
 
-from eos.client._consumer import Consumer, DeadLetters
+from eos.client._consumer import Consumer, ConsumerFactory
 from eos.client._entry_producer import EntryProducer
 from eos.client._entry_reader import PERMITS, EntryReader, checked_start
 from eos.client._handle_cache import CONSUMER_LIMIT, LimitBackoff, ReaderCache
@@ -19,9 +19,10 @@ from eos.client._passive_consumer import SubscriptionCursor
 from eos.client._producer import BatchLimits, Producer
 from eos.client._producer_factory import ProducerFactory, ProducerKind
 from eos.client._reader import Reader, Storage
-from eos.client._subscriptions import ConsumerOptions, StartName, TypeName
+from eos.client._subscriptions import ConsumerArguments, ConsumerOptions
 from eos.client._timer import Timer
 from eos.client._topic_bounds import TopicBounds
+from eos.client._topics_consumer import TopicGroup, TopicNames, TopicsConsumer
 from eos.client._transaction import Transaction
 from eos.client._window import Budget
 from eos.client.coordinators import Coordinators
@@ -86,6 +87,10 @@ class PulsarClient:
         budget = Budget(max_pending_bytes)
         self.producers = ProducerFactory(self.lookup, budget, timer, backoff, self._keys)
         self._readers = ReaderCache(self.lookup, timer, backoff)
+        open_producer = partial(self.producer, create=True)
+        self._consumers = ConsumerFactory(
+            self.lookup, timer, self.decryptor, open_producer, self.transaction
+        )
 
     def partition_count(self, topic: str) -> int:
         """Return the number of partitions of ``topic``, 0 if not partitioned. Creates nothing.
@@ -100,10 +105,7 @@ class PulsarClient:
         return (self.lookup.schema(TopicName.parse(topic).base) or (None,))[0]
 
     def exists(self, topic: str) -> bool:
-        """Whether ``topic``, or one exact ``...-partition-n``, exists. Creates nothing.
-
-        EosError: there was no answer.
-        """
+        """Whether ``topic``, or one exact ``...-partition-n``, exists. Creates nothing."""
         parsed = TopicName.parse(topic)
         try:
             count = self.lookup.partition_count(parsed.base)
@@ -285,53 +287,50 @@ class PulsarClient:
         self,
         topic: str,
         subscription: str,
-        *,
-        type: TypeName = "exclusive",
-        start: StartName = "earliest",
-        priority_level: int = 0,
-        replicate_subscription_state: bool = False,
-        nack_delay_s: float = 60.0,
-        nack_max_delay_s: float = 600.0,
-        max_redeliveries: int | None = None,
-        dead_letter_topic: str | None = None,
+        **options: Unpack[ConsumerArguments],
     ) -> Consumer:
         """Return a consumer of the durable ``subscription`` on ``topic``, an exact name.
 
-        Consume, transform, produce, all or nothing::
-
-            with client.consumer("orders", "billing") as orders:
-                invoices = client.producer("invoices")
-                while messages := orders.receive_batch(1000, timeout_s=5):
-                    with client.transaction(timeout_s=60) as txn:
-                        for message in messages:
-                            invoices.send(message.value.upper(), txn=txn)
-                        orders.acknowledge(messages, txn=txn)
-
-        Args:
-            type: how consumers share the subscription.
-            start: where a new subscription begins.
-            priority_level: of a shared or failover consumer; 0 gets messages first.
-            replicate_subscription_state: keep the position in the namespace's other clusters, too.
-            nack_delay_s, nack_max_delay_s: see ``Consumer.negative_acknowledge``.
-            max_redeliveries: what came again more often goes to ``dead_letter_topic``
-                (TOPIC-SUBSCRIPTION-DLQ), and is acknowledged in the same transaction.
+        ``options``: see ``ConsumerOptions``.
 
         Raises:
             TopicNotFound: the topic does not exist.
             ConsumerBusy: another consumer has exclusive use of the subscription.
             ConfigurationError: an option is unknown or out of range.
         """
-        name = str(TopicName.parse(topic))
-        options = ConsumerOptions(
-            *(type, start, priority_level, replicate_subscription_state),
-            *(nack_delay_s, nack_max_delay_s, max_redeliveries, dead_letter_topic),
+        return self._consumers.open(topic, subscription, ConsumerOptions(**options))
+
+    def topics_consumer(
+        self,
+        topics: TopicNames,
+        subscription: str,
+        *,
+        retry: bool = False,
+        discovery_s: float = 60.0,
+        **options: Unpack[ConsumerArguments],
+    ) -> TopicsConsumer:
+        """Return one consumer of several topics, with all their partitions.
+
+        Args:
+            topics: a topic, several, or all of a namespace that a pattern matches:
+                ``re.compile("tenant/namespace/orders-.*")``. The pattern is matched with the whole
+                name, without the partition.
+            retry: read the topic TOPIC-SUBSCRIPTION-RETRY, too, see ``TopicsConsumer.retry_later``.
+            discovery_s: how often new topics and partitions are looked for. They are read from
+                their first message on.
+            options: see ``ConsumerOptions``.
+
+        Raises:
+            TopicNotFound: a topic does not exist; not with a pattern.
+            ConsumerBusy: another consumer has exclusive use of the subscription on a topic.
+            ConfigurationError: an option is unknown or out of range.
+        """
+        return TopicsConsumer(
+            *(self._consumers, TopicGroup(topics, self.lookup)),
+            *(subscription, ConsumerOptions(**options)),
+            retry=retry,
+            discovery_s=discovery_s,
         )
-        consumer = Consumer(self.lookup, name, subscription, options, self._timer, self.decryptor)
-        dead = dead_letter_topic or f"{name}-{subscription}-DLQ"
-        open_dead = partial(self.producer, dead, create=True)
-        consumer.dead_letters = DeadLetters(open_dead, self.transaction)
-        consumer.open()
-        return consumer
 
     def subscribe_durably(self, topic: str, subscription: str) -> None:
         """Create ``subscription``, which protects all entries of ``topic``, if it does not exist.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 
 from eos.client._acks import (
     TransactionAcks,
@@ -13,43 +14,59 @@ from eos.client._acks import (
     place_to_seek,
     send_ack,
 )
+from eos.client._lookup import Lookup
 from eos.client._producer import Producer
 from eos.client._receiver import ReceivedMessage, Receiver
+from eos.client._subscriptions import ConsumerOptions
+from eos.client._timer import Timer
 from eos.client._transaction import Transaction, poisoning
 from eos.errors import ConfigurationError, ConnectionLost, EosError
-from eos.ids import EntryPlace, MessageId
+from eos.ids import EntryPlace, MessageId, TopicName
+from eos.waiting import Monitor
 from eos.wire import commands
 from eos.wire.commands import AckType
+from eos.wire.encryption import Decryptor
 
 Acknowledged = ReceivedMessage | MessageId
 
 
 @dataclass
-class DeadLetters:
-    """Where a consumer puts messages that were delivered too often.
+class Letters:
+    """A topic to which a consumer moves messages; it is created with the first one."""
 
-    ``open``: returns a producer. ``begin``: begins a transaction.
-    """
+    topic: str
+    _open: Callable[[str], Producer]
+    _producer: Producer | None = None
 
-    open: Callable[[], Producer]
-    begin: Callable[[], Transaction]
-    producer: Producer | None = None
+    def open(self) -> Producer:
+        """Create the topic, if it does not exist."""
+        self._producer = self._producer or self._open(self.topic)
+        return self._producer
 
-    def send(self, message: ReceivedMessage, origin: Consumer, txn: Transaction) -> None:
-        """Send a copy, with the properties of Java's dead letters."""
-        self.producer = self.producer or self.open()
-        own = {
-            "REAL_TOPIC": origin.topic,
-            "REAL_SUBSCRIPTION": origin.subscription,
-            "ORIGIN_MESSAGE_ID": str(message.id),
-        }
-        self.producer.send(
+    def send(
+        self,
+        message: ReceivedMessage,
+        subscription: str,
+        txn: Transaction,
+        own: Mapping[str, str] = MappingProxyType({}),
+        deliver_at_ms: int | None = None,
+    ) -> None:
+        """Send a copy, with the properties ``own`` and those of Java's dead letters."""
+        first = {"REAL_TOPIC": message.topic, "ORIGIN_MESSAGE_ID": str(message.id)}
+        known = {"REAL_SUBSCRIPTION": subscription, **own}
+        self.open().send(
             message.value,
             txn=txn,
             key=message.key,
             event_time_ms=message.event_time_ms,
-            properties={**message.properties, **own},
+            deliver_at_ms=deliver_at_ms,
+            properties={**first, **message.properties, **known},
         )
+
+    def close(self) -> None:
+        """Close the producer. May be called twice."""
+        if self._producer is not None:
+            self._producer.close()
 
 
 class Consumer(Receiver):
@@ -61,15 +78,14 @@ class Consumer(Receiver):
     its subscription receives all unacknowledged messages again.
     """
 
-    dead_letters: DeadLetters | None = None
+    letters: Letters
+    begin: Callable[[], Transaction]
 
     def _give_up(self, messages: list[ReceivedMessage]) -> None:
-        letters = self.dead_letters
-        assert letters is not None
         try:
-            with letters.begin() as txn:
+            with self.begin() as txn:
                 for message in messages:
-                    letters.send(message, self, txn)
+                    self.letters.send(message, self.subscription, txn)
                 self.acknowledge(messages, txn=txn)
         except BaseException:
             self.redeliver(messages)  # they are in neither topic otherwise
@@ -78,8 +94,7 @@ class Consumer(Receiver):
     def close(self) -> None:
         """Close it; unacknowledged messages go to other consumers. May be called twice."""
         super().close()
-        if self.dead_letters is not None and self.dead_letters.producer is not None:
-            self.dead_letters.producer.close()
+        self.letters.close()
 
     # --- acknowledging ----------------------------------------------------------------------
 
@@ -242,6 +257,38 @@ class Consumer(Receiver):
                     consumer_id=self._id, message_ids=ids, consumer_epoch=epoch
                 )
             )
+
+
+@dataclass(frozen=True)
+class ConsumerFactory:
+    """Opens the consumers of one client."""
+
+    lookup: Lookup
+    timer: Timer
+    decryptor: Decryptor | None
+    open_producer: Callable[[str], Producer]
+    begin: Callable[[], Transaction]
+
+    def open(
+        self,
+        topic: str,
+        subscription: str,
+        options: ConsumerOptions,
+        changed: Monitor | None = None,  # shared by several consumers
+    ) -> Consumer:
+        """Open one; errors as of ``PulsarClient.consumer``."""
+        name = str(TopicName.parse(topic))
+        consumer = Consumer(
+            *(self.lookup, name, subscription, options, self.timer, self.decryptor, changed)
+        )
+        consumer.letters = self.letters(options.dead_letter_topic or f"{name}-{subscription}-DLQ")
+        consumer.begin = self.begin
+        consumer.open()
+        return consumer
+
+    def letters(self, topic: str) -> Letters:
+        """Return the way to move messages to ``topic``."""
+        return Letters(topic, self.open_producer)
 
 
 def _id_of(one: Acknowledged) -> MessageId:

@@ -190,9 +190,15 @@ class EntryProducer:
         ]
 
     def send_batch(
-        self, batch: EncodedBatch, *, txn: Transaction | None = None
+        self,
+        batch: EncodedBatch,
+        *,
+        txn: Transaction | None = None,
+        deliver_at_ms: int | None = None,
     ) -> Future[MessageId]:
         """Send one encoded batch, as it is, as one entry; wait while too many bytes are in flight.
+
+        ``deliver_at_ms``: see ``Producer.send``.
 
         Raises:
             RequestTimeout: acknowledgements stopped.
@@ -213,7 +219,7 @@ class EntryProducer:
                 sequence_id = self._window.admit(
                     entry, batch.num_messages, lambda: self._check_admission(txn)
                 )
-                self._send(sequence_id, batch, txn)
+                self._send(sequence_id, batch, txn, deliver_at_ms)
             except BaseException as error:  # Ctrl-C as well: a part may have been sent
                 if self._window.is_in_flight(entry):
                     reason = error
@@ -235,7 +241,13 @@ class EntryProducer:
         if txn is not None:
             self._transactions.add(txn)
 
-    def _send(self, sequence_id: int, batch: EncodedBatch, txn: Transaction | None) -> None:
+    def _send(
+        self,
+        sequence_id: int,
+        batch: EncodedBatch,
+        txn: Transaction | None,
+        deliver_at_ms: int | None,
+    ) -> None:
         most, least = (txn.id.most, txn.id.least) if txn else (None, None)
         sticky = batch.sticky or StickyKey()
         self._connection.send(
@@ -259,6 +271,7 @@ class EntryProducer:
                 encryption_keys=batch.encryption_keys,
                 encryption_param=batch.encryption_param,
                 schema_version=self._schema_version,
+                deliver_at_time=deliver_at_ms,
                 txnid_most=most,
                 txnid_least=least,
             ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 import time
@@ -25,6 +26,7 @@ from eos.client._state_store import (
     message_of,
     owner_mark,
 )
+from eos.client._topics_consumer import TopicsConsumer
 from eos.client._transaction import Transaction, TransactionState, poisoning
 from eos.errors import (
     BrokerNotReady,
@@ -81,7 +83,7 @@ class KeyedState(Mapping[Key, bytes]):
 
     Args:
         topic: an exact name, for this state only; created if it is missing, unless it is a
-            partition. For a partitioned input: a state for each partition.
+            partition.
         inputs: the consumer whose messages change the state, ``exclusive``: those that the previous
             owner had acknowledged in its open transaction are delivered again.
         spill_folder: keep the state in a temporary SQLite file there, instead of in memory.
@@ -98,7 +100,7 @@ class KeyedState(Mapping[Key, bytes]):
         self,
         client: PulsarClient,
         topic: str,
-        inputs: Consumer | None = None,
+        inputs: Consumer | TopicsConsumer | None = None,
         *,
         spill_folder: str | Path | None = None,
         on_progress: Callable[[int], None] | None = None,
@@ -185,7 +187,12 @@ class KeyedState(Mapping[Key, bytes]):
     def transaction(self, *, timeout_s: float = 60.0) -> Transaction:
         """Begin a transaction, as ``PulsarClient.transaction``, that uses this state."""
         txn = self._client.transaction(timeout_s=timeout_s)
-        self.use_in(txn)
+        try:
+            self.use_in(txn)
+        except BaseException:
+            with contextlib.suppress(EosError):
+                txn.abort()  # nobody else has it
+            raise
         return txn
 
     def use_in(self, txn: Transaction) -> None:

@@ -114,8 +114,11 @@ class Producer:
         key: str | bytes | None = None,
         event_time_ms: int | None = None,
         properties: Mapping[str, str] | None = None,
+        deliver_at_ms: int | None = None,
     ) -> Future[MessageId]:
         """Send one message, in a batch. The future has its id once the broker has stored it.
+
+        ``deliver_at_ms`` (since 1970): consumers of the types shared and key_shared get it then.
 
         It waits while too many bytes are in flight. In a transaction the future may be ignored:
         ``commit`` sends pending messages and waits for all of them; ``abort`` drops them.
@@ -126,7 +129,9 @@ class Producer:
             EosError: the producer or the transaction is unusable. The transaction is poisoned, as
                 it lacks this message.
         """
-        future, send_full = self.enqueue(value, txn, key, event_time_ms, properties)
+        future, send_full = self.enqueue(
+            *(value, txn, key, event_time_ms, properties, deliver_at_ms)
+        )
         if send_full is not None:
             send_full()
         return future
@@ -138,6 +143,7 @@ class Producer:
         key: str | bytes | None,
         event_time_ms: int | None,
         properties: Mapping[str, str] | None,
+        deliver_at_ms: int | None = None,
     ) -> tuple[MessageFuture, Callable[[], None] | None]:
         """``send`` that never waits: the caller must call the function that it returns, if any.
 
@@ -158,10 +164,10 @@ class Producer:
             raise
         with self._lock:
             batch = self._open
-            is_first = batch is None or not batch.accepts(txn, key)
+            is_first = batch is None or not batch.accepts(txn, key, deliver_at_ms)
             self._check(txn, is_first=is_first)
             if batch is None or is_first:
-                batch = self._open = PendingBatch(txn)
+                batch = self._open = PendingBatch(txn, deliver_at_ms)
                 self._pending.append(batch)
             if key is not None:
                 batch.key_type = type(key)
@@ -247,7 +253,9 @@ class Producer:
             chosen = np.flatnonzero(partitions == number)
             for encoded, futures in self._entries(batch, rows, chosen):
                 try:
-                    entry = self._producers[number].send_batch(encoded, txn=batch.txn)
+                    entry = self._producers[number].send_batch(
+                        encoded, txn=batch.txn, deliver_at_ms=batch.deliver_at_ms
+                    )
                 except EosError as error:  # other partitions may work
                     fail_all(futures, error)
                 else:

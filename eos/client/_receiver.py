@@ -46,6 +46,7 @@ class ReceivedMessage:
     """A message from a consumer.
 
     Attributes:
+        topic: the exact name, with the partition.
         id: identifies it for the acknowledgement; includes its index in a batch.
         value: None for a tombstone.
         key: bytes if it was encoded in base64.
@@ -56,6 +57,7 @@ class ReceivedMessage:
             ``eos.wire.encryption.Decryptor``; ``value`` is the whole entry as it is stored then.
     """
 
+    topic: str
     id: MessageId
     value: bytes | None
     key: str | bytes | None
@@ -84,7 +86,11 @@ def wanted_of(entry: Entry, delivery: Delivery) -> Collection[int]:
 
 
 def messages_of(
-    entry: Entry, delivery: Delivery, wanted: Collection[int], context: str | None = None
+    topic: str,
+    entry: Entry,
+    delivery: Delivery,
+    wanted: Collection[int],
+    context: str | None = None,
 ) -> list[ReceivedMessage]:
     """Return the messages of ``entry``, which came with ``delivery``, at the indexes ``wanted``.
 
@@ -95,6 +101,7 @@ def messages_of(
     try:
         return [
             ReceivedMessage(
+                topic=topic,
                 id=entry.id._replace(batch_index=index if is_batch else -1),
                 value=message.value,
                 key=message.key,
@@ -132,6 +139,7 @@ class Receiver:
         options: ConsumerOptions,
         timer: Timer,
         decryptor: Decryptor | None = None,
+        changed: Monitor | None = None,
     ) -> None:
         self.topic = topic
         self.subscription = subscription
@@ -143,7 +151,7 @@ class Receiver:
         self._timeout_s = lookup.timeout_s
         self._sending = threading.Lock()
         self._transactions: dict[Transaction, TransactionAcks] = {}
-        self._changed = Monitor()
+        self._changed = changed or Monitor()
         # Under the condition:
         self._connection: Connection | None = None
         self._queue = ReceiveQueue()
@@ -157,7 +165,13 @@ class Receiver:
     @property
     def is_exclusive(self) -> bool:
         """Whether its subscription has no other consumer."""
-        return self._options.kind is commands.SubscriptionType.EXCLUSIVE
+        return self._options.is_exclusive
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether ``receive`` has anything to do; under the lock of several consumers."""
+        waiting = self._queue or self._ready or self._dead or self._failure
+        return bool(waiting) or self._connection is None
 
     def open(self) -> None:
         """Subscribe, and let the broker deliver; errors as of ``PulsarClient.consumer``."""
@@ -280,7 +294,7 @@ class Receiver:
             else:
                 self._tracker.hold(stored)
             return
-        messages = messages_of(found.entry, delivery, wanted, found.context)
+        messages = messages_of(self.topic, found.entry, delivery, wanted, found.context)
         indexes = [message.id.batch_index for message in messages]
         self._tracker.add(stored.id.place, indexes, found.entry.num_messages, found.chunks)
         most = self._options.max_redeliveries

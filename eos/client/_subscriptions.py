@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, TypedDict
 
 from eos.errors import ConfigurationError, Unauthorized
 from eos.ids import EntryPlace, MessageId
@@ -213,9 +213,31 @@ _ORDERED: Final = (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER)
 _LONGEST_DELAY_S: Final = 86_400.0
 
 
+class ConsumerArguments(TypedDict, total=False):
+    """The arguments of ``ConsumerOptions``."""
+
+    type: TypeName
+    start: StartName
+    priority_level: int
+    replicate_subscription_state: bool
+    nack_delay_s: float
+    nack_max_delay_s: float
+    max_redeliveries: int | None
+    dead_letter_topic: str | None
+
+
 @dataclass(frozen=True)
 class ConsumerOptions:
-    """See ``PulsarClient.consumer``.
+    """The options of a consumer.
+
+    Attributes:
+        type: how consumers share the subscription.
+        start: where a new subscription begins.
+        priority_level: of a shared or failover consumer; 0 gets messages first.
+        replicate_subscription_state: keep the position in the namespace's other clusters, too.
+        nack_delay_s, nack_max_delay_s: see ``Consumer.negative_acknowledge``.
+        max_redeliveries: what came again more often goes to ``dead_letter_topic``
+            (TOPIC-SUBSCRIPTION-DLQ), and is acknowledged in the same transaction.
 
     Raises:
         ConfigurationError: an option is unknown or out of range.
@@ -245,7 +267,6 @@ class ConsumerOptions:
                 "nack_delay_s must be above zero, and at most nack_max_delay_s, which is at most "
                 f"{_LONGEST_DELAY_S:.0f}."
             )
-
         if self.max_redeliveries is not None:
             if self.is_ordered:
                 raise ConfigurationError(
@@ -268,6 +289,11 @@ class ConsumerOptions:
     def is_ordered(self) -> bool:
         """Whether one consumer gets all messages, in their order."""
         return self.kind in _ORDERED
+
+    @property
+    def is_exclusive(self) -> bool:
+        """Whether the subscription has no other consumer."""
+        return self.kind is SubscriptionType.EXCLUSIVE
 
     @property
     def is_at_end(self) -> bool:

@@ -9,14 +9,15 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Final, Literal, Self
+from typing import Final, Generic, Literal, Self, TypeVar, Unpack
 
 from eos.client._client import PulsarClient
 from eos.client._consumer import Acknowledged, Consumer
 from eos.client._event_loop import LoopWakeup, ThreadPool
 from eos.client._producer import Producer
 from eos.client._receiver import ReceivedMessage
-from eos.client._subscriptions import StartName, TypeName
+from eos.client._subscriptions import ConsumerArguments
+from eos.client._topics_consumer import ReceivedMessages, TopicNames, TopicsConsumer
 from eos.client._transaction import Transaction
 from eos.forking import stay_in_process
 from eos.ids import MessageId
@@ -27,6 +28,8 @@ from eos.transport.message_keys import Encryption
 _THREADS: Final = 32
 # How long a thread waits for a message before it checks whether its task was cancelled.
 _RECEIVE_S: Final = 1.0
+
+ConsumerT = TypeVar("ConsumerT", Consumer, TopicsConsumer)
 
 
 class AsyncTransaction:
@@ -95,6 +98,7 @@ class AsyncProducer:
         key: str | bytes | None = None,
         event_time_ms: int | None = None,
         properties: Mapping[str, str] | None = None,
+        deliver_at_ms: int | None = None,
     ) -> MessageId:
         """Send one message, wait until the broker has stored it, and return its id.
 
@@ -106,7 +110,9 @@ class AsyncProducer:
         """
         within = None if txn is None else txn.blocking
         # In this thread, so that messages are sent in the order of the calls.
-        stored, send_full = self._producer.enqueue(value, within, key, event_time_ms, properties)
+        stored, send_full = self._producer.enqueue(
+            *(value, within, key, event_time_ms, properties, deliver_at_ms)
+        )
         if send_full is not None:
             await self._threads.run(send_full)
         return await self._wakeup.wrap(stored)
@@ -126,17 +132,12 @@ class AsyncProducer:
         await self.close()
 
 
-class AsyncConsumer:
-    """Made by ``AsyncPulsarClient.consumer``. One task at a time receives::
+class _AsyncReceiver(Generic[ConsumerT]):
+    """What consumers of one and of several topics share."""
 
-    async for message in consumer:
-        await consumer.acknowledge(message)
-    """
-
-    def __init__(self, consumer: Consumer, threads: ThreadPool) -> None:
-        self.topic = consumer.topic
+    def __init__(self, consumer: ConsumerT, threads: ThreadPool) -> None:
         self.subscription = consumer.subscription
-        self._consumer = consumer
+        self._consumer: ConsumerT = consumer
         self._threads = threads
         self._receiving = ThreadPool(1)
         self._unread: list[ReceivedMessage] = []
@@ -185,27 +186,12 @@ class AsyncConsumer:
     def _put_back(self, messages: list[ReceivedMessage]) -> None:
         self._unread[:0] = messages
 
-    async def acknowledge(
-        self,
-        messages: Acknowledged | Sequence[Acknowledged],
-        txn: AsyncTransaction | None = None,
-    ) -> None:
-        """As ``Consumer.acknowledge``. A cancelled task waits for the broker's answer."""
-        within = None if txn is None else txn.blocking
-        await self._threads.finish(partial(self._consumer.acknowledge, messages, within))
-
-    def negative_acknowledge(self, messages: Acknowledged | Iterable[Acknowledged]) -> None:
-        """As ``Consumer.negative_acknowledge``, which does not wait."""
-        self._consumer.negative_acknowledge(messages)
-
-    async def seek(self, to: MessageId | int) -> None:
-        """As ``Consumer.seek``. A cancelled task waits for the broker's answer."""
-
-        def seek() -> None:
-            self._consumer.seek(to)
+    async def _seek(self, seek: Callable[[], None]) -> None:
+        def seek_and_forget() -> None:
+            seek()
             self._unread.clear()
 
-        await self._receiving.finish(seek)
+        await self._receiving.finish(seek_and_forget)
 
     async def close(self) -> None:
         """As ``Consumer.close``; a cancelled task waits for its end."""
@@ -224,6 +210,69 @@ class AsyncConsumer:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+class AsyncConsumer(_AsyncReceiver[Consumer]):
+    """Made by ``AsyncPulsarClient.consumer``. One task at a time receives::
+
+    async for message in consumer:
+        await consumer.acknowledge(message)
+    """
+
+    @property
+    def topic(self) -> str:
+        """The topic's full name."""
+        return self._consumer.topic
+
+    async def acknowledge(
+        self,
+        messages: Acknowledged | Sequence[Acknowledged],
+        txn: AsyncTransaction | None = None,
+    ) -> None:
+        """As ``Consumer.acknowledge``. A cancelled task waits for the broker's answer."""
+        await self._threads.finish(partial(self._consumer.acknowledge, messages, _begun(txn)))
+
+    def negative_acknowledge(self, messages: Acknowledged | Iterable[Acknowledged]) -> None:
+        """As ``Consumer.negative_acknowledge``, which does not wait."""
+        self._consumer.negative_acknowledge(messages)
+
+    async def seek(self, to: MessageId | int) -> None:
+        """As ``Consumer.seek``. A cancelled task waits for the broker's answer."""
+        await self._seek(partial(self._consumer.seek, to))
+
+
+class AsyncTopicsConsumer(_AsyncReceiver[TopicsConsumer]):
+    """Made by ``AsyncPulsarClient.topics_consumer``; used as an ``AsyncConsumer``."""
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics that are read now, by partition."""
+        return self._consumer.topics
+
+    async def acknowledge(
+        self, messages: ReceivedMessages, txn: AsyncTransaction | None = None
+    ) -> None:
+        """As ``TopicsConsumer.acknowledge``. A cancelled task waits for the broker's answer."""
+        await self._threads.finish(partial(self._consumer.acknowledge, messages, _begun(txn)))
+
+    def negative_acknowledge(self, messages: ReceivedMessages) -> None:
+        """As ``TopicsConsumer.negative_acknowledge``, which does not wait."""
+        self._consumer.negative_acknowledge(messages)
+
+    async def retry_later(
+        self, messages: ReceivedMessages, delay_s: float, txn: AsyncTransaction | None = None
+    ) -> None:
+        """As ``TopicsConsumer.retry_later``. A cancelled task waits for its end."""
+        moving = partial(self._consumer.retry_later, messages, delay_s, _begun(txn))
+        await self._threads.finish(moving)
+
+    async def seek(self, to_ms: int) -> None:
+        """As ``TopicsConsumer.seek``. A cancelled task waits for the broker's answers."""
+        await self._seek(partial(self._consumer.seek, to_ms))
+
+
+def _begun(txn: AsyncTransaction | None) -> Transaction | None:
+    return None if txn is None else txn.blocking
 
 
 class AsyncPulsarClient:
@@ -291,32 +340,33 @@ class AsyncPulsarClient:
         self,
         topic: str,
         subscription: str,
-        *,
-        type: TypeName = "exclusive",
-        start: StartName = "earliest",
-        priority_level: int = 0,
-        replicate_subscription_state: bool = False,
-        nack_delay_s: float = 60.0,
-        nack_max_delay_s: float = 600.0,
-        max_redeliveries: int | None = None,
-        dead_letter_topic: str | None = None,
+        **options: Unpack[ConsumerArguments],
     ) -> AsyncConsumer:
         """As ``PulsarClient.consumer``. A cancelled task's consumer is closed."""
-        opening = partial(
-            self._client.consumer,
-            topic,
-            subscription,
-            type=type,
-            start=start,
-            priority_level=priority_level,
-            replicate_subscription_state=replicate_subscription_state,
-            nack_delay_s=nack_delay_s,
-            nack_max_delay_s=nack_max_delay_s,
-            max_redeliveries=max_redeliveries,
-            dead_letter_topic=dead_letter_topic,
-        )
+        opening = partial(self._client.consumer, topic, subscription, **options)
         opened = await self._threads.run(opening, undo=Consumer.close)
         return AsyncConsumer(opened, self._threads)
+
+    async def topics_consumer(
+        self,
+        topics: TopicNames,
+        subscription: str,
+        *,
+        retry: bool = False,
+        discovery_s: float = 60.0,
+        **options: Unpack[ConsumerArguments],
+    ) -> AsyncTopicsConsumer:
+        """As ``PulsarClient.topics_consumer``. A cancelled task's consumer is closed."""
+        opening = partial(
+            self._client.topics_consumer,
+            topics,
+            subscription,
+            retry=retry,
+            discovery_s=discovery_s,
+            **options,
+        )
+        opened = await self._threads.run(opening, undo=TopicsConsumer.close)
+        return AsyncTopicsConsumer(opened, self._threads)
 
     def transaction(self, *, timeout_s: float = 60.0) -> AsyncTransaction:
         """Return a transaction; ``async with`` begins it. The broker aborts it after ``timeout_s``.
@@ -338,4 +388,8 @@ class AsyncPulsarClient:
         await self.close()
 
 
-stay_in_process(AsyncPulsarClient, AsyncProducer, AsyncConsumer, AsyncTransaction)
+# Of the consumers, what they inherit is the receiver's.
+stay_in_process(
+    *(AsyncPulsarClient, AsyncProducer, AsyncTransaction),
+    *(_AsyncReceiver, AsyncConsumer, AsyncTopicsConsumer),
+)

@@ -21,7 +21,7 @@ from eos.errors import BrokerNotReady, ConfigurationError
 from eos.testing import _settings as settings
 from eos.testing import _supervisor as supervisor
 from eos.testing import maven
-from eos.testing.progress import Progress
+from eos.testing.maven import Progress
 
 _MIN_JAVA: Final = 17
 _SUPERVISOR_END_S: Final = 10.0

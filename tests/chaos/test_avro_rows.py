@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import fastavro
 import pytest
 
-from eos.chaos._avro_rows import (
+from eos.chaos._records import (
     _GROWN,
     _OLD,
     GROWN,
@@ -18,9 +18,10 @@ from eos.chaos._avro_rows import (
     TOMBSTONE,
     read,
     shape_in,
+    text_of,
+    topic_of,
     topics_of,
 )
-from eos.chaos._records import text_of, topic_of
 
 KEY = "key-3"
 

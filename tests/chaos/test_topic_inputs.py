@@ -8,11 +8,13 @@ from dataclasses import replace
 import pytest
 
 from eos.chaos._records import id_in, records_of
-from eos.chaos._topic_inputs import TopicInputs
+from eos.chaos._topic_inputs import ChunkedInputs, TopicInputs
+from eos.chaos.cluster.target import path_of
 from eos.chaos.job import Job
 from eos.chaos.planning import only
 from eos.client import Transaction
-from eos.errors import RequestTimeout
+from eos.errors import ConnectionLost, RequestTimeout
+from eos.transport.connection import Connection
 
 SCHEDULE = replace(only("deaf"), rows=20)
 
@@ -90,3 +92,32 @@ def test_epoch_of_an_input_follows_from_source_offsets(inputs, job, tmp_path):
     assert {epoch_of(record) for record in second} == {"1"}
     (tmp_path / "offsets" / "1").unlink()
     assert {inputs.epoch_of(2)(record) for record in second} == {None}
+
+
+@pytest.mark.slow
+def test_records_in_chunks_are_there_once_after_a_lost_connection(
+    job, client, pulsar_standalone, monkeypatch
+):
+    inputs = ChunkedInputs(job, SCHEDULE, pulsar_standalone)
+    first, second, *_ = records_of(SCHEDULE, "t")
+    inputs.release(0, first)
+    send, sent = Connection.send, 0
+
+    def lost(connection: Connection, *entry: object) -> None:
+        nonlocal sent
+        sent += 1
+        if sent == 30:
+            connection.close()
+            raise ConnectionLost("cut")
+        send(connection, *entry)
+
+    monkeypatch.setattr(Connection, "send", lost)
+    inputs.release(1, second)
+    assert sent > 60  # and those before were not all sent again
+    assert sent < 30 + 2.5 * len(second) * 3
+    assert ids_in(client, job.input_topic) == sorted(one.id for one in (*first, *second))
+    entries = [
+        pulsar_standalone.admin("GET", f"{path_of(topic)}/internalStats")["numberOfEntries"]
+        for topic in (f"{job.input_topic}-partition-{number}" for number in range(2))
+    ]
+    assert sum(entries) > 2 * len([*first, *second])

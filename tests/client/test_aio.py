@@ -234,3 +234,27 @@ def test_a_closed_client_leaves_no_thread(pulsar_standalone, name):
             not [one for one in set(threading.enumerate()) - before if one.name.startswith(ours)]
         )
     )
+
+
+def test_several_topics_are_consumed_as_one(pulsar_standalone, name):
+    async def work(client: AsyncPulsarClient) -> None:
+        for number in range(3):
+            async with await client.producer(f"{name}-{number}", create=True) as producer:
+                await producer.send(b"%d" % number)
+        topics = [f"{name}-{number}" for number in range(3)]
+        opened = await client.topics_consumer(topics, "judge", type="shared", retry=True)
+        async with opened as consumer:
+            assert len(consumer.topics) == 4
+            seen = [await consumer.receive(10) for _ in range(3)]
+            assert sorted(one.value for one in seen) == [b"0", b"1", b"2"]
+            async with client.transaction() as txn:
+                await consumer.retry_later(seen[0], 0.0, txn)
+                await consumer.acknowledge(seen[1:], txn)
+            async for again in consumer:
+                assert again.value == seen[0].value
+                await consumer.acknowledge(again)
+                break
+            await consumer.seek(0)
+            assert await consumer.receive(10) is not None
+
+    run(pulsar_standalone.service_url, work)

@@ -9,6 +9,7 @@ from collections import Counter
 from contextlib import ExitStack
 
 from eos import KeyedState
+from eos.chaos.job import COMMITTED
 from tests.support import admin
 from tests.support.judge import drain
 from tests.support.processes import driver
@@ -27,7 +28,7 @@ def test_each_message_is_counted_once(client, pulsar_standalone, name):
         sent = [f"k{chance.randrange(KEYS)}" for _ in range(MESSAGES)]
         for key in sent:
             producer.send(b"", key=key)
-    arguments = ("tests.client.keyed_counter", url, source, state, target)
+    arguments = ("eos.chaos._keyed_counter", url, source, state, target)
     stopped_at_work = 0
     with ExitStack() as stack:
         stopped, started = None, []
@@ -57,7 +58,8 @@ def test_each_message_is_counted_once(client, pulsar_standalone, name):
     with driver(*arguments) as process:
         assert process.stdout is not None
         *_, last = process.stdout
-        assert last == "done\n"
+        assert last.startswith(COMMITTED)
+        assert process.wait(60) == 0
     expected = Counter(sent)
     with KeyedState(client, state) as counts:
         assert {key: int(value) for key, value in counts.items()} == expected

@@ -109,6 +109,7 @@ class MessageMetadata(WireMessage):
     schema_version: bytes | None = field(16, "bytes", default=None)
     partition_key_b64_encoded: bool | None = field(17, "bool", default=None)
     ordering_key: bytes | None = field(18, "bytes", default=None)
+    deliver_at_time: int | None = field(19, "int64", default=None)
     marker_type: int | None = field(20, "int32", default=None)
     # Both halves of the transaction's id are here *and* in SEND.
     txnid_least: int | None = field(22, "uint64", default=None)

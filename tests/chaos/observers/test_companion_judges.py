@@ -1,23 +1,28 @@
-"""An archive that is killed after each step of a commit is what plain readers saw of its topic."""
+"""What programs beside the job have written, when they were killed at any step."""
 
 from __future__ import annotations
 
 import threading
+from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from eos.chaos._records import records_of
+from eos.chaos._records import records_of, text_of
 from eos.chaos._topic_inputs import RollingInputs
 from eos.chaos.checker.check import check
 from eos.chaos.checker.history import AnomalyKind
-from eos.chaos.cluster.archiver import Archiver
+from eos.chaos.cluster.companions import Archiver, KeyedCounter
+from eos.chaos.cluster.proxy import FaultProxy
 from eos.chaos.cluster.target import path_of
 from eos.chaos.job import INPUT_SUBSCRIPTION, Job
-from eos.chaos.observers.archive_judge import ArchiveJudge
+from eos.chaos.observers.companion_judges import ArchiveJudge, CountJudge
+from eos.chaos.observers.readers import drain, keep, open_client
 from eos.chaos.planning import only
+from eos.client import PulsarClient
 from eos.steps import ArchiveStep
 from tests.transport.scripted import wait_until
 
@@ -76,3 +81,44 @@ def lose(table: Path) -> None:
 def double(table: Path) -> None:
     """Write all rows once more."""
     write_deltalake(table, DeltaTable(table).to_pyarrow_table(), mode="append")
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(300)
+def test_a_counter_counts_each_message_once(pulsar_standalone, name, tmp_path):
+    broker, base = pulsar_standalone, f"persistent://public/default/{name}"
+    topic = f"{base}-partition-0"
+    broker.admin("PUT", f"{path_of(base)}/partitions", 1)
+    records = [one for some in records_of(SCHEDULE, base) for one in some]
+    with closing(open_client(broker.service_url)) as plain:
+        keep(plain, topic)
+    over = threading.Event()
+
+    def send() -> None:
+        with closing(open_client(broker.service_url)) as plain:  # goes on after an unload
+            producer = plain.create_producer(topic)
+            for record in records:
+                producer.send(text_of(record.id).encode(), partition_key=record.key)
+                over.wait(0.02)
+
+    sender = threading.Thread(target=send, daemon=True)
+    with FaultProxy(broker.service_url) as proxy:
+        counter = KeyedCounter(topic, base, tmp_path, proxy, lambda _: None)
+        judge = CountJudge(broker, counter)
+        with counter:
+            sender.start()
+            assert counter.kill_in_transaction(0.0, timeout_s=60)
+            assert counter.cut_in_transaction(0.0, timeout_s=60)
+            unload = partial(broker.admin, "PUT", f"{path_of(topic)}/unload")
+            assert counter.overtake(0.0, unload, timeout_s=60)
+            over.set()
+            sender.join()
+            history = judge.history(drain(broker.service_url, [topic], "all"))
+    assert check(history) == []
+    assert len(history.fresh.sightings) == len(records)
+    with PulsarClient(broker.service_url) as other:
+        for wrong, value in ((counter.counts, b"1"), (counter.state, b"99")):
+            with other.producer(wrong) as producer:
+                producer.send(value, key="key-1").result()
+    found = check(judge.history(drain(broker.service_url, [topic], "all")))
+    assert {one.kind for one in found} == {AnomalyKind.DUPLICATE, AnomalyKind.TORN_OUTPUTS}

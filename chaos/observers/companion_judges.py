@@ -1,12 +1,10 @@
-"""Compares an archive's table, row by row, with the topic as plain readers saw it.
-
-They read it from the beginning. Then the broker may delete it, so they can't read it again.
-"""
+"""Judge by plain readers what the programs beside the job have written."""
 
 from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
@@ -18,9 +16,10 @@ from deltalake import DeltaTable
 
 from eos.chaos._records import id_in
 from eos.chaos.checker.history import Position, ReaderSightings, Record, RunHistory, Sighting
+from eos.chaos.cluster.companions import KeyedCounter
 from eos.chaos.cluster.target import Pulsar, path_of
-from eos.chaos.job import INPUT_SUBSCRIPTION
-from eos.chaos.observers.readers import KEEPER, Background, Watcher, keep, open_client
+from eos.chaos.job import INPUT_SUBSCRIPTION, NO_KEY
+from eos.chaos.observers.readers import KEEPER, Background, Watcher, drain, keep, open_client
 from eos.errors import EosError
 from eos.ids import TopicName
 
@@ -28,12 +27,15 @@ _EVERY_S: Final = 1.0
 _CATCH_UP_S: Final = 60.0
 _COLUMNS: Final = ["value", "__key", "__messageId"]
 _ARCHIVES: Final = "eos-archive-"
+_COUNTS: Final = "counts"
+_COUNTED_WITHIN_S: Final = 120.0
+_STATE_PROPERTY: Final = "eos.state"
 
 
 class ArchiveJudge(Background):
     """Reads an archived topic while the block runs, and lets the broker delete what it has read.
 
-    Create it before the topic has messages.
+    So it can't read it again at the end. Create it before the topic has messages.
     """
 
     def __init__(self, broker: Pulsar, topics: Sequence[str]) -> None:
@@ -120,3 +122,54 @@ def _by_commits(base: str, table: Path) -> Iterator[Sighting]:
             if added := json.loads(line).get("add"):
                 rows = pyarrow.parquet.read_table(table / added["path"], columns=_COLUMNS)
                 yield from _sights(base, rows)
+
+
+class CountJudge:
+    """Compares the counts of a ``KeyedCounter`` with the messages that it has counted."""
+
+    def __init__(self, broker: Pulsar, counter: KeyedCounter) -> None:
+        self._url = broker.service_url
+        self._counter = counter
+        with closing(open_client(self._url)) as client:
+            keep(client, counter.counts)
+
+    def history(self, counted: ReaderSightings) -> RunHistory:
+        """End the counter when it has counted all; return its counts, for the checker.
+
+        They are records with the ids ``key/1``, ``key/2`` and so on, and the table is the state.
+        """
+        counter = self._counter
+        numbers = Counter(
+            sight.key or NO_KEY for sight in counted.sightings if sight.topic == counter.topic
+        )
+        ids = [(key, n) for key, number in numbers.items() for n in range(1, number + 1)]
+        deadline = time.monotonic() + _COUNTED_WITHIN_S
+        while len(self._counts().sightings) < len(ids) and time.monotonic() < deadline:
+            time.sleep(_EVERY_S)
+        # Before the state is read: a reader's last message would stop the state's owner.
+        counter.end()
+        state = drain(self._url, [counter.state], "state", read=_value_of)
+        newest = {one.key: int(one.record) for one in state.sightings if one.record}
+        return RunHistory(
+            records=tuple(
+                Record(f"{key}/{n}", _COUNTS, place, key) for place, (key, n) in enumerate(ids)
+            ),
+            fresh=self._counts(),
+            noted=frozenset({_COUNTS} if ids else ()),
+            stuck=(counter.failure,) if counter.failure else (),
+            table=tuple(
+                f"{key}/{n}" for key, number in newest.items() for n in range(1, number + 1)
+            ),
+        )
+
+    def _counts(self) -> ReaderSightings:
+        return drain(self._url, [self._counter.counts], _COUNTS, read=_count_in)
+
+
+def _count_in(message: Any) -> tuple[str | None, str]:
+    return f"{message.partition_key()}/{message.data().decode()}", ""
+
+
+def _value_of(message: Any) -> tuple[str | None, str]:
+    is_mark = _STATE_PROPERTY in message.properties()
+    return None if is_mark else message.data().decode(), ""

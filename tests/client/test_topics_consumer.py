@@ -1,0 +1,296 @@
+"""One consumer of partitions, of several topics and of a pattern; retries and delays."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from contextlib import closing
+
+import pulsar
+import pytest
+
+from eos import KeyedState
+from eos.client import _topics_consumer
+from eos.errors import (
+    ConfigurationError,
+    ConsumerBusy,
+    Retriable,
+    TopicNotFound,
+    TransactionPoisoned,
+)
+from tests.support import admin
+from tests.support.judge import drain, quiet_client
+from tests.transport.scripted import wait_until
+
+
+@pytest.fixture
+def topic(name, pulsar_standalone):
+    """A topic of this test, with three partitions."""
+    admin.create_partitioned(pulsar_standalone.admin_url, name, 3)
+    return f"persistent://public/default/{name}"
+
+
+def path_of(topic):
+    return f"/v2/{topic.replace('://', '/')}"
+
+
+def backlog(broker, topic, subscription="judge"):
+    stats = broker.admin("GET", f"{path_of(topic)}/stats?getPreciseBacklog=true")
+    return stats["subscriptions"][subscription]["msgBacklog"]
+
+
+def received(consumer, count, timeout_s=10):
+    seen = []
+    while len(seen) < count and (batch := consumer.receive_batch(count, timeout_s)):
+        seen += batch
+    return seen
+
+
+def send(client, topic, values, **options):
+    with client.producer(topic, create=True, max_batch_messages=5) as producer:
+        for value in values:
+            producer.send(value, key=value[:2].decode(), **options)
+
+
+TICK_MS = 1000  # brokers deliver so much early: delayedDeliveryTickTimeMillis
+VALUES = [b"%02d-%d" % (number % 20, number) for number in range(300)]
+
+
+def test_partitions_are_consumed_as_one_topic_in_one_transaction(
+    client, pulsar_standalone, topic, name
+):
+    send(client, topic, VALUES)
+    partitions = [f"{topic}-partition-{number}" for number in range(3)]
+    with client.topics_consumer(topic, "judge") as consumer:
+        assert consumer.topics == partitions
+        seen = received(consumer, 300)
+        assert Counter(one.value for one in seen) == Counter(VALUES)
+        assert {one.topic for one in seen} == set(partitions)
+        for key in {value[:2] for value in VALUES}:  # in order within a key
+            numbers = [int(one.value[3:]) for one in seen if one.value[:2] == key]
+            assert numbers == sorted(numbers)
+        with client.producer(f"{name}-out", create=True) as out:
+            with client.transaction() as txn:
+                out.send(b"aborted", txn=txn)
+                consumer.acknowledge(seen, txn)
+                txn.abort()
+            again = received(consumer, 300)
+            assert Counter(one.value for one in again) == Counter(VALUES)
+            with client.transaction() as txn:
+                out.send(b"committed", txn=txn)
+                consumer.acknowledge(again, txn)
+        assert consumer.receive(0.3) is None
+        for one in partitions:
+            assert backlog(pulsar_standalone, one) == 0
+    seen = drain(pulsar_standalone.service_url, f"persistent://public/default/{name}-out")
+    assert [one.value for one in seen] == [b"committed"]
+
+
+def test_other_ways_to_acknowledge(client, pulsar_standalone, topic):
+    send(client, topic, VALUES)
+    with client.topics_consumer(topic, "judge", nack_delay_s=0.2) as consumer:
+        seen = received(consumer, 300)
+        newest = {one.topic: one for one in seen}
+        for one in newest.values():
+            consumer.acknowledge_cumulative(one)
+        assert [backlog(pulsar_standalone, one) for one in consumer.topics] == [0, 0, 0]
+        consumer.seek(0)
+        again = received(consumer, 300)
+        assert Counter(one.value for one in again) == Counter(VALUES)
+        consumer.negative_acknowledge(again)
+        assert len(received(consumer, 300)) == 300
+        consumer.redeliver()
+        assert len(received(consumer, 300)) == 300
+        with pytest.raises(ConfigurationError, match="publish time"):
+            consumer.seek(again[0].id)
+
+
+def test_a_partition_that_moves_is_read_on(client, pulsar_standalone, topic):
+    send(client, topic, VALUES)
+    with client.topics_consumer(topic, "judge", type="shared") as consumer:
+        (first,) = received(consumer, 1)[:1]
+        pulsar_standalone.admin("PUT", f"{path_of(first.topic)}/unload")
+        seen = {}
+        while len(seen) < 300:
+            batch = consumer.receive_batch(100, 10)
+            assert batch
+            for one in batch:
+                try:
+                    consumer.acknowledge(one)
+                    seen[one.value] = one
+                except Retriable:
+                    pass  # of before the move: it comes again
+        assert seen.keys() == set(VALUES)
+
+
+def test_partitions_that_are_added_are_read_from_their_first_message(
+    client, pulsar_standalone, topic
+):
+    with client.topics_consumer(topic, "judge", start="latest", discovery_s=0.3) as consumer:
+        pulsar_standalone.admin("POST", f"{path_of(topic)}/partitions", 5)
+        send(client, topic, VALUES)
+        seen = received(consumer, 300)
+        assert Counter(one.value for one in seen) == Counter(VALUES)
+        assert len({one.topic for one in seen}) == len(consumer.topics) == 5
+
+
+def test_topics_of_a_pattern_come_and_go(client, pulsar_standalone, name):
+    def full(suffix):
+        return f"persistent://public/default/{name}-{suffix}"
+
+    send(client, full("a"), [b"a1"])
+    send(client, full("other"), [b"o1"])
+    pattern = re.compile(f"public/default/{name}-[a-z]")
+    with client.topics_consumer(pattern, "judge", start="latest", discovery_s=0.3) as consumer:
+        assert consumer.topics == [full("a")]
+        send(client, full("b"), [b"b1"])  # before it is found
+        admin.create_partitioned(pulsar_standalone.admin_url, f"{name}-c", 2)
+        send(client, full("c"), VALUES[:20])
+        seen = received(consumer, 21)
+        assert {one.value for one in seen} == {b"b1", *VALUES[:20]}
+        old = [one for one in seen if one.topic == full("b")]
+        pulsar_standalone.admin("DELETE", f"{path_of(full('b'))}?force=true")
+        assert consumer.receive(1.0) is None
+        assert full("b") not in consumer.topics
+        txn = client.transaction()
+        with pytest.raises(Retriable, match="not read any more"):
+            consumer.acknowledge(old, txn)
+        with pytest.raises(TransactionPoisoned):
+            txn.commit()
+        send(client, full("a"), [b"a2"])
+        assert consumer.receive(10).value == b"a2"
+
+
+def test_a_topic_without_an_answer_does_not_stop_the_others(client, topic, monkeypatch, caplog):
+    send(client, topic, VALUES)
+    with client.topics_consumer(topic, "judge", discovery_s=0.01) as consumer:
+
+        def failing(group):
+            raise Retriable("no answer")
+
+        monkeypatch.setattr(_topics_consumer.TopicGroup, "find", failing)
+        assert len(received(consumer, 300)) == 300
+    assert "Looking for new topics of judge" in caplog.text
+
+
+def test_exclusive_and_missing_topics_are_refused_and_nothing_stays_open(client, topic, name):
+    first = f"{topic}-partition-2"
+    with client.consumer(first, "judge"):
+        with pytest.raises(ConsumerBusy):
+            client.topics_consumer(topic, "judge")
+        client.consumer(f"{topic}-partition-0", "judge").close()  # was closed
+    with pytest.raises(TopicNotFound):
+        client.topics_consumer([topic, f"{name}-missing"], "judge")
+    for wrong, options in (
+        ([], {}),
+        (topic, {"discovery_s": 0}),
+        (topic, {"retry": True}),
+        (re.compile("x.*"), {"retry": True, "type": "shared"}),
+        (re.compile("a/b.*/c"), {}),
+        (re.compile("a/b"), {}),
+    ):
+        with pytest.raises(ConfigurationError):
+            client.topics_consumer(wrong, "judge", **options)
+    with client.topics_consumer(re.compile(f"{name}-nothing.*"), "judge") as consumer:
+        assert consumer.receive(0.1) is None
+
+
+def test_retries_come_later_and_then_are_dead_letters(client, pulsar_standalone, topic):
+    values = VALUES[:6]
+    send(client, topic, values)
+    options = {"type": "shared", "retry": True, "max_redeliveries": 2}
+    with client.topics_consumer(topic, "judge", **options) as consumer:
+        for attempt in range(3):
+            seen = received(consumer, 6)
+            assert sorted(one.value for one in seen) == sorted(values)
+            assert [one.properties.get("RECONSUMETIMES") for one in seen] == 6 * [
+                str(attempt) if attempt else None
+            ]
+            if attempt:
+                assert {one.topic for one in seen} == {f"{topic}-judge-RETRY"}
+            txn = client.transaction()
+            consumer.retry_later(seen, 0.0, txn)
+            txn.abort()  # then they are not moved
+            again = received(consumer, 6)
+            assert sorted(one.value for one in again) == sorted(values)
+            consumer.retry_later(again, 1.0)
+        assert consumer.receive(1.5) is None
+        assert [backlog(pulsar_standalone, one) for one in consumer.topics] == 4 * [0]
+    dead = drain(pulsar_standalone.service_url, f"{topic}-judge-DLQ")
+    assert sorted(one.value for one in dead) == sorted(values)
+    for one in dead:
+        assert one.properties["REAL_TOPIC"].startswith(f"{topic}-partition-")
+        assert one.properties["REAL_SUBSCRIPTION"] == "judge"
+        assert one.properties["RECONSUMETIMES"] == "2"
+
+
+def test_a_consumer_without_retries_says_so(client, topic):
+    send(client, topic, [b"one"])
+    consumer = client.topics_consumer(topic, "judge", type="shared")
+    with consumer, pytest.raises(ConfigurationError, match="retry=True"):
+        consumer.retry_later(consumer.receive(10), 1.0)
+    with client.topics_consumer(topic, "other", type="shared", retry=True) as consumer:
+        for delay_s in (-1.0, float("nan"), float("inf")):
+            with pytest.raises(ConfigurationError, match="delay_s"):
+                consumer.retry_later([], delay_s)
+
+
+def test_numbers_of_retries_of_other_producers_do_no_harm(client, topic):
+    with client.producer(topic) as producer:
+        for text in ("x", "-1", "9" * 50, "²"):
+            producer.send(b"odd", properties={"RECONSUMETIMES": text})
+    with client.topics_consumer(topic, "judge", type="shared", retry=True) as consumer:
+        consumer.retry_later(received(consumer, 4), 0.0)
+        again = received(consumer, 4)
+        assert [one.properties["RECONSUMETIMES"] for one in again] == 4 * ["1"]
+
+
+@pytest.mark.parametrize("in_transaction", [False, True])
+def test_a_delayed_message_comes_at_its_time(client, pulsar_standalone, name, in_transaction):
+    topic = f"persistent://public/default/{name}"
+    with closing(quiet_client(pulsar_standalone.service_url)) as plain:
+        judge = plain.subscribe(topic, "judge", pulsar.ConsumerType.Shared)
+        with client.producer(topic) as producer, client.transaction() as txn:
+            at_ms = int(time.time() * 1000) + 3000
+            within = {"txn": txn} if in_transaction else {}
+            producer.send(b"late", deliver_at_ms=at_ms, **within)
+            producer.send(b"soon", **within)
+            producer.send(b"late too", deliver_at_ms=at_ms, **within)
+        assert judge.receive(5000).data() == b"soon"
+        assert time.time() * 1000 < at_ms - TICK_MS
+        assert {judge.receive(5000).data() for _ in range(2)} == {b"late", b"late too"}
+        assert time.time() * 1000 >= at_ms - TICK_MS
+
+
+def test_a_state_may_have_a_partitioned_input(client, pulsar_standalone, topic, name):
+    send(client, topic, VALUES)
+    with (
+        client.topics_consumer(topic, "counter") as consumer,
+        KeyedState(client, f"{name}-state", consumer) as counts,
+    ):
+        for _ in range(2):
+            while messages := consumer.receive_batch(100, 1.0):
+                with counts.transaction() as txn:
+                    for one in messages:
+                        counts.put(one.key, b"%d" % (int(counts.get(one.key, b"0")) + 1), txn)
+                    consumer.acknowledge(messages, txn)
+            send(client, topic, VALUES)
+        assert {key: int(value) for key, value in counts.items()} == {
+            f"{number:02}": 30 for number in range(20)
+        }
+    shared = client.topics_consumer(topic, "other", type="shared")
+    with shared, pytest.raises(ConfigurationError, match="exclusive"):
+        KeyedState(client, f"{name}-state", shared)
+
+
+def test_topics_take_turns(client, name):
+    for topic in ("a", "b"):
+        with client.producer(f"{name}-{topic}", create=True, max_batch_messages=1) as producer:
+            for number in range(50):
+                producer.send(b"%d" % number)
+    with client.topics_consumer([f"{name}-a", f"{name}-b"], "judge") as consumer:
+        first = received(consumer, 2, timeout_s=10)
+        wait_until(lambda: all(one.is_ready for one in consumer._consumers.values()))
+        seen = [*first, *(consumer.receive(10) for _ in range(40))]
+        assert len({one.topic for one in seen}) == 2
