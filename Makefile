@@ -54,7 +54,7 @@ chaos: setup ## Each fault alone, a hundred random schedules, the harness's own 
 	$(BIN)/eos chaos run --schedules 10 --seed 33000 --always from-tiered --faults storage,driver,executor,broker,source --report build/chaos-tiered
 	$(BIN)/eos chaos run --schedules 10 --seed 34000 --always archiving --faults archive,driver,network,broker,source --report build/chaos-archiving
 	$(BIN)/eos chaos run --schedules 20 --seed 48000 --always encrypted --report build/chaos-encrypted
-	$(BIN)/eos chaos run --schedules 20 --seed 48100 --always from-chunks --faults source,input,driver,executor,broker --report build/chaos-chunks
+	$(BIN)/eos chaos run --schedules 20 --seed 48100 --always from-chunks --faults source,driver,executor,broker --report build/chaos-chunks
 	$(BIN)/eos chaos run --schedules 20 --seed 48200 --always counting --faults state,broker,driver,executor --report build/chaos-counting
 	$(BIN)/python -m pytest -m chaos
 

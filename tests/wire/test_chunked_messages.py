@@ -174,3 +174,59 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     long = [chunk(number, 100, number, uuid="long", payload=b"x" * 1000) for number in range(10)]
     with pytest.raises(ProtocolError, match="a message of more than"):
         buffer.add_all(long)
+
+
+# --- hostile chunks ---------------------------------------------------------------------------
+
+ANY_NUMBER = st.one_of(st.integers(-2, 5), st.sampled_from([-(2**31), 2**31 - 1]))
+
+
+@settings(max_examples=300)
+@given(
+    chunks_sent=st.lists(
+        st.tuples(
+            st.sampled_from("pq"),
+            st.sampled_from(["a", "b", "", "\0é"]),
+            st.none() | ANY_NUMBER,
+            st.none() | ANY_NUMBER,
+            st.binary(max_size=8),
+        ),
+        min_size=1,
+        max_size=25,
+    ),
+    calls=st.integers(1, 5),
+)
+def test_any_numbers_give_messages_of_chunks_in_order(
+    chunks_sent: list[tuple[str, str, int | None, int | None, bytes]], calls: int
+) -> None:
+    stored = []
+    for at, (producer, name, number, of, payload) in enumerate(chunks_sent):
+        metadata = MessageMetadata(
+            producer_name=producer,
+            sequence_id=0,
+            publish_time=at,
+            num_chunks_from_msg=of,
+            chunk_id=number,
+            uuid=name,
+        )
+        stored.append(Entry(MessageId(1, at), metadata, payload))
+    for at, value in read(stored, calls=calls):
+        last = stored[at].metadata
+        if (last.num_chunks_from_msg or 1) <= 1:
+            assert value == stored[at].payload
+            continue
+        # Made of its producer's chunks 0, 1 ... of this message, in order.
+        parts, wanted = [], last.num_chunks_from_msg
+        for one in stored[: at + 1]:
+            same = (one.metadata.producer_name, one.metadata.uuid) == (
+                last.producer_name,
+                last.uuid,
+            )
+            if same and (one.metadata.num_chunks_from_msg or 1) > 1:
+                number = one.metadata.chunk_id or 0
+                if number == 0:
+                    parts = [one.payload]
+                elif number == len(parts):
+                    parts.append(one.payload)
+        assert wanted is not None
+        assert value == b"".join(parts[:wanted])
