@@ -272,7 +272,7 @@ class ChunkedInputs(TopicInputs):
                 queue.append(ChunkedMessage(b"never completed", is_complete=False))
             queue.append(ChunkedMessage(value, record.id, record.key or None, {SLOT: str(slot)}))
         places: dict[str, tuple[str, EntryPlace]] = {}
-        for topic in {topic for topic, _ in queues}:
+        for topic in sorted({topic for topic, _ in queues}):
             mine = [queue for (one, _), queue in queues.items() if one == topic]
             found = send_in_chunks(client, topic, mine, rng, timeout_s=_TTL_S)
             places |= {name: (topic, place) for name, place in found.items()}

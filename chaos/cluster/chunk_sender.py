@@ -6,6 +6,7 @@ sends again what was not acknowledged.
 
 from __future__ import annotations
 
+import itertools
 import queue
 import random
 import time
@@ -22,7 +23,9 @@ from eos.wire import commands
 
 _MOST_CHUNKS: Final = 5
 _REPEATED_SHARE: Final = 0.1
-_FIRST_ID: Final = 1 << 32  # above the producers of a client
+# Above those of a client. Each is used once: a broker takes a second producer of a connection with
+# the same id for the first one, whatever its topic is (measured).
+_producer_ids = itertools.count(1 << 32)
 
 
 @dataclass(frozen=True)
@@ -53,9 +56,9 @@ class _Chunk:
 class _ChunkProducer:
     """A producer of one topic. Implements ``ProducerListener``."""
 
-    def __init__(self, connection: Connection, topic: str, number: int, timeout_s: float) -> None:
+    def __init__(self, connection: Connection, topic: str, timeout_s: float) -> None:
         self._connection = connection
-        self._id = _FIRST_ID + number
+        self._id = next(_producer_ids)
         self._timeout_s = timeout_s
         self._answers: queue.SimpleQueue[commands.SendReceipt | EosError] = queue.SimpleQueue()
         # Not by a producer of the client, which writes no chunks.
@@ -137,8 +140,8 @@ def send_in_chunks(
     """
     connection = client.lookup.broker_of(topic)
     lines = [
-        (_ChunkProducer(connection, topic, number, timeout_s), list(_chunks(messages, rng)))
-        for number, messages in enumerate(queues)
+        (_ChunkProducer(connection, topic, timeout_s), list(_chunks(messages, rng)))
+        for messages in queues
     ]
     # Chunks of several producers lie between each other, as in any busy topic.
     turns = [line for line in lines for _ in line[1]]
