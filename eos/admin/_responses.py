@@ -201,6 +201,7 @@ class PoliciesShape(JsonShape):
     inactive_topic_policies: dict[JsonText, bool | int | JsonText | None] | None = None
     subscription_expiration_time_minutes: Long | None = None
     retention_policies: dict[JsonText, Long | None] | None = None
+    replication_clusters: list[JsonText] | None = None
     publishMaxMessageRate: dict[JsonText, RateShape] | None = None  # noqa: N815
     topicDispatchRate: dict[JsonText, RateShape] | None = None  # noqa: N815
     subscriptionDispatchRate: dict[JsonText, RateShape] | None = None  # noqa: N815

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from eos.admin import AdminClient
@@ -96,6 +96,9 @@ def check_policies(
             f"--limitTime 0 --policy {REFUSING[0]}"
         )
         checks.append(_refused_by_age(name, f"the {whose}'s", seconds, command))
+    clusters = policies.get("replication_clusters") or ()
+    if len(clusters) > 1:
+        checks.append(_replicated(name, clusters))
     whose = "its policies" if settings else "its own policies"
     return checks or [ok(name, f"{whose} do not remove receipts")]
 
@@ -125,6 +128,15 @@ def _refused_by_age(name: str, whose: str, seconds: int, command: str) -> Check:
         f"{whose} backlog quota refuses producers when a message is older than {seconds} s",
         "The last receipt of a sink that is idle for longer stays unacknowledged, and the sink "
         f"can't open a producer on its receipt topic. Run {command}",
+    )
+
+
+def _replicated(name: str, clusters: Sequence[str]) -> Check:
+    return warning(
+        name,
+        f"receipts are replicated between {', '.join(sorted(clusters))}",
+        "Copies prove nothing elsewhere, and cost traffic. Set receipt_namespace to a namespace of "
+        "one cluster.",
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from eos.admin import AdminClient
 from eos.client import Entry, PulsarClient
 from eos.errors import InDoubt, NewCluster, TopicNotFound
 from eos.ids import MessageId
@@ -19,9 +20,12 @@ from eos.protocol import Known
 from eos.pulsar.end_rules import MarkAnswer
 from eos.pulsar.part import pulsar_part
 from eos.pulsar.roll_call import CALL, KIND, MARK, properties_of
+from eos.recovery.checks.namespace import check_policies
+from eos.recovery.checks.result import CheckStatus
 from eos.recovery.cli import main
 from eos.steps import Step
 from eos.testing import PulsarStandalone
+from eos.transport.auth import Auth
 from tests.protocol.epochs import changed
 from tests.support import admin
 from tests.support.command_line import command_line
@@ -314,6 +318,9 @@ def test_a_sink_refuses_the_other_cluster_even_if_the_receipt_topic_is_replicate
     if receipts_too:
         receipt_topic = pulsar_part(driver.records()[-1]).receipt_topic
         await_that(lambda: west.exists(receipt_topic), "the receipt topic in the west")
+    policies = AdminClient(pair.east.admin_url, Auth(), timeout_s=10).policies(sink.receipts)
+    verdicts = {one.verdict for one in check_policies(sink.receipts, policies, {})}
+    assert (CheckStatus.WARNING in verdicts) == receipts_too
     pair.cut(sink.topic.split("://")[1].rpartition("/")[0])
     driver.run("1")
     driver.close()

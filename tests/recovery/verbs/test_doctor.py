@@ -294,6 +294,14 @@ def test_policies_that_remove_receipts_fail(case):
     assert check.hint
 
 
+def test_receipts_that_are_replicated_are_a_warning():
+    assert check_policies("t/n", {"replication_clusters": ["a"]}, {})[0].verdict is CheckStatus.OK
+    (check,) = check_policies("t/n", {"replication_clusters": ["b", "a"]}, {})
+    assert check.verdict is CheckStatus.WARNING
+    assert "between a, b" in check.found
+    assert "receipt_namespace" in check.hint
+
+
 @pytest.mark.parametrize("case", HARMLESS)
 def test_policies_that_keep_receipts_are_ok(case):
     (check,) = check_policies("t/n", *HARMLESS[case])
