@@ -8,13 +8,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eos import KeyedState, PulsarClient
 from eos.client import Transaction
-from eos.client._state_store import MemoryStore, SqliteStore
+from eos.client._state_store import MemoryStore, SqliteStore, changes_of
 from eos.errors import (
     ConfigurationError,
     EosError,
@@ -454,6 +455,39 @@ def test_both_stores_are_dictionaries(tmp_path_factory, monkeypatch_module, step
         store.clear()
         assert (list(store), len(store)) == ([], 0)
         store.close()
+
+
+FOREIGN = st.tuples(
+    st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=2),
+    st.none() | st.binary(max_size=3) | st.just(b"-"),
+    st.dictionaries(
+        st.sampled_from(["eos.state", "other", ""]),
+        st.sampled_from(["owner", "deleted", "empty", "", "x"]),
+    ),
+)
+
+
+@given(st.lists(FOREIGN, max_size=8))
+@settings(max_examples=200, deadline=None)
+def test_messages_of_anybody_change_the_keys_that_they_name(messages):
+    expected, owner = {}, ""
+    for key, value, properties in messages:
+        mark = properties.get("eos.state")
+        if mark == "owner":
+            owner = owner if value in (None, b"", b"-") else value.decode(errors="replace")
+        elif key is not None:
+            expected[key] = value if mark is None else b"" if mark == "empty" else None
+    pairs = pa.map_(pa.string(), pa.string())
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "key": pa.array([key and key.encode() for key, _, _ in messages], pa.binary()),
+            "key_is_binary": pa.array([False] * len(messages), pa.bool_()),
+            "value": pa.array([value for _, value, _ in messages], pa.binary()),
+            "properties": pa.array([list(some.items()) for _, _, some in messages], pairs),
+        }
+    )
+    changes = changes_of(batch, "t", None)
+    assert (changes.values, changes.owner) == (expected, owner)
 
 
 @pytest.fixture(scope="module")
