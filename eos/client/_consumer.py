@@ -52,7 +52,9 @@ class Letters:
         deliver_at_ms: int | None = None,
     ) -> None:
         """Send a copy, with the properties ``own`` and those of Java's dead letters."""
-        first = {"REAL_TOPIC": message.topic, "ORIGIN_MESSAGE_ID": str(message.id)}
+        # As in Java, the topic without its partition.
+        topic = str(TopicName.parse(message.topic).base)
+        first = {"REAL_TOPIC": topic, "ORIGIN_MESSAGE_ID": str(message.id)}
         known = {"REAL_SUBSCRIPTION": subscription, **own}
         self.open().send(
             message.value,

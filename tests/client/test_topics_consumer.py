@@ -20,6 +20,7 @@ from eos.errors import (
     TransactionPoisoned,
 )
 from tests.support import admin
+from tests.support.java_client import java_client
 from tests.support.judge import drain, quiet_client
 from tests.transport.scripted import wait_until
 
@@ -220,9 +221,42 @@ def test_retries_come_later_and_then_are_dead_letters(client, pulsar_standalone,
     dead = drain(pulsar_standalone.service_url, f"{topic}-judge-DLQ")
     assert sorted(one.value for one in dead) == sorted(values)
     for one in dead:
-        assert one.properties["REAL_TOPIC"].startswith(f"{topic}-partition-")
+        assert one.properties["REAL_TOPIC"] == topic
         assert one.properties["REAL_SUBSCRIPTION"] == "judge"
         assert one.properties["RECONSUMETIMES"] == "2"
+
+
+def test_retries_go_to_and_fro_with_the_java_client(client, pulsar_standalone, topic):
+    values = sorted(VALUES[:6])
+    send(client, topic, values)
+    policy = {"subscription": "judge", "max": 2}
+
+    def seen_by(messages, times):
+        assert sorted(one.value for one in messages) == values
+        assert [one.properties.get("RECONSUMETIMES") for one in messages] == 6 * [times]
+
+    def consume(times):
+        options = {"type": "shared", "retry": True, "max_redeliveries": 2}
+        with client.topics_consumer(topic, "judge", **options) as consumer:
+            seen = received(consumer, 6)
+            seen_by(seen, times)
+            consumer.retry_later(seen, 0.0)
+
+    with java_client(pulsar_standalone.service_url) as java:
+        seen_by(java.consume(topic, 6, laterMs=1, **policy), None)
+        consume("1")
+        seen_by(java.consume(topic, 6, laterMs=1, **policy), "2")
+        dead = java.read(f"{topic}-judge-DLQ")
+        assert sorted(one.value for one in dead) == values
+        send(client, topic, values)
+        consume(None)
+        seen_by(java.consume(topic, 6, laterMs=1, **policy), "1")
+        consume("2")
+        dead = java.read(f"{topic}-judge-DLQ")
+        assert sorted(one.value for one in dead) == sorted(2 * values)
+    for one in dead:
+        assert one.properties["REAL_TOPIC"] == topic
+        assert one.properties["ORIGIN_MESSAGE_ID"]
 
 
 def test_a_consumer_without_retries_says_so(client, topic):

@@ -44,6 +44,13 @@ class JavaClient:
 
     def read(self, topic: str, **options: Any) -> list[JavaMessage]:
         """Return all messages of ``topic``, by a reader."""
+        return self._messages(do="read", topic=topic, **options)
+
+    def consume(self, topic: str, count: int, **options: Any) -> list[JavaMessage]:
+        """Return ``count`` messages of a shared consumer with retries."""
+        return self._messages(do="consume", topic=topic, count=count, **options)
+
+    def _messages(self, **order: Any) -> list[JavaMessage]:
         return [
             JavaMessage(
                 None if one["value"] is None else base64.b64decode(one["value"]),
@@ -51,7 +58,7 @@ class JavaClient:
                 one["properties"],
                 one["encrypted"],
             )
-            for one in self._call(do="read", topic=topic, **options)
+            for one in self._call(**order)
         ]
 
     def _call(self, **order: Any) -> Any:

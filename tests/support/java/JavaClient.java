@@ -1,6 +1,7 @@
 // Pulsar's Java client as a judge: reads one order a line as JSON, and answers with one line of JSON.
 // {"do": "send", "topic", "messages": [{"value", "key", "properties"}], "keys", "folder", "metadata", "compression",
-// "batching", "chunking", "transaction"} and {"do": "read", "topic", "folder", "action"}. Values are in base64.
+// "batching", "chunking", "transaction"}, {"do": "read", "topic", "folder", "action"} and {"do": "consume", "topic",
+// "subscription", "count", "max", "laterMs"}: receives, and acknowledges or retries later. Values are in base64.
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
@@ -18,8 +19,10 @@ import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import org.apache.pulsar.client.api.CompressionType;
+import org.apache.pulsar.client.api.Consumer;
 import org.apache.pulsar.client.api.ConsumerCryptoFailureAction;
 import org.apache.pulsar.client.api.CryptoKeyReader;
+import org.apache.pulsar.client.api.DeadLetterPolicy;
 import org.apache.pulsar.client.api.EncryptionKeyInfo;
 import org.apache.pulsar.client.api.Message;
 import org.apache.pulsar.client.api.MessageId;
@@ -28,6 +31,8 @@ import org.apache.pulsar.client.api.ProducerBuilder;
 import org.apache.pulsar.client.api.PulsarClient;
 import org.apache.pulsar.client.api.Reader;
 import org.apache.pulsar.client.api.ReaderBuilder;
+import org.apache.pulsar.client.api.SubscriptionInitialPosition;
+import org.apache.pulsar.client.api.SubscriptionType;
 import org.apache.pulsar.client.api.TypedMessageBuilder;
 import org.apache.pulsar.client.api.transaction.Transaction;
 
@@ -62,7 +67,11 @@ public class JavaClient {
             for (String line = orders.readLine(); line != null; line = orders.readLine()) {
                 JsonNode order = JSON.readTree(line);
                 try {
-                    Object answer = order.get("do").asText().equals("send") ? send(client, order) : read(client, order);
+                    Object answer = switch (order.get("do").asText()) {
+                        case "send" -> send(client, order);
+                        case "consume" -> consume(client, order);
+                        default -> read(client, order);
+                    };
                     System.out.println("answer " + JSON.writeValueAsString(answer));
                 } catch (Exception error) {
                     System.out.println("failed " + error.toString().replace('\n', ' '));
@@ -131,13 +140,43 @@ public class JavaClient {
                 if (message == null) {
                     throw new IllegalStateException("nothing came after " + seen.size() + " messages");
                 }
-                ObjectNode one = seen.addObject();
-                one.put("value", message.getValue() == null ? null : Base64.getEncoder().encodeToString(message.getValue()));
-                one.put("key", message.getKey());
-                one.set("properties", JSON.valueToTree(message.getProperties()));
-                one.put("encrypted", message.getEncryptionCtx().isPresent());
+                add(seen, message);
             }
         }
         return seen;
+    }
+
+    private static ArrayNode consume(PulsarClient client, JsonNode order) throws Exception {
+        ArrayNode seen = JSON.createArrayNode();
+        try (Consumer<byte[]> consumer = client.newConsumer()
+                .topic(order.get("topic").asText())
+                .subscriptionName(order.get("subscription").asText())
+                .subscriptionType(SubscriptionType.Shared)
+                .subscriptionInitialPosition(SubscriptionInitialPosition.Earliest)
+                .enableRetry(true)
+                .deadLetterPolicy(DeadLetterPolicy.builder().maxRedeliverCount(order.get("max").asInt()).build())
+                .subscribe()) {
+            while (seen.size() < order.get("count").asInt()) {
+                Message<byte[]> message = consumer.receive(20, TimeUnit.SECONDS);
+                if (message == null) {
+                    throw new IllegalStateException("nothing came after " + seen.size() + " messages");
+                }
+                add(seen, message);
+                if (order.hasNonNull("laterMs")) {
+                    consumer.reconsumeLater(message, order.get("laterMs").asLong(), TimeUnit.MILLISECONDS);
+                } else {
+                    consumer.acknowledge(message);
+                }
+            }
+        }
+        return seen;
+    }
+
+    private static void add(ArrayNode seen, Message<byte[]> message) {
+        ObjectNode one = seen.addObject();
+        one.put("value", message.getValue() == null ? null : Base64.getEncoder().encodeToString(message.getValue()));
+        one.put("key", message.getKey());
+        one.set("properties", JSON.valueToTree(message.getProperties()));
+        one.put("encrypted", message.getEncryptionCtx().isPresent());
     }
 }
