@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,12 +22,14 @@ from eos.client._receiver import ReceivedMessage, Receiver
 from eos.client._subscriptions import ConsumerOptions
 from eos.client._timer import Timer
 from eos.client._transaction import Transaction, poisoning
-from eos.errors import ConfigurationError, ConnectionLost, EosError
+from eos.errors import ConfigurationError, ConnectionLost, EosError, InputError
 from eos.ids import EntryPlace, MessageId, TopicName
 from eos.waiting import Monitor
 from eos.wire import commands
 from eos.wire.commands import AckType
 from eos.wire.encryption import Decryptor
+
+logger = logging.getLogger(__name__)
 
 Acknowledged = ReceivedMessage | MessageId
 
@@ -40,6 +44,9 @@ class Letters:
 
     def open(self) -> Producer:
         """Create the topic, if it does not exist."""
+        if self._producer is not None and not self._producer.is_usable:
+            self.close()  # its topic has moved
+            self._producer = None
         self._producer = self._producer or self._open(self.topic)
         return self._producer
 
@@ -67,8 +74,10 @@ class Letters:
 
     def close(self) -> None:
         """Close the producer. May be called twice."""
+        # Its messages are in transactions that have ended.
         if self._producer is not None:
-            self._producer.close()
+            with contextlib.suppress(EosError):
+                self._producer.close()
 
 
 class Consumer(Receiver):
@@ -89,6 +98,14 @@ class Consumer(Receiver):
                 for message in messages:
                     self.letters.send(message, self.subscription, txn)
                 self.acknowledge(messages, txn=txn)
+        except InputError as error:
+            # With the properties of a dead letter it is too large.
+            logger.warning(
+                "%s of %s is not moved to %s, but received again: %s",
+                *(messages[0].id, self.topic, self.letters.topic, error),
+            )
+            with self._changed:
+                self._ready.extend(messages)
         except BaseException:
             self.redeliver(messages)  # they are in neither topic otherwise
             raise
@@ -279,6 +296,8 @@ class ConsumerFactory:
         changed: Monitor | None = None,  # shared by several consumers
     ) -> Consumer:
         """Open one; errors as of ``PulsarClient.consumer``."""
+        if not subscription:
+            raise ConfigurationError("A subscription needs a name.")
         name = str(TopicName.parse(topic))
         consumer = Consumer(
             *(self.lookup, name, subscription, options, self.timer, self.decryptor, changed)

@@ -109,6 +109,8 @@ class KeyedState(Mapping[Key, bytes]):
             # Another consumer may acknowledge in a transaction that has ended: brokers accept that,
             # and never deliver the message again (measured).
             raise ConfigurationError("The inputs of a state need a consumer of type exclusive.")
+        from eos.retry import attempts  # lazy: executors have no tenacity
+
         self.topic = str(TopicName.parse(topic))
         self._client = client
         self._on_progress = on_progress
@@ -117,7 +119,7 @@ class KeyedState(Mapping[Key, bytes]):
         self._txn: Transaction | None = None  # the last one that used the state
         self._changes: dict[Key, bytes | None] = {}  # of this transaction
         self._is_current = False
-        self._producer = self._open_producer(None)
+        self._producer = attempts(self._timeout_s, retry_on=(BrokerNotReady,))(self._take_over)
         self._store: StateStore = MemoryStore()
         try:
             if spill_folder is not None:
@@ -205,7 +207,7 @@ class KeyedState(Mapping[Key, bytes]):
         if txn is self._txn:
             return
         if self._txn is not None:
-            raise Fatal(f"Transaction {self._txn.id} uses this state: end it first.")
+            self._drop(self._txn)
         with poisoning(txn):
             self._reopen()
             # Outside of the transaction: a successor reads it, and aborts the transaction. Without
@@ -213,6 +215,20 @@ class KeyedState(Mapping[Key, bytes]):
             self._producer.send_many([owner_mark(str(txn.id))])
         txn.admit_lingering(self)
         self._txn = txn
+
+    def _drop(self, txn: Transaction) -> None:
+        """Abort a transaction that can't be committed any more."""
+        try:
+            txn.check()
+        except EosError:
+            with contextlib.suppress(EosError):
+                txn.abort()
+            self._settle()
+        else:
+            raise Fatal(
+                f"Transaction {txn.id} uses this state.",
+                hint="Commit or abort it first, best by a `with` block.",
+            )
 
     def put(self, key: Key, value: bytes, txn: Transaction) -> None:
         """Set the value of ``key`` in ``txn``.
@@ -227,8 +243,8 @@ class KeyedState(Mapping[Key, bytes]):
         self._change(key, None, txn)
 
     def _change(self, key: Key, value: bytes | None, txn: Transaction) -> None:
-        self.use_in(txn)
         with poisoning(txn):
+            self.use_in(txn)
             self._check_key(key)
             limit = self._producer.max_batch_bytes
             message, _ = checked_message(value, key, None, None, limit)
@@ -268,23 +284,33 @@ class KeyedState(Mapping[Key, bytes]):
         if txn is not None and txn.state not in _UNENDED:
             changes, self._changes, self._txn = self._changes, {}, None
             if txn.state is TransactionState.COMMITTED:
+                was_current, self._is_current = self._is_current, False  # if the store fails
                 self._store.apply(changes)
+                self._is_current = was_current
             elif txn.state is TransactionState.UNKNOWN:
                 self._is_current = False
-        if not self._is_current:
+        if not (self._is_current and self._store.is_usable):
             self._reopen()
             self._restore()
 
     # --- owning and restoring -----------------------------------------------------------------
 
+    def _take_over(self) -> EntryProducer:
+        """Close the producers of all others, then open one that refuses others."""
+        open_one = self._client.producers.open_one
+        fencing = open_one(
+            self.topic, create=True, access=ProducerAccessMode.EXCLUSIVE_WITH_FENCING
+        )
+        # Of two that fence each other at the same moment, brokers may keep both (measured). Of two
+        # that only refuse others, they keep one.
+        with contextlib.suppress(EosError):
+            fencing.close()
+        return self._open_producer(fencing.topic_epoch)
+
     def _open_producer(self, epoch: int | None) -> EntryProducer:
-        modes = ProducerAccessMode
+        # Once it was the owner, it must not close the producer of a newer one.
         return self._client.producers.open_one(
-            self.topic,
-            create=epoch is None,
-            # Once it was the owner, it must not close the producer of a newer one.
-            access=modes.EXCLUSIVE_WITH_FENCING if epoch is None else modes.EXCLUSIVE,
-            topic_epoch=epoch,
+            self.topic, create=False, access=ProducerAccessMode.EXCLUSIVE, topic_epoch=epoch
         )
 
     def _reopen(self) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 from eos.client._accumulator import (
     MessageFuture,
     PendingBatch,
+    check_delivery_time,
     checked_message,
     complete_all,
     fail_all,
@@ -136,6 +137,11 @@ class Producer:
             send_full()
         return future
 
+    @property
+    def is_usable(self) -> bool:
+        """Whether it can still send: neither failed nor closed."""
+        return not self._closed and all(one.is_usable for one in self._producers)
+
     def enqueue(
         self,
         value: bytes | None,
@@ -158,6 +164,7 @@ class Producer:
             message, size_bytes = checked_message(
                 value, key, event_time_ms, properties, self._max_message_bytes
             )
+            check_delivery_time(deliver_at_ms)
         except EosError as error:
             if txn is not None:
                 txn.poison(error)

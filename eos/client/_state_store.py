@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import sqlite3
 import tempfile
+import uuid
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from eos.errors import InputError
+from eos.errors import Fatal, InputError
 from eos.wire.batch import Message
 
 Key = str | bytes
@@ -25,7 +28,12 @@ _PAGE_ROWS: Final = 1000
 
 
 class StateStore(Protocol):
-    """Keys and their values. It belongs to one thread at a time."""
+    """Keys and their values. It belongs to one thread at a time.
+
+    ``is_usable``: no error has left it in an unknown state; ``clear`` makes it so.
+    """
+
+    is_usable: bool
 
     def get(self, key: Key) -> bytes | None:
         """Return the value of ``key``, or None."""
@@ -46,6 +54,8 @@ class StateStore(Protocol):
 
 class MemoryStore:
     """A dictionary."""
+
+    is_usable = True
 
     def __init__(self) -> None:
         self._values: dict[Key, bytes] = {}
@@ -73,33 +83,58 @@ class MemoryStore:
 
 
 class SqliteStore:
-    """A file in ``folder``, for states larger than memory; removed at the end."""
+    """A file in ``folder``, for states larger than memory; removed at the end.
+
+    Raises:
+        Fatal: the file can't be written or read, for example as the disk is full.
+    """
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = tempfile.TemporaryDirectory(prefix="eos-state-", dir=folder)
-        path = Path(self._folder.name) / "state.sqlite"
-        self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        # Temporary: after a crash the state is read from the topic.
-        self._database.execute("PRAGMA synchronous = OFF")
-        self._database.execute("PRAGMA journal_mode = OFF")
-        # Without a type, so that a text and its bytes are two keys.
-        self._database.execute("CREATE TABLE state (key PRIMARY KEY, value BLOB) WITHOUT ROWID")
+        self.is_usable = False
         self._count: int | None = 0
+        with self._explained():
+            self._database = self._created()
+
+    def _created(self) -> sqlite3.Connection:
+        path = Path(self._folder.name) / f"state-{uuid.uuid4().hex}.sqlite"
+        database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        # Temporary: after a crash the state is read from the topic.
+        database.execute("PRAGMA synchronous = OFF")
+        database.execute("PRAGMA journal_mode = OFF")
+        # Without a type, so that a text and its bytes are two keys.
+        database.execute("CREATE TABLE state (key PRIMARY KEY, value BLOB) WITHOUT ROWID")
+        self.is_usable, self._count = True, 0
+        return database
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            # Without a journal, the file may be damaged.
+            self.is_usable = False
+            raise Fatal(
+                f"The state's file in {self._folder.name}: {error}.",
+                hint="Make room there: the next use restores the state from its topic.",
+            ) from None
 
     def get(self, key: Key) -> bytes | None:
         """See ``StateStore``."""
-        row = self._database.execute("SELECT value FROM state WHERE key = ?", (key,)).fetchone()
+        with self._explained():
+            row = self._database.execute("SELECT value FROM state WHERE key = ?", (key,)).fetchone()
         return None if row is None else row[0]
 
     def apply(self, changes: Mapping[Key, bytes | None]) -> None:
         """See ``StateStore``."""
         removed = [(key,) for key, value in changes.items() if value is None]
         values = [(key, value) for key, value in changes.items() if value is not None]
-        self._database.execute("BEGIN")
-        self._database.executemany("REPLACE INTO state VALUES (?, ?)", values)
-        self._database.executemany("DELETE FROM state WHERE key = ?", removed)
-        self._database.execute("COMMIT")
+        with self._explained():
+            self._database.execute("BEGIN")
+            self._database.executemany("REPLACE INTO state VALUES (?, ?)", values)
+            self._database.executemany("DELETE FROM state WHERE key = ?", removed)
+            self._database.execute("COMMIT")
         self._count = None
 
     def __iter__(self) -> Iterator[Key]:
@@ -108,7 +143,8 @@ class SqliteStore:
         while True:
             where = "WHERE key > ?" if last else ""
             query = f"SELECT key FROM state {where} ORDER BY key LIMIT {_PAGE_ROWS}"  # noqa: S608
-            page = [key for (key,) in self._database.execute(query, last)]
+            with self._explained():
+                page = [key for (key,) in self._database.execute(query, last)]
             yield from page
             if len(page) < _PAGE_ROWS:
                 return
@@ -116,13 +152,17 @@ class SqliteStore:
 
     def __len__(self) -> int:
         if self._count is None:
-            (self._count,) = self._database.execute("SELECT count(*) FROM state").fetchone()
+            with self._explained():
+                (self._count,) = self._database.execute("SELECT count(*) FROM state").fetchone()
         return self._count
 
     def clear(self) -> None:
         """See ``StateStore``."""
-        self._database.execute("DELETE FROM state")
-        self._count = 0
+        with self._explained():
+            self._database.close()
+            for file in Path(self._folder.name).iterdir():
+                file.unlink()
+            self._database = self._created()
 
     def close(self) -> None:
         """See ``StateStore``; may be called twice."""
@@ -161,8 +201,9 @@ def changes_of(batch: pa.RecordBatch, topic: str, key_type: type | None) -> Chan
         InputError: some keys are text and some are bytes.
     """
     values, owner = batch.column("value").to_pylist(), ""
-    # Foreign messages may have no key; those of a state do.
-    is_shown = batch.column("key").is_valid().to_numpy(zero_copy_only=False)
+    # Foreign messages may have no key, or that of marks; those of a state do not.
+    is_hidden = pc.fill_null(pc.equal(batch.column("key"), OWNER_KEY.encode()), fill_value=True)
+    is_shown = pc.invert(is_hidden).to_numpy(zero_copy_only=False)
     properties = batch.column("properties")
     for row in np.flatnonzero(np.diff(properties.offsets)).tolist():
         mark = dict(properties[row].as_py()).get(_MARK)

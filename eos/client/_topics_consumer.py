@@ -87,11 +87,17 @@ class TopicGroup:
 
     def _namespace_and_pattern(self) -> tuple[str, re.Pattern[str]]:
         assert isinstance(self.topics, re.Pattern)
+        if not isinstance(self.topics.pattern, str):
+            raise ConfigurationError("The pattern of topics must be a text, not bytes.")
         text = self.topics.pattern.removeprefix("persistent://")
         parts = text.split("/", 2)
         if len(parts) == 1:
             parts = ["public", "default", text]
-        if len(parts) != 3 or any(re.escape(one) != one.replace("-", r"\-") for one in parts[:2]):
+        if (
+            len(parts) != 3
+            or not all(parts)
+            or any(re.escape(one) != one.replace("-", r"\-") for one in parts[:2])
+        ):
             raise ConfigurationError(
                 f"The pattern {self.topics.pattern!r} names no tenant and namespace.",
                 hint="Write it as tenant/namespace/PATTERN; only the last part may be a pattern.",
@@ -189,10 +195,8 @@ class TopicsConsumer:
         except EosError as error:
             logger.warning("Looking for new topics of %s: %s", self.subscription, error)
             return
-        if self._group.is_pattern:
-            # Topics of a list stay: their own error tells the user.
-            for topic in self._consumers.keys() - set(found):
-                self._drop(topic)
+        for topic in self._consumers.keys() - set(found):
+            self._drop(topic)
 
     def _drop(self, topic: str) -> None:
         with self._changed:
@@ -224,7 +228,7 @@ class TopicsConsumer:
                 try:
                     messages = [one for one in receive(consumer) if one is not None]
                 except TopicNotFound:
-                    if not self._group.is_pattern:
+                    if consumer.topic in self._find():
                         raise
                     self._drop(consumer.topic)
                     continue

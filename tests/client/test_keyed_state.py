@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -156,10 +159,13 @@ def test_two_states_are_changed_in_one_transaction(client, opened, topic):
 
 def test_one_transaction_at_a_time(client, opened):
     state = opened()
-    with client.transaction() as first, client.transaction() as second:
+    with client.transaction() as first:
         state.put("a", b"1", first)
-        with pytest.raises(Fatal, match="end it first"):
+        second = client.transaction()
+        with pytest.raises(Fatal, match="uses this state"):
             state.put("a", b"2", second)
+        with pytest.raises(TransactionPoisoned):
+            second.commit()
     assert state["a"] == b"1"
 
 
@@ -423,6 +429,61 @@ def test_a_closed_state(opened):
 
 
 # --- stores -----------------------------------------------------------------------------------
+
+
+def test_of_owners_that_open_at_the_same_moment_one_is_left(pulsar_standalone, name):
+    """A broker lets two producers in that fence each other at the same moment."""
+    rounds, owners = 12, 3
+    accepted: list[tuple[int, int]] = []
+    gate = threading.Barrier(owners)
+
+    def own() -> None:
+        with PulsarClient(pulsar_standalone.service_url, timeout_s=10) as client:
+            KeyedState(client, f"{name}-{threading.get_ident()}").close()  # connects
+            for number in range(rounds):
+                gate.wait(60)
+                ends = time.monotonic() + 1.0
+                with contextlib.suppress(EosError), KeyedState(client, f"{name}-{number}") as state:
+                    while time.monotonic() < ends:
+                        with state.transaction() as txn:
+                            count = int(state.get("count", b"0")) + 1
+                            state.put("count", b"%d" % count, txn)
+                        accepted.append((number, count))
+
+    with ThreadPoolExecutor(owners) as pool:
+        for done in [pool.submit(own) for _ in range(owners)]:
+            done.result(120)
+    assert len(accepted) == len(set(accepted))  # nobody has counted from an old value
+    assert {number for number, _ in accepted} == set(range(rounds))
+
+
+def test_a_full_disk_is_an_error_until_there_is_room(opened, tmp_path):
+    state = opened(spill_folder=tmp_path)
+    change(state, kept=b"1")
+    state._store._database.execute("PRAGMA max_page_count = 3")  # a disk that is full
+    change(state, large=b"x" * 100_000)
+    with pytest.raises(Fatal, match=r"disk is full.*Make room"):
+        state.get("large")
+    assert state["kept"] == b"1"  # in a new file
+    assert len(state["large"]) == 100_000
+
+
+def test_a_dropped_transaction_that_has_expired_is_not_in_the_way(client, opened):
+    state = opened()
+    dropped = client.transaction(timeout_s=1.0)
+    state.put("a", b"lost", dropped)
+    with pytest.raises(Fatal, match=r"uses this state.*Commit or abort it"):
+        state.use_in(client.transaction())
+    time.sleep(1.1)
+    change(state, b=b"kept")
+    assert dict(state) == {"b": b"kept"}
+
+
+def test_a_foreign_message_with_the_key_of_marks_is_no_key(client, opened, topic):
+    opened().close()
+    with client.producer(topic) as producer:
+        producer.send(b"foreign", key="__eos.owner")
+    assert dict(opened()) == {}
 
 
 @given(

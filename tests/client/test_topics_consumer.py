@@ -15,6 +15,8 @@ from eos.client import _topics_consumer
 from eos.errors import (
     ConfigurationError,
     ConsumerBusy,
+    InputError,
+    MessageTooLarge,
     Retriable,
     TopicNotFound,
     TransactionPoisoned,
@@ -190,9 +192,13 @@ def test_exclusive_and_missing_topics_are_refused_and_nothing_stays_open(client,
         (re.compile("x.*"), {"retry": True, "type": "shared"}),
         (re.compile("a/b.*/c"), {}),
         (re.compile("a/b"), {}),
+        (re.compile("non-persistent://public/default/x"), {}),
+        (re.compile(b"x"), {}),
     ):
         with pytest.raises(ConfigurationError):
             client.topics_consumer(wrong, "judge", **options)
+    with pytest.raises(ConfigurationError, match="name"):
+        client.topics_consumer(topic, "")
     with client.topics_consumer(re.compile(f"{name}-nothing.*"), "judge") as consumer:
         assert consumer.receive(0.1) is None
 
@@ -328,3 +334,66 @@ def test_topics_take_turns(client, name):
         wait_until(lambda: all(one.is_ready for one in consumer._consumers.values()))
         seen = [*first, *(consumer.receive(10) for _ in range(40))]
         assert len({one.topic for one in seen}) == 2
+
+
+def test_moving_messages_survives_an_unload(client, pulsar_standalone, topic):
+    options = {"type": "shared", "retry": True, "nack_delay_s": 0.1, "max_redeliveries": 1}
+    with client.topics_consumer(topic, "judge", **options) as consumer:
+        for value in (b"first", b"second"):  # the producers of the first one fail
+            send(client, topic, [value])
+            consumer.retry_later(received(consumer, 1), 0.0)  # to the retry topic
+            (again,) = received(consumer, 1)
+            consumer.retry_later(again, 0.0)  # to the dead letters
+            send(client, topic, [value + b", refused"])
+            for _ in range(2):
+                (again,) = received(consumer, 1)
+                consumer.negative_acknowledge(again)
+            assert consumer.receive(2.0) is None  # to the dead letters, by redeliveries
+            for moved in ("RETRY", "DLQ"):
+                pulsar_standalone.admin("PUT", f"{path_of(topic)}-judge-{moved}/unload")
+    dead = drain(pulsar_standalone.service_url, f"{topic}-judge-DLQ")
+    assert sorted(one.value for one in dead) == [
+        b"first",
+        b"first, refused",
+        b"second",
+        b"second, refused",
+    ]
+
+
+def test_a_message_that_is_too_large_to_be_moved_is_received_again(client, name, caplog):
+    with client.producer(f"{name}-in", create=True) as producer:
+        value = b"x" * (producer._max_message_bytes - 100)
+        producer.send(value).result()
+    options = {"type": "shared", "retry": True, "nack_delay_s": 0.1, "max_redeliveries": 0}
+    with client.topics_consumer(f"{name}-in", "judge", **options) as consumer:
+        (first,) = received(consumer, 1)
+        with pytest.raises(MessageTooLarge):
+            consumer.retry_later(first, 0.0)
+        consumer.negative_acknowledge(received(consumer, 1) or first)
+        (again,) = received(consumer, 1)
+        assert again.value == value
+        assert f"{again.id} of {again.topic} is not moved" in caplog.text
+        consumer.acknowledge(again)
+        assert consumer.receive(0.5) is None
+
+
+@pytest.mark.parametrize("wrong", [-1, 2**63, 1.5, "soon", True])
+def test_a_wrong_time_of_delivery_harms_no_other_message(client, name, wrong):
+    with client.producer(name, create=True, linger_ms=1000) as producer:
+        waiting = producer.send(b"one")
+        txn = client.transaction()
+        with pytest.raises(InputError, match="deliver_at_ms"):
+            producer.send(b"two", txn=txn, deliver_at_ms=wrong)
+        with pytest.raises(TransactionPoisoned):
+            txn.commit()
+        producer.send(b"three").result()
+        assert waiting.result()
+
+
+def test_a_topic_with_fewer_partitions_is_read_on(client, pulsar_standalone, topic, name):
+    with client.topics_consumer(topic, "judge", discovery_s=0.3) as consumer:
+        pulsar_standalone.admin("DELETE", f"{path_of(topic)}/partitions?force=true")
+        admin.create_partitioned(pulsar_standalone.admin_url, name, 1)
+        send(client, topic, [b"new"])
+        assert consumer.receive(20).value == b"new"
+        assert consumer.topics == [f"{topic}-partition-0"]
