@@ -396,4 +396,5 @@ def test_a_topic_with_fewer_partitions_is_read_on(client, pulsar_standalone, top
         admin.create_partitioned(pulsar_standalone.admin_url, name, 1)
         send(client, topic, [b"new"])
         assert consumer.receive(20).value == b"new"
+        assert consumer.receive(1.0) is None
         assert consumer.topics == [f"{topic}-partition-0"]
