@@ -174,6 +174,7 @@ def test_a_topic_without_an_answer_does_not_stop_the_others(client, topic, monke
 
         monkeypatch.setattr(_topics_consumer.TopicGroup, "find", failing)
         assert len(received(consumer, 300)) == 300
+        assert consumer.receive(0.1) is None
     assert "Looking for new topics of judge" in caplog.text
 
 
