@@ -104,7 +104,10 @@ class TopicGroup:
             )
         namespace = "/".join(parts[:2])
         whole = f"persistent://{re.escape(namespace)}/(?:{parts[2]})"
-        return namespace, re.compile(whole, self.topics.flags)
+        try:
+            return namespace, re.compile(whole, self.topics.flags)
+        except re.error as error:  # a flag within it
+            raise ConfigurationError(f"The pattern {self.topics.pattern!r}: {error}.") from None
 
 
 class TopicsConsumer:

@@ -195,6 +195,7 @@ def test_exclusive_and_missing_topics_are_refused_and_nothing_stays_open(client,
         (re.compile("a/b"), {}),
         (re.compile("non-persistent://public/default/x"), {}),
         (re.compile(b"x"), {}),
+        (re.compile("(?i)x"), {}),
     ):
         with pytest.raises(ConfigurationError):
             client.topics_consumer(wrong, "judge", **options)

@@ -168,6 +168,7 @@ public class JavaClient {
                     consumer.acknowledge(message);
                 }
             }
+            Thread.sleep(1000); // it sends acknowledgements every 100 ms, and may lose them when it is closed
         }
         return seen;
     }
