@@ -170,15 +170,13 @@ def checked_message(
     return message, size_bytes
 
 
-def check_delivery_time(deliver_at_ms: int | None) -> None:
+def check_delivery_time(deliver_at_ms: int) -> None:
     """Check that the time can be sent.
 
     Raises:
         InputError: it can't.
     """
-    if deliver_at_ms is not None and (
-        type(deliver_at_ms) is not int or not 0 <= deliver_at_ms < _TIME_END
-    ):
+    if type(deliver_at_ms) is not int or not 0 <= deliver_at_ms < _TIME_END:
         raise InputError(
             f"deliver_at_ms={deliver_at_ms!r:.50}: expected milliseconds since 1970, as an int."
         )

@@ -164,7 +164,8 @@ class Producer:
             message, size_bytes = checked_message(
                 value, key, event_time_ms, properties, self._max_message_bytes
             )
-            check_delivery_time(deliver_at_ms)
+            if deliver_at_ms is not None:
+                check_delivery_time(deliver_at_ms)
         except EosError as error:
             if txn is not None:
                 txn.poison(error)

@@ -82,8 +82,7 @@ class TopicGroup:
         topic = TopicName.parse(name)
         if topic.partition_index is not None:
             return [str(topic)]
-        count = self.lookup.partition_count(topic)
-        return [str(one) for one in topic.partitions(count)] if count else [str(topic)]
+        return [str(one) for one in topic.partitions(self.lookup.partition_count(topic))]
 
     def _namespace_and_pattern(self) -> tuple[str, re.Pattern[str]]:
         assert isinstance(self.topics, re.Pattern)
