@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from eos.schemas import AvroSchema, JsonSchema, KeyValueSchema, ProtobufSchema
     from eos.sinks.all_or_nothing import all_or_nothing
     from eos.sinks.delta_sink import DeltaSink
+    from eos.sinks.postgres_sink import PostgresSink
     from eos.sinks.pulsar_sink import PulsarSink
     from eos.sources.history_frame import history
     from eos.sources.tiered_storage import TieredStorage
@@ -37,6 +38,7 @@ __all__ = [
     "JsonSchema",
     "KeyValueSchema",
     "KeyedState",
+    "PostgresSink",
     "ProtobufSchema",
     "PulsarCatalog",
     "PulsarClient",
@@ -57,6 +59,7 @@ _MODULES: Final = {
     "JsonSchema": "eos.schemas",
     "KeyValueSchema": "eos.schemas",
     "KeyedState": "eos.client",
+    "PostgresSink": "eos.sinks.postgres_sink",
     "ProtobufSchema": "eos.schemas",
     "PulsarCatalog": "eos.catalog.pulsar_catalog",
     "PulsarClient": "eos.client",

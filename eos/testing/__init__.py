@@ -12,17 +12,19 @@ if TYPE_CHECKING:
     from eos.testing._broker import PulsarStandalone, offload
     from eos.testing._cluster import PulsarCluster
     from eos.testing._node import BrokerNode, ClusterNode
+    from eos.testing._postgres import PostgresServer
     from eos.testing._settings import offloading_to_s3, rolling
     from eos.testing._sink_contract import OutputUnderTest, SinkContract
 
 __all__ = [
-    "BrokerNode", "ClusterNode", "OutputUnderTest", "PulsarCluster", "PulsarStandalone",
-    "SinkContract", "offload", "offloading_to_s3", "rolling",
+    "BrokerNode", "ClusterNode", "OutputUnderTest", "PostgresServer", "PulsarCluster",
+    "PulsarStandalone", "SinkContract", "offload", "offloading_to_s3", "rolling",
 ]  # fmt: skip
 _MODULES = {
     "BrokerNode": "_node",
     "ClusterNode": "_node",
     "OutputUnderTest": "_sink_contract",
+    "PostgresServer": "_postgres",
     "PulsarCluster": "_cluster",
     "PulsarStandalone": "_broker",
     "SinkContract": "_sink_contract",

@@ -1,4 +1,4 @@
-"""The options of ``PulsarSink`` and of ``DeltaSink``."""
+"""The options of ``PulsarSink``, ``DeltaSink`` and ``PostgresSink``."""
 
 from __future__ import annotations
 
@@ -228,9 +228,7 @@ class DeltaSinkOptions(SinkOptions):
     @field_validator("partition_by", mode="before")
     @classmethod
     def _partition_by(cls, value: object) -> object:
-        if isinstance(value, str):
-            raise ValueError(f"must be a list of names: [{value!r}]")
-        return value
+        return _list_of_names(value)
 
     @field_validator("table")
     @classmethod
@@ -244,6 +242,67 @@ class DeltaSinkOptions(SinkOptions):
             # A vacuum of the table would delete the log; recovery would read the table as a log.
             raise ValueError(f"table {table} and commit_log {log} must be in separate folders")
         return self
+
+
+class PostgresSinkArguments(SinkArguments, total=False):
+    """The options of a ``PostgresSink``; see ``PostgresSinkOptions``."""
+
+    conninfo: Required[str]
+    table: Required[str]
+    merge_on: Sequence[str]
+    latest_by: Sequence[str]
+    delete_when: str | None
+    staging_schema: str | None
+
+
+class PostgresSinkOptions(SinkOptions):
+    """The options of a ``PostgresSink``, in addition to those of all sinks.
+
+    Attributes:
+        conninfo: the database, as for ``psql``: ``postgresql://user@host:5432/database`` or
+            ``host=... dbname=...``; the password in it, in PGPASSWORD, or in a password file that
+            driver and executors have. A remote server's certificate is verified, unless ``sslmode``
+            says otherwise.
+        table: ``schema.table``, or a table of the schema ``public``; created with the first
+            DataFrame's columns if it is missing.
+        merge_on: columns of a key, with a unique index: rows replace those with the same key. Rows
+            are appended by default.
+        latest_by: columns by which the last change of a key is found, if an epoch has several;
+            compared in this order, nulls are the oldest.
+        delete_when: a condition in Spark's SQL; rows for which it holds delete their key.
+        staging_schema: schema of the sink's own tables, ``eos_epochs`` and one for each attempt; by
+            default the table's.
+    """
+
+    conninfo: Text = Field(repr=False)
+    table: Text
+    merge_on: tuple[Text, ...] = ()
+    latest_by: tuple[Text, ...] = ()
+    delete_when: Text | None = None
+    staging_schema: Text | None = None
+
+    @field_validator("merge_on", "latest_by", mode="before")
+    @classmethod
+    def _names(cls, value: object) -> object:
+        return _list_of_names(value)
+
+    @model_validator(mode="after")
+    def _merges(self) -> Self:
+        if (self.latest_by or self.delete_when) and not self.merge_on:
+            raise ValueError("latest_by and delete_when need merge_on, the columns of the key")
+        return self
+
+    @property
+    def schema_and_table(self) -> tuple[str, str]:
+        """The option ``table``, with its schema."""
+        schema, dot, table = self.table.partition(".")
+        return (schema, table) if dot else ("public", schema)
+
+
+def _list_of_names(value: object) -> object:
+    if isinstance(value, str):
+        raise ValueError(f"must be a list of names: [{value!r}]")
+    return value
 
 
 def _is_within(inner: str, outer: str) -> bool:

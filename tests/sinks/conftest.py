@@ -13,6 +13,7 @@ from eos.protocol import LogRecord, State
 from eos.testing import PulsarStandalone
 from tests.recovery.conftest import recovery  # noqa: F401 - a fixture
 from tests.sinks.source import Source
+from tests.support.postgres import postgres_server, shop  # noqa: F401 - fixtures
 from tests.support.spark_releases import HAS_DATA_SOURCES
 
 # All that they test, or read topics by, is `format("pulsar")`, which 3.5 can't have.

@@ -1,0 +1,1 @@
+"""PostgreSQL as an output: staged rows, and one transaction that commits them. Spark-free."""

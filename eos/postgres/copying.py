@@ -1,0 +1,115 @@
+"""Phase one, on executors: rows go to the attempt's staging table, by COPY. No loop over rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from eos.postgres.database import Database, failures, sql
+from eos.retry import attempts
+
+# Rows are encoded in parts of this size: text has offsets of 32 bits.
+_PART_BYTES: Final = 16 * 1024 * 1024
+# Waits for a free connection: more tasks may begin than the server takes at once.
+_CONNECT_S: Final = 60.0
+# What COPY's text format escapes, backslash first.
+_ESCAPES: Final = (("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"))
+
+
+@dataclass(frozen=True)
+class CopyTarget:
+    """The staging table as a task needs it; pickled to executors.
+
+    ``columns``: its columns, without ``run``; ``names``: those that users know.
+    """
+
+    database: Database
+    schema: str
+    table: str
+    columns: tuple[str, ...]
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Copied:
+    """The result of one task run."""
+
+    run: int
+    rows: int
+    size_bytes: int
+
+
+def copy_rows(batches: Iterable[pa.RecordBatch], target: CopyTarget, *, run: int) -> Copied:
+    """Write all rows of one task run; they are durable when this returns.
+
+    Args:
+        batches: the columns of ``target``, in their order: numbers, booleans, dates, timestamps in
+            UTC, and text in PostgreSQL's notation for all other types.
+        run: different for each run of a task.
+
+    Raises:
+        InputError: a row does not fit; names its number in the task, and the column.
+        Retriable: the database failed; nothing is written.
+    """
+    full = (batch for batch in batches if batch.num_rows)
+    first = next(full, None)
+    if first is None:
+        return Copied(run, 0, 0)  # without a connection
+    copied = np.zeros(2, dtype=np.int64)
+    connection = attempts(_CONNECT_S)(target.database.connect, "eos task")
+    names = dict(zip(target.columns, target.names, strict=True))
+    statement = sql.SQL("COPY {} ({}) FROM STDIN").format(
+        sql.Identifier(target.schema, target.table),
+        sql.SQL(", ").join(map(sql.Identifier, ("run", *target.columns))),
+    )
+    with connection, failures("copying rows", names), connection.transaction():
+        connection.execute("SET LOCAL statement_timeout = 0; SET LOCAL TIME ZONE 'UTC'")
+        with connection.cursor() as cursor, cursor.copy(statement) as copy:
+            for part in chain.from_iterable(map(_parts, chain((first,), full))):
+                data = encode(part, run)
+                copy.write(data)
+                copied += (part.num_rows, len(data))
+    return Copied(run, int(copied[0]), int(copied[1]))
+
+
+def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    if batch.nbytes <= _PART_BYTES or batch.num_rows == 1:
+        yield batch
+        return
+    half = batch.num_rows // 2
+    yield from _parts(batch.slice(0, half))
+    yield from _parts(batch.slice(half))
+
+
+def encode(batch: pa.RecordBatch, run: int) -> memoryview:
+    r"""Return rows in COPY's text format: fields by tabs, ``\N`` for null, a line for each row."""
+    columns = [pa.scalar(str(run)), *(_texts(column) for column in batch.columns)]
+    columns[-1] = pc.binary_join_element_wise(columns[-1], "", "\n", null_handling="skip")
+    lines = pc.binary_join_element_wise(*columns, "\t")
+    return _bytes_of(lines)
+
+
+def _texts(column: pa.Array) -> pa.Array:
+    kind = column.type
+    if pa.types.is_timestamp(kind):
+        column = column.cast(pa.timestamp("us"))  # UTC without its name
+    if not pa.types.is_string(kind):
+        return column.cast(pa.string()).fill_null("\\N")
+    data = column.buffers()[2]
+    for char, escaped in _ESCAPES:
+        if data is not None and char.encode() in memoryview(data).tobytes():
+            column = pc.replace_substring(column, char, escaped)
+    return column.fill_null("\\N")
+
+
+def _bytes_of(lines: pa.Array) -> memoryview:
+    # The lines lie one after the other in their buffer.
+    _, offsets, data = lines.buffers()
+    ends = np.frombuffer(offsets, dtype=np.int32)[lines.offset : lines.offset + len(lines) + 1]
+    return memoryview(data)[int(ends[0]) : int(ends[-1])]

@@ -1,0 +1,212 @@
+"""Connections to a PostgreSQL database, and its errors in this project's terms."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, NoReturn
+
+from eos.errors import ConfigurationError, ConnectionLost, EosError, InputError, Retriable
+
+try:
+    import psycopg
+    from psycopg import conninfo as libpq
+    from psycopg import sql
+except ImportError as missing:
+    raise ConfigurationError(
+        "PostgresSink needs the package psycopg, on driver and executors.",
+        hint="pip install 'eos-pulsar[postgres]'",
+    ) from missing
+
+# What says where a database is: these parts of a conninfo are recorded, and no others.
+_PLACE: Final = ("service", "host", "hostaddr", "port", "dbname")
+_LOCAL: Final = ("", "localhost", "127.0.0.1", "::1")
+# libpq's own variables, which executors don't have.
+_FROM_DRIVER: Final = {"user": "PGUSER", "password": "PGPASSWORD", "sslmode": "PGSSLMODE"}
+_CONNECT_S: Final = 10
+_LINE: Final = re.compile(r"COPY \S+, line (\d+)(?:, column (\w+))?")
+_QUOTED: Final = re.compile(r':? ".*"|:? ".*', re.DOTALL)
+_REFUSED: Final = re.compile(
+    r"authentication failed|does not exist|no pg_hba.conf entry|no password supplied|SSL|"
+    r"certificate|could not translate|not permitted to log in|permission denied"
+)
+
+
+@dataclass(frozen=True)
+class Database:
+    """How to reach a database; pickled to executors.
+
+    Args:
+        conninfo: a URL ``postgresql://user@host/database``, or libpq's ``host=... dbname=...``. May
+            hold a password. What is not in it comes from libpq's variables, as with ``psql``.
+
+    Raises:
+        ConfigurationError: ``conninfo`` can't be parsed; it is not quoted.
+    """
+
+    conninfo: str = field(repr=False)
+
+    def __post_init__(self) -> None:
+        parts = _parsed(self.conninfo)
+        for name, variable in _FROM_DRIVER.items():
+            if name not in parts and "service" not in parts and variable in os.environ:
+                parts[name] = os.environ[variable]
+        hosts = str(parts.get("host", "")).split(",")
+        is_local = all(host in _LOCAL or host.startswith("/") for host in hosts)
+        # libpq would go on without TLS, or with any certificate.
+        if not is_local and "sslmode" not in parts and "service" not in parts:
+            parts["sslmode"] = "verify-full"
+            if "sslrootcert" not in parts and "PGSSLROOTCERT" not in os.environ:
+                parts["sslrootcert"] = "system"
+        object.__setattr__(self, "conninfo", libpq.make_conninfo(**parts))
+
+    @property
+    def place(self) -> str:
+        """Where the database is, without user and password: it is recorded in the log."""
+        parts = _parsed(self.conninfo)
+        known = {name: parts[name] for name in _PLACE if name in parts}
+        if "service" not in known:
+            known.setdefault("dbname", parts.get("user") or os.environ.get("PGDATABASE"))
+        return libpq.make_conninfo("", **{name: value for name, value in known.items() if value})
+
+    def connect(self, name: str) -> psycopg.Connection[Any]:
+        """Open a connection, which commits each statement.
+
+        Args:
+            name: of the application, as in ``pg_stat_activity``.
+
+        Raises:
+            ConnectionLost: the server does not answer, or takes no connections now.
+            ConfigurationError: it refuses the login, or its certificate can't be verified.
+        """
+        # No prepared statements: a pooler may give each transaction another server process.
+        defaults = {
+            "connect_timeout": _CONNECT_S,
+            "target_session_attrs": "read-write",
+            "application_name": name,
+            "client_encoding": "UTF8",
+        }
+        settings = {**defaults, **_parsed(self.conninfo)}
+        try:
+            return psycopg.connect(**settings, autocommit=True, prepare_threshold=None)
+        except psycopg.Error as error:
+            _refuse_connection(error)
+
+
+def recorded_database(place: str) -> Database:
+    """Return the database at ``Database.place``, as a commit log has it.
+
+    Raises:
+        ConfigurationError: it says more than a place.
+    """
+    if set(_parsed(place)) - set(_PLACE):
+        raise ConfigurationError("The commit log names a database by more than its place.")
+    return Database(place)
+
+
+def _parsed(conninfo: str) -> dict[str, Any]:
+    try:
+        return dict(libpq.conninfo_to_dict(conninfo))
+    except psycopg.Error:
+        raise ConfigurationError(
+            "The conninfo of the database can't be parsed.",
+            hint="Write postgresql://user@host:5432/database, or host=... user=... dbname=...",
+        ) from None
+
+
+def _refuse_connection(error: psycopg.Error) -> NoReturn:
+    text = str(error).strip()
+    if _REFUSED.search(text) and "starting up" not in text:
+        raise ConfigurationError(
+            f"No connection to the database: {text}.",
+            hint="Check host, database, user and password (or PGUSER and PGPASSWORD). Without "
+            "sslmode a remote server's certificate is verified: set sslmode and sslrootcert.",
+        ) from None
+    raise ConnectionLost(
+        f"No connection to the database: {text}.",
+        hint="Check that the server runs, and how many connections it allows: each running task "
+        "has one (max_connections).",
+    ) from None
+
+
+@contextmanager
+def failures(what: str, names: Mapping[str, str] | None = None) -> Iterator[None]:
+    """Translate errors of the database.
+
+    Args:
+        what: what failed, for the message.
+        names: the staging table's column -> the column that users know.
+
+    Raises:
+        InputError: a row does not fit; names row and column as far as the server does, no values.
+        ConfigurationError: a permission or an object is missing.
+        Retriable: anything that may pass: lost connections, locks, deadlocks, a full disk.
+    """
+    try:
+        yield
+    except psycopg.Error as error:
+        raise _translated(error, what, names or {}) from None
+
+
+def _translated(error: psycopg.Error, what: str, names: Mapping[str, str]) -> EosError:
+    diag = error.diag
+    state = error.sqlstate or ""
+    if isinstance(error, psycopg.InterfaceError) or state[:2] in ("", "08"):
+        return ConnectionLost(f"The connection was lost while {what}.")
+    # Messages quote values of rows, which must not be in errors and logs.
+    said = _QUOTED.sub("", diag.message_primary or type(error).__name__)
+    match state[:2]:
+        case "22" | "23" | "P0":
+            return InputError(f"{_where(diag, names)}: {_why(diag, said)}.", hint=_hint(state))
+        case "42" if state == "42501":
+            return ConfigurationError(
+                f"The user of the database may not do this ({what}): {said}.",
+                hint="The sink needs INSERT on the table, with merge_on also SELECT, UPDATE and "
+                "DELETE; and CREATE on the schema of its own tables (staging_schema).",
+            )
+        case "42" | "0A" | "3D" | "3F" | "28" | "54":
+            return ConfigurationError(f"The database refused {what}: {said}.")
+    return Retriable(
+        f"The database failed while {what}: {said} ({state}).",
+        hint="Make room on the server's disk." if state == "53100" else None,
+    )
+
+
+def _where(diag: Any, names: Mapping[str, str]) -> str:
+    found = _LINE.search(diag.context or "")
+    row, column = found.groups() if found else (None, None)
+    column = column or diag.column_name
+    column = names.get(column or "", column)
+    parts = [f"row {int(row):,}" if row else "", f"column {column!r}" if column else ""]
+    text = ", ".join(filter(None, parts)) or "a row"
+    return text[:1].upper() + text[1:]
+
+
+def _why(diag: Any, said: str) -> str:
+    if (diag.sqlstate or "").startswith("P0"):
+        place = (diag.context or "").partition("\n")[0].partition(" line ")[0]
+        return f"it is refused by {place or 'the database'}"
+    if diag.sqlstate == "23502":
+        return "it has no value"
+    if diag.constraint_name:
+        return f"it violates the constraint {diag.constraint_name!r}"
+    return said
+
+
+def _hint(state: str) -> str | None:
+    match state:
+        case "23502":
+            return "Give the column a value in each row, or a default in the table."
+        case "23505":
+            return "Set merge_on to replace rows that are there, or leave out what was written."
+        case "22021":
+            return r"PostgreSQL's text has no zero character: replace(column, '\0', '')."
+        case "22P05":
+            return "The database's encoding lacks a character: UTF8 has all."
+    return None
+
+
+__all__ = ["Database", "failures", "psycopg", "sql"]

@@ -1,0 +1,150 @@
+"""The PostgreSQL participant's part of a record: the attempt, and its staged rows."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Final, Self
+
+from eos.protocol import Part, Payload, Stage, require, require_carried
+
+KIND: Final = "postgres"
+
+
+@dataclass(frozen=True)
+class Merge:
+    """How rows replace those with the same key; without it they are appended.
+
+    Attributes:
+        on: the key's columns.
+        order_columns: columns in the staging table by which the last change of a key is found.
+        deletes: the staging table says which rows delete their key.
+    """
+
+    on: tuple[str, ...]
+    order_columns: int = 0
+    deletes: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class PostgresPart(Part):
+    """One attempt to write to a table.
+
+    Attributes:
+        place: where the database is, as libpq's conninfo; never with a user or a password.
+        schema, table: the target.
+        staging_schema: of the sink's own tables.
+        log: id of the commit log.
+        version: 1, 2, 3 with each attempt of this log on this target.
+        attempt_id: part of the staging table's name.
+        names: the columns that are written; those after it: from PREPARED on.
+        merge: how rows replace others; None: they are appended.
+        runs: the task runs whose rows count.
+        rows, size_bytes: of these.
+    """
+
+    kind: ClassVar[str] = KIND
+    # Staging tables stay until they are dropped.
+    can_expire: ClassVar[bool] = False
+
+    place: str
+    schema: str
+    table: str
+    staging_schema: str
+    log: str
+    version: int | None = None
+    attempt_id: str | None = None
+    names: tuple[str, ...] | None = None
+    merge: Merge | None = None
+    runs: tuple[int, ...] | None = None
+    rows: int | None = None
+    size_bytes: int | None = None
+
+    @property
+    def target(self) -> str:
+        """Schema and table."""
+        return f"{self.schema}.{self.table}"
+
+    @property
+    def output(self) -> str:
+        """The table, and the database's place."""
+        return f"{self.target} ({self.place})"
+
+    identity = output
+
+    @property
+    def label(self) -> str:
+        """``version 7 of table public.orders``."""
+        return f"version {self.version} of table {self.target}"
+
+    @property
+    def begun_at(self) -> tuple[int, ...] | None:
+        """The version."""
+        return None if self.version is None else (self.version,)
+
+    @property
+    def records(self) -> int | None:
+        """Rows that the attempt has staged."""
+        return self.rows
+
+    @property
+    def bytes(self) -> int | None:
+        """Their bytes, as they were sent to the server."""
+        return self.size_bytes
+
+    @property
+    def checksum(self) -> int | None:
+        """0: the connection has checksums."""
+        return None if self.rows is None else 0
+
+    @property
+    def staging_prefix(self) -> str:
+        """The beginning of the names of all staging tables of this log and target."""
+        return f"eos_{hashlib.sha256(f'{self.log} {self.target}'.encode()).hexdigest()[:12]}_"
+
+    @property
+    def staging(self) -> str:
+        """The attempt's staging table; at most 63 characters, PostgreSQL's limit."""
+        return self.staging_prefix + uuid.UUID(self.attempt_id).hex
+
+    def check(self, stage: Stage) -> None:
+        """See ``Part``."""
+        for name in ("schema", "table", "staging_schema", "log", "place"):
+            text = getattr(self, name)
+            require(bool(text) and text.isprintable(), f"{name} is missing")
+        require("password" not in self.place, "place has a password")
+        for value in (self.version, self.attempt_id):
+            require((value is None) is (stage is Stage.CLAIMED), "an attempt is named whole")
+        if self.attempt_id is not None and str(uuid.UUID(self.attempt_id)) != self.attempt_id:
+            raise ValueError("attempt_id is not a uuid in canonical form")
+        require(self.version is None or self.version >= 1, f"version {self.version}")
+        for counted in (self.names, self.runs, self.rows, self.size_bytes):
+            require((counted is not None) is (stage is Stage.PREPARED), "rows are counted whole")
+        require((self.rows or 0) >= 0 and (self.size_bytes or 0) >= 0, "a negative figure")
+        if self.merge is not None:
+            require(set(self.merge.on) <= set(self.names or ()), "a key is not written")
+            require(bool(self.merge.on), "a merge has no key")
+
+    def check_follows(self, previous: Part) -> None:
+        """See ``Part``."""
+        assert isinstance(previous, PostgresPart)
+        carried = ["place", "schema", "table", "staging_schema", "log", "version", "attempt_id"]
+        if previous.rows is not None:
+            carried += ["names", "merge", "runs", "rows", "size_bytes"]
+        require_carried(self, previous, carried)
+
+    def payload(self) -> Payload:
+        """See ``Part``."""
+        return asdict(self)
+
+    @classmethod
+    def parse(cls, payload: Payload, columns: Mapping[str, Any]) -> Self:
+        """See ``Part``."""
+        found = dict(payload)
+        if (merge := found.pop("merge")) is not None:
+            merge = Merge(tuple(merge["on"]), int(merge["order_columns"]), bool(merge["deletes"]))
+        for name in ("names", "runs"):
+            found[name] = None if found[name] is None else tuple(found[name])
+        return cls(**found, merge=merge)

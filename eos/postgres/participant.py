@@ -1,0 +1,382 @@
+"""The PostgreSQL participant: an attempt stages rows; its commit is one transaction. Spark-free.
+
+``prepare`` does the whole work of the commit and leaves the transaction open, so that ``commit``
+has nothing left that can fail but the connection. Without it, by another process for example, the
+rows are written from the staging table. Nothing expires.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeVar
+
+from eos.errors import ConfigurationError, EosError, InputError, NewCluster, Retriable
+from eos.participant import Attempt, Participant
+from eos.postgres.copying import Copied
+from eos.postgres.database import Database, failures, psycopg
+from eos.postgres.part import Merge, PostgresPart
+from eos.postgres.target_table import (
+    KEPT,
+    Connection,
+    Ending,
+    StagedRowsMissing,
+    TargetTable,
+    check_schema,
+)
+from eos.protocol import ABORTED, COMMITTED, Fate, History, Known, LogRecord, Part, State, unknown
+from eos.retry import Patience, attempts
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+# A connection that rested longer than this is tried before it is used.
+_RESTED_S: Final = 1.0
+# A deadlock is resolved by writing the same staged rows again.
+_PREPARE_S: Final = 20.0
+_LOST: Final = Fate(Known.ABORTED, "its staged rows are gone")
+
+
+@dataclass(frozen=True)
+class Staged:
+    """Result of the writing: all tasks' runs, and how their rows are written."""
+
+    copied: tuple[Copied, ...]
+    names: tuple[str, ...]
+    merge: Merge | None
+
+
+class PostgresParticipant(Participant):
+    """Begin, prepare, commit, abort and outcome of a sink's attempts to write one table.
+
+    Args:
+        staging_schema: of ``eos_epochs`` and the staging tables.
+    """
+
+    def __init__(
+        self, sink_id: str, database: Database, schema: str, table: str, staging_schema: str
+    ) -> None:
+        self.database = database
+        self.table = TargetTable(schema, table, staging_schema)
+        self._names = (schema, table, staging_schema)
+        self._sink_id = sink_id
+        self._claim: PostgresPart | None = None
+        self._version = 0
+        self._last_committed = 0
+        self._open: Connection | None = None
+        self._used_at = 0.0
+        # The attempt whose transaction is open on the connection.
+        self._prepared: str | None = None
+
+    def run(self, what: str, work: Callable[[Connection], T]) -> T:
+        """Run ``work`` on the participant's connection, which stays open.
+
+        Raises:
+            EosError: as ``eos.postgres.database.failures``.
+        """
+        with failures(what):
+            return work(self._connected())
+
+    def _connected(self) -> Connection:
+        if self._prepared is not None:
+            self._disconnect()  # an attempt that was given up; the server takes its rows back
+        if self._open is not None and time.monotonic() - self._used_at > _RESTED_S:
+            try:
+                self._open.execute("SELECT 1")
+            except psycopg.Error:
+                self._disconnect()
+        if self._open is None or self._open.closed:
+            self._open = self.database.connect(f"eos {self._sink_id}"[:60])
+        self._used_at = time.monotonic()
+        return self._open
+
+    def _disconnect(self) -> None:
+        self._prepared = None
+        if self._open is not None:
+            with suppress(psycopg.Error):
+                self._open.close()
+        self._open = None
+
+    # --- the claim -----------------------------------------------------------------------------
+
+    def claimed(self, history: History, log_table_id: str) -> PostgresPart:
+        """The table, and this log's id."""
+        schema, table, staging_schema = self._names
+        return PostgresPart(
+            place=self.database.place,
+            schema=schema,
+            table=table,
+            staging_schema=staging_schema,
+            log=log_table_id,
+        )
+
+    def traces(self) -> list[str]:
+        """Whether a log of this sink has committed to the table: called if there is no log."""
+
+        def look(connection: Connection) -> bool:
+            return self.table.has_ledger(connection) and self.table.other_logs(
+                connection, self._sink_id
+            )
+
+        found = self.run("looking for earlier rows of the sink", look)
+        return [f"table {self.table.name} has rows of it"] if found else []
+
+    def missing(self, claim: Part, history: History) -> str | None:
+        """Report a database without the mark of this log, or without the table."""
+        if history.last_begun(claim.key) is None:
+            return None
+        mine = _own(claim)
+        if not self._endings(mine)[0]:
+            return f"the database ({mine.place}) has no row of this log in eos_epochs"
+        if not self.run("looking for the table", self.table.columns):
+            return f"there is no table {mine.target}"
+        return None
+
+    def lost_commit(self, claim: Part, history: History) -> str | None:
+        """Report the newest version that the log holds as committed, if the database lacks it."""
+        for record in (history.last_begun(claim.key), history.last_written):
+            if record is None or record.state is not State.COMMITTED or record.reason is not None:
+                continue  # a person's decision proves nothing about the table
+            part = record.part(claim.key)
+            if isinstance(part, PostgresPart) and self._endings(part)[2] < (part.version or 0):
+                return (
+                    f"{part.label} is missing: an older copy of the database was restored, or a "
+                    "replica that lacked it was promoted"
+                )
+        return None
+
+    def make(self, claim: Part) -> None:
+        """Create ``eos_epochs`` and the log's mark in it."""
+        mine = _own(claim)
+
+        def create(connection: Connection) -> None:
+            check_schema(connection, mine.staging_schema)
+            if not self.table.has_ledger(connection):
+                self.table.create_ledger(connection)
+            self.table.mark(connection, self._sink_id, mine)
+
+        self.run("creating eos_epochs", create)
+
+    def attach(self, claim: Part, history: History) -> None:
+        """Continue the version numbers of the log."""
+        self._claim = mine = _own(claim)
+        last = history.last_begun(mine.key)
+        part = None if last is None else last.part(mine.key)
+        self._version = (part.version or 0) if isinstance(part, PostgresPart) else 0
+
+    def newer_commit(self, history: History, *, timeout_s: float) -> str | None:
+        """Report a committed version of this log that is newer than the log."""
+        assert self._claim is not None
+        newest = self._endings(self._claim)[2]
+        if newest <= self._version:
+            return None
+        return f"version {newest} of this log is in table {self._claim.target}"
+
+    def ready(self, history: History) -> None:
+        """Drop staging tables that earlier attempts have left."""
+        assert self._claim is not None
+        self._drop_staging(self._claim.staging_prefix)
+
+    def _drop_staging(self, prefix: str) -> None:
+        try:
+            self.run("dropping staging tables", lambda c: self.table.drop_staging(c, prefix))
+        except EosError as error:
+            logger.info("staging tables of %s stay for now: %s", self.table.name, error)
+
+    def _endings(self, part: PostgresPart) -> tuple[bool, Ending | None, int]:
+        def ask(connection: Connection) -> tuple[bool, Ending | None, int]:
+            if not self.table.has_ledger(connection):
+                return False, None, 0
+            return self.table.endings(connection, self._sink_id, part)
+
+        return self.run("reading eos_epochs", ask)
+
+    # --- an epoch ------------------------------------------------------------------------------
+
+    def begin(self, attempt: Attempt) -> PostgresPart:
+        """Name the next version; nothing is written yet.
+
+        Raises:
+            NewCluster: a commit of this process is missing in the database.
+        """
+        assert self._claim is not None
+        if self._last_committed and self._endings(self._claim)[2] < self._last_committed:
+            raise NewCluster(
+                f"Version {self._last_committed} of table {self.table.name} is no longer there: an "
+                "older copy of the database was restored, or a replica that lacked it was "
+                "promoted.",
+                hint="To continue without the missing rows: start again with "
+                'on_new_cluster="continue" once. A server whose replicas are synchronous loses '
+                "none.",
+            )
+        self._version += 1
+        return replace(self._claim, version=self._version, attempt_id=str(uuid.uuid4()))
+
+    def count(self, part: Part, written: Sequence[Any]) -> PostgresPart:
+        """Take the runs from a ``Staged``."""
+        (staged,) = written
+        with_rows = [one for one in staged.copied if one.rows]
+        return replace(
+            _own(part),
+            names=staged.names,
+            merge=staged.merge,
+            runs=tuple(one.run for one in with_rows),
+            rows=sum(one.rows for one in with_rows),
+            size_bytes=sum(one.size_bytes for one in with_rows),
+        )
+
+    def prepare(self, record: LogRecord, part: Part) -> PostgresPart:
+        """Do the work of the commit, and leave its transaction open.
+
+        Raises:
+            InputError: rows violate a constraint, or a key has several last changes.
+            Retriable: the database failed, or staged rows are gone: the epoch runs again.
+        """
+        mine = _own(part)
+        try:
+            for attempt in attempts(_PREPARE_S):
+                with attempt:
+                    self.run("writing the epoch's rows", lambda c: self._prepare(c, mine))
+        except StagedRowsMissing:
+            raise Retriable(f"Staged rows of {mine.label} are gone.") from None
+        return mine
+
+    def _prepare(self, connection: Connection, part: PostgresPart) -> None:
+        if part.merge is not None and part.rows:
+            self.table.check_key(connection, part, part.merge)
+        connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+        try:
+            ended = self.table.apply(connection, self._sink_id, part)
+            if ended is not None:  # by the driver of a newer copy of the log
+                raise Retriable(f"{part.label} was used by another attempt.")
+        except BaseException:
+            self._disconnect()
+            raise
+        self._prepared = part.attempt_id
+
+    def commit(self, part: Part, *, deadline_s: float, is_own: bool) -> Fate:
+        """Commit the open transaction; or write the rows from the staging table, or find that they
+        were written."""
+        mine = _own(part)
+        patience = Patience(deadline_s)
+        while True:
+            fate = self._commit_once(mine)
+            if fate.known is Known.COMMITTED:
+                self._last_committed = max(self._last_committed, mine.version or 0)
+            if fate.known is not Known.UNKNOWN or patience.is_over:
+                return fate
+            patience.pause()
+
+    def _commit_once(self, part: PostgresPart) -> Fate:
+        is_prepared = self._prepared is not None and self._prepared == part.attempt_id
+        try:
+            if is_prepared and self._open is not None:
+                self._prepared = None
+                with failures("committing"):
+                    done = self._open.execute("COMMIT").statusmessage
+                # A transaction that has failed is rolled back without an error.
+                return COMMITTED if done == "COMMIT" else unknown(f"{part.label}: {done}")
+            return self._write_staged(part)
+        except Retriable as error:
+            self._disconnect()
+            return unknown(f"{part.label}: {error.message}".rstrip("."))
+        except (InputError, ConfigurationError) as error:
+            self._disconnect()
+            return unknown(
+                f"{part.label} can't be written any more, as its table was changed: "
+                f"{error.message} {error.hint}".strip().rstrip(".")
+            )
+
+    def _write_staged(self, part: PostgresPart) -> Fate:
+        before = self.outcome(part, timeout_s=0.0)
+        is_staged = before.known is Known.UNKNOWN and before.why == _staged(part).why
+        if not is_staged:
+            return before
+
+        def write(connection: Connection) -> Ending | None:
+            with connection.transaction():
+                return self.table.apply(connection, self._sink_id, part)
+
+        try:
+            ended = self.run("writing the epoch's rows", write)
+        except StagedRowsMissing:
+            return _LOST
+        return COMMITTED if ended is None else _ended(part, ended)
+
+    def abort(self, part: Part, *, deadline_s: float, is_own: bool) -> Fate:
+        """Record it as aborted, so that no process commits it, and drop its staging table."""
+        mine = _own(part)
+        if self._prepared == mine.attempt_id:
+            self._disconnect()
+        patience = Patience(deadline_s)
+        while True:
+            try:
+                if not self._endings(mine)[0]:
+                    return unknown(f"{mine.label} was in another database, or eos_epochs was lost")
+                ended = self.run(
+                    "aborting",
+                    lambda c: self.table.end_without_rows(c, self._sink_id, mine),
+                )
+            except EosError as error:
+                if patience.is_over or not isinstance(error, Retriable):
+                    return unknown(f"{mine.label}: {error.message}".rstrip("."))
+                patience.pause()
+                continue
+            if ended not in (None, "aborted"):
+                return _ended(mine, ended)
+            self._drop_staging(mine.staging)
+            return ABORTED
+
+    def outcome(self, part: Part, *, timeout_s: float) -> Fate:
+        """The outcome by ``eos_epochs``, and by the staging table."""
+        mine = _own(part)
+        assert mine.version is not None
+        try:
+            # In this order: a commit between the two questions is seen by the second.
+            is_staged = self.run("looking", lambda c: self.table.is_staged(c, mine))
+            has_mark, ending, newest = self._endings(mine)
+        except EosError as error:
+            return unknown(f"the database of {mine.label} can't be read: {error.message}")
+        if not has_mark:
+            return unknown(f"{mine.label} was in another database, or eos_epochs was lost")
+        if ending is not None:
+            return _ended(mine, ending)
+        if mine.version <= newest - KEPT:
+            return unknown(f"{mine.label} is older than what eos_epochs keeps")
+        if is_staged or mine.rows == 0:
+            return _staged(mine)
+        return _LOST
+
+    # --- housekeeping --------------------------------------------------------------------------
+
+    def after_end(self, record: LogRecord, part: Part, *, is_last: bool) -> None:
+        """Drop the staging table."""
+        mine = _own(part)
+        if mine.attempt_id is not None and mine.rows != 0:
+            self._drop_staging(mine.staging)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._disconnect()
+
+
+def _staged(part: PostgresPart) -> Fate:
+    return unknown(f"{part.label} is staged")
+
+
+def _ended(part: PostgresPart, ending: Ending) -> Fate:
+    match ending:
+        case "committed":
+            return COMMITTED
+        case "aborted":
+            return ABORTED
+    return unknown(f"{part.label} is another attempt's in eos_epochs: the log is an older copy")
+
+
+def _own(part: Part) -> PostgresPart:
+    assert isinstance(part, PostgresPart)
+    return part

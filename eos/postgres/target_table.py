@@ -1,0 +1,387 @@
+"""The target table, the sink's own tables beside it, and the transaction that commits an attempt.
+
+``eos_epochs`` holds a row for each ended attempt. Its primary key is the fence: of two processes
+that end an attempt, the second one waits for the first, and finds its row. The row is written with
+the rows of the epoch, so it is also the witness.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from eos.errors import ConfigurationError, InputError
+from eos.postgres.database import psycopg, sql
+from eos.postgres.part import Merge, PostgresPart
+
+Connection = psycopg.Connection[Any]
+Ending = Literal["committed", "aborted", "other"]
+"""How a version ended; ``other``: it is another attempt's."""
+
+LEDGER: Final = "eos_epochs"
+# Rows of a log and target in the ledger; older ones are deleted with each commit.
+KEPT: Final = 10_000
+# A driver that hangs in its prepared transaction keeps others from its rows for so long.
+_IDLE_S = 10
+_LOCK_S: Final = 5
+
+
+class StagedRowsMissing(Exception):
+    """The staging table is gone, or has lost rows: the attempt can't be committed any more."""
+
+
+@dataclass(frozen=True)
+class TargetColumn:
+    """A column of the target.
+
+    Attributes:
+        type: as PostgreSQL writes it, for example ``numeric(10,2)`` or ``text[]``.
+        base: the type below a domain; else the same.
+        is_required: it takes no nulls.
+        has_default: rows without it get a value.
+        is_generated: the database alone writes it.
+    """
+
+    name: str
+    type: str
+    base: str
+    is_required: bool
+    has_default: bool
+    is_generated: bool
+
+
+@dataclass(frozen=True)
+class StagingColumn:
+    """A column of the staging table, with its type as PostgreSQL writes it."""
+
+    name: str
+    type: str
+    is_required: bool = False
+
+
+class TargetTable:
+    """The table that a sink writes, and ``eos_epochs``.
+
+    Args:
+        staging_schema: of ``eos_epochs`` and of staging tables.
+    """
+
+    def __init__(self, schema: str, table: str, staging_schema: str) -> None:
+        self.name = f"{schema}.{table}"
+        self._names = (schema, table)
+        self._identifier = sql.Identifier(schema, table)
+        self._ledger = sql.Identifier(staging_schema, LEDGER)
+        self._staging_schema = staging_schema
+
+    def columns(self, connection: Connection) -> tuple[TargetColumn, ...]:
+        """Return the table's columns in their order; none if there is no table of this name."""
+        # Not information_schema, which shows only what the user may read.
+        rows = connection.execute(
+            "SELECT a.attname, format_type(a.atttypid, a.atttypmod), "
+            "CASE t.typtype WHEN 'd' THEN format_type(t.typbasetype, t.typtypmod) "
+            "ELSE format_type(a.atttypid, a.atttypmod) END, "
+            "a.attnotnull OR t.typnotnull, a.atthasdef OR a.attidentity <> '', "
+            "a.attgenerated <> '' OR a.attidentity = 'a' "
+            "FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid "
+            "JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_type t ON t.oid = a.atttypid "
+            "WHERE n.nspname = %s AND c.relname = %s AND a.attnum > 0 AND NOT a.attisdropped "
+            "ORDER BY a.attnum",
+            self._names,
+        )
+        return tuple(TargetColumn(*row) for row in rows)
+
+    def unique_keys(self, connection: Connection) -> list[frozenset[str]]:
+        """Return the columns of each unique index that ``ON CONFLICT`` can use."""
+        rows = connection.execute(
+            "SELECT array_agg(a.attname::text) FROM pg_index i "
+            "JOIN pg_class c ON c.oid = i.indrelid JOIN pg_namespace n ON n.oid = c.relnamespace "
+            "JOIN pg_attribute a ON a.attrelid = c.oid "
+            "AND a.attnum = ANY((i.indkey::int2[])[0:i.indnkeyatts - 1]) "
+            "WHERE n.nspname = %s AND c.relname = %s AND i.indisunique AND i.indisvalid "
+            "AND i.indimmediate AND i.indpred IS NULL AND i.indexprs IS NULL "
+            "GROUP BY i.indexrelid",
+            self._names,
+        )
+        return [frozenset(names) for (names,) in rows]
+
+    def create(
+        self, connection: Connection, columns: Iterable[tuple[str, str]], key: Sequence[str]
+    ) -> None:
+        """Create the table with these columns and types, unless it is there; ``key`` is primary."""
+        parts = [
+            sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(kind)) for name, kind in columns
+        ]
+        if key:
+            names = sql.SQL(", ").join(map(sql.Identifier, key))
+            parts.append(sql.SQL("PRIMARY KEY ({})").format(names))
+        self._create(connection, self._identifier, sql.SQL(", ").join(parts))
+
+    def create_ledger(self, connection: Connection) -> None:
+        """Create ``eos_epochs``, unless it is there."""
+        self._create(
+            connection,
+            self._ledger,
+            sql.SQL(
+                "sink text, log text, target text, version bigint, attempt text, "
+                "outcome text NOT NULL, records bigint, "
+                "ended_at timestamptz NOT NULL DEFAULT now(), "
+                "PRIMARY KEY (sink, log, target, version)"
+            ),
+        )
+
+    def _create(self, connection: Connection, name: sql.Identifier, body: sql.Composable) -> None:
+        statement = sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(name, body)
+        try:
+            connection.execute(statement)
+        except psycopg.errors.UniqueViolation:  # another process creates it at this moment
+            connection.execute(statement)
+
+    def has_ledger(self, connection: Connection) -> bool:
+        """Whether ``eos_epochs`` is there."""
+        return self._exists(connection, LEDGER)
+
+    def _exists(self, connection: Connection, table: str) -> bool:
+        names = (self._staging_schema, table)
+        return bool(
+            connection.execute(
+                "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+                "WHERE n.nspname = %s AND c.relname = %s",
+                names,
+            ).fetchone()
+        )
+
+    def mark(self, connection: Connection, sink_id: str, part: PostgresPart) -> None:
+        """Write version 0 of the log, by which its database is known."""
+        connection.execute(
+            self._insert(), (sink_id, part.log, part.target, 0, None, "claimed", None)
+        )
+
+    def other_logs(self, connection: Connection, sink_id: str) -> bool:
+        """Whether any log of this sink has committed to the target."""
+        statement = sql.SQL(
+            "SELECT 1 FROM {} WHERE sink = %s AND target = %s AND outcome = 'committed' LIMIT 1"
+        ).format(self._ledger)
+        return connection.execute(statement, (sink_id, self.name)).fetchone() is not None
+
+    def endings(
+        self, connection: Connection, sink_id: str, part: PostgresPart
+    ) -> tuple[bool, Ending | None, int]:
+        """Return whether the log's mark is there, how ``part`` ended (None: not that is known), and
+        the newest committed version."""
+        statement = sql.SQL(
+            "SELECT bool_or(version = 0), "
+            "max(CASE WHEN attempt = %s THEN outcome ELSE 'other' END) "
+            "FILTER (WHERE version = %s), "
+            "coalesce(max(version) FILTER (WHERE outcome = 'committed'), 0) "
+            "FROM {} WHERE sink = %s AND log = %s AND target = %s"
+        ).format(self._ledger)
+        keys = (part.attempt_id, part.version or -1, sink_id, part.log, part.target)
+        has_mark, ending, newest = connection.execute(statement, keys).fetchone() or (None, None, 0)
+        return bool(has_mark), ending, newest
+
+    # --- staging -------------------------------------------------------------------------------
+
+    def create_staging(
+        self, connection: Connection, part: PostgresPart, columns: Iterable[StagingColumn]
+    ) -> None:
+        """Create the attempt's staging table, for ``eos.postgres.copying``."""
+        parts = [sql.SQL("run bigint NOT NULL")]
+        for column in columns:
+            required = sql.SQL(" NOT NULL" if column.is_required else "")
+            name = sql.Identifier(column.name)
+            parts.append(sql.SQL("{} {}{}").format(name, sql.SQL(column.type), required))  # type: ignore[arg-type]
+        connection.execute(
+            sql.SQL("CREATE TABLE {} ({}) WITH (autovacuum_enabled = false)").format(
+                self._staging(part), sql.SQL(", ").join(parts)
+            )
+        )
+
+    def _staging(self, part: PostgresPart) -> sql.Identifier:
+        return sql.Identifier(self._staging_schema, part.staging)
+
+    def is_staged(self, connection: Connection, part: PostgresPart) -> bool:
+        """Whether the attempt's staging table is there."""
+        return self._exists(connection, part.staging)
+
+    def drop_staging(self, connection: Connection, prefix: str) -> None:
+        """Drop all staging tables whose names begin with ``prefix``."""
+        names = connection.execute(
+            "SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+            "WHERE n.nspname = %s AND starts_with(c.relname::text, %s) AND c.relkind = 'r'",
+            (self._staging_schema, prefix),
+        ).fetchall()
+        for (name,) in names:
+            with connection.transaction():
+                # A late task may still be writing to it.
+                connection.execute("SET LOCAL lock_timeout = '2s'")
+                table = sql.Identifier(self._staging_schema, name)
+                connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(table))
+
+    # --- the end of an attempt -----------------------------------------------------------------
+
+    def check_key(self, connection: Connection, part: PostgresPart, merge: Merge) -> None:
+        """Check that each key has one last change in the attempt.
+
+        Raises:
+            InputError: keys have several, which differ.
+        """
+        columns = [sql.Identifier(f"c{n}") for n in range(len(part.names or ()))]
+        if merge.deletes:
+            columns.append(sql.Identifier("is_delete"))
+        statement = sql.SQL(
+            "SELECT count(*) FROM (SELECT 1 FROM (SELECT *, rank() OVER (PARTITION BY {key} "
+            "{order}) AS place FROM {staging} WHERE run = ANY(%s)) AS ranked WHERE place = 1 "
+            "GROUP BY {key} HAVING count(DISTINCT ROW({columns})::text) > 1) AS keys"
+        ).format(
+            key=_joined(_key_columns(part, merge)),
+            order=_order(merge, prefix="ORDER BY"),
+            staging=self._staging(part),
+            columns=_joined(columns),
+        )
+        (keys,) = connection.execute(statement, (list(part.runs or ()),)).fetchone() or (0,)
+        if keys:
+            by = "differ in no column of latest_by" if merge.order_columns else "are not ordered"
+            raise InputError(
+                f"{keys:,} keys ({', '.join(merge.on)}) have several rows in this epoch that {by}.",
+                hint="Name the columns by which the last change of a key is found: latest_by. Or "
+                "write one row for each key.",
+            )
+
+    def apply(self, connection: Connection, sink_id: str, part: PostgresPart) -> Ending | None:
+        """Write the attempt's rows and its row in ``eos_epochs``, in the open transaction.
+
+        Returns:
+            How the attempt was ended before; None: it was not, and the rows are written.
+
+        Raises:
+            StagedRowsMissing: they are not all there.
+        """
+        _set_limits(connection)
+        ended = self._end(connection, sink_id, part, "committed")
+        if ended is not None or not part.rows:
+            return ended
+        runs = (list(part.runs or ()),)
+        staging = self._staging(part)
+        # Not the number that INSERT reports: triggers may leave rows out.
+        count = sql.SQL("SELECT count(*) FROM {} WHERE run = ANY(%s)").format(staging)
+        try:
+            found = connection.execute(count, runs).fetchone()
+        except psycopg.errors.UndefinedTable:
+            raise StagedRowsMissing from None
+        if found != (part.rows,):
+            raise StagedRowsMissing
+        connection.execute(self._write(part), runs)
+        # What is checked only at the end of a transaction is checked here: a prepared one commits.
+        connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        return None
+
+    def end_without_rows(
+        self, connection: Connection, sink_id: str, part: PostgresPart
+    ) -> Ending | None:
+        """Record the attempt as aborted, unless it has ended; return how it had ended."""
+        with connection.transaction():
+            _set_limits(connection)
+            return self._end(connection, sink_id, part, "aborted")
+
+    def _end(
+        self, connection: Connection, sink_id: str, part: PostgresPart, ending: Ending
+    ) -> Ending | None:
+        assert part.version is not None
+        key = (sink_id, part.log, part.target, part.version)
+        mine = connection.execute(self._insert(), (*key, part.attempt_id, ending, part.rows))
+        if mine.rowcount == 0:
+            return self.endings(connection, sink_id, part)[1]
+        old = sql.SQL(
+            "DELETE FROM {} WHERE sink = %s AND log = %s AND target = %s "
+            "AND version BETWEEN 1 AND %s"
+        )
+        connection.execute(old.format(self._ledger), (*key[:3], part.version - KEPT))
+        return None
+
+    def _insert(self) -> sql.Composed:
+        return sql.SQL(
+            "INSERT INTO {} (sink, log, target, version, attempt, outcome, records) "
+            "VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING"
+        ).format(self._ledger)
+
+    def _write(self, part: PostgresPart) -> sql.Composed:
+        columns, merge = part.names or (), part.merge
+        staged = _joined(sql.Identifier(f"c{n}") for n in range(len(columns)))
+        parts = {
+            "target": self._identifier,
+            "columns": _joined(map(sql.Identifier, columns)),
+            "staged": staged,
+            "staging": self._staging(part),
+        }
+        if merge is None:
+            return sql.SQL(
+                "INSERT INTO {target} ({columns}) SELECT {staged} FROM {staging} "
+                "WHERE run = ANY(%s)"
+            ).format(**parts)
+        changed = [name for name in columns if name not in merge.on]
+        update = sql.SQL("UPDATE SET {}").format(
+            _joined(
+                sql.SQL("{name} = EXCLUDED.{name}").format(name=sql.Identifier(name))
+                for name in changed
+            )
+        )
+        same = sql.SQL(" AND ").join(
+            sql.SQL("old.{} = newest.{}").format(sql.Identifier(name), column)
+            for name, column in zip(merge.on, _key_columns(part, merge), strict=True)
+        )
+        gone = sql.SQL(
+            ", gone AS (DELETE FROM {target} AS old USING newest WHERE newest.is_delete AND {same})"
+        ).format(target=self._identifier, same=same)
+        return sql.SQL(
+            "WITH newest AS (SELECT DISTINCT ON ({key}) * FROM {staging} WHERE run = ANY(%s) "
+            "ORDER BY {key}{order}){gone} INSERT INTO {target} ({columns}) SELECT {staged} "
+            "FROM newest{where} ON CONFLICT ({on}) DO {action}"
+        ).format(
+            **parts,
+            key=_joined(_key_columns(part, merge)),
+            order=_order(merge, prefix=","),
+            gone=gone if merge.deletes else sql.SQL(""),
+            where=sql.SQL(" WHERE NOT is_delete" if merge.deletes else ""),
+            on=_joined(map(sql.Identifier, merge.on)),
+            action=update if changed else sql.SQL("NOTHING"),
+        )
+
+
+def _set_limits(connection: Connection) -> None:
+    connection.execute(
+        sql.SQL(
+            "SET LOCAL lock_timeout = {lock}; SET LOCAL statement_timeout = 0; "
+            "SET LOCAL idle_in_transaction_session_timeout = {idle}; SET LOCAL TIME ZONE 'UTC'"
+        ).format(lock=sql.Literal(f"{_LOCK_S}s"), idle=sql.Literal(f"{_IDLE_S}s"))
+    )
+
+
+def _key_columns(part: PostgresPart, merge: Merge) -> list[sql.Identifier]:
+    places = {name: n for n, name in enumerate(part.names or ())}
+    return [sql.Identifier(f"c{places[name]}") for name in merge.on]
+
+
+def _order(merge: Merge, *, prefix: Literal["ORDER BY", ","]) -> sql.Composable:
+    columns = [
+        sql.SQL("{} DESC NULLS LAST").format(sql.Identifier(f"o{n}"))
+        for n in range(merge.order_columns)
+    ]
+    return sql.SQL(f"{prefix} {{}}").format(_joined(columns)) if columns else sql.SQL("")
+
+
+def _joined(parts: Iterable[sql.Composable]) -> sql.Composed:
+    return sql.SQL(", ").join(parts)
+
+
+def check_schema(connection: Connection, name: str) -> None:
+    """Check that a schema is there.
+
+    Raises:
+        ConfigurationError: it is not.
+    """
+    found = connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (name,))
+    if found.fetchone() is None:
+        raise ConfigurationError(
+            f"The database has no schema {name!r}.", hint=f'CREATE SCHEMA "{name}".'
+        )

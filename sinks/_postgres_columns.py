@@ -1,0 +1,156 @@
+"""Which Spark types fit which PostgreSQL types, and how their values are sent.
+
+Types as in Spark's JDBC source. What has no Arrow text of PostgreSQL's notation (arrays, structs,
+maps, bytes) becomes text in Spark's JVM: no Python code touches a row.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from pyspark.sql import Column
+from pyspark.sql import functions as f
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    NullType,
+    ShortType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from eos.errors import InputError
+
+_WHOLE: Final = ("smallint", "integer", "bigint", "numeric")
+_JSON: Final = ("json", "jsonb")
+# Spark's type -> PostgreSQL's types that take each of its values unchanged, or refuse it; the first
+# one is that of a new table.
+_FITS: Final[dict[type[DataType], tuple[str, ...]]] = {
+    BooleanType: ("boolean",),
+    ByteType: _WHOLE,
+    ShortType: _WHOLE,
+    IntegerType: ("integer", *_WHOLE),
+    LongType: ("bigint", *_WHOLE),
+    FloatType: ("real", "double precision"),
+    DoubleType: ("double precision",),
+    DateType: ("date",),
+    TimestampType: ("timestamp with time zone",),
+    TimestampNTZType: ("timestamp without time zone",),
+    BinaryType: ("bytea",),
+}
+# Text is sent as it is, and the server parses it; but not where Spark has a type for it.
+_NOT_TEXT: Final = {name for names in _FITS.values() for name in names} | {"money"}
+_LENGTH: Final = re.compile(r"\(([^)]*)\)")
+
+
+def created_type(path: str, kind: DataType) -> str:
+    """Return the type of a new table's column.
+
+    Raises:
+        InputError: PostgreSQL has none for it; names ``path``.
+    """
+    match kind:
+        case StringType():
+            return "text"
+        case DecimalType():
+            return f"numeric({kind.precision},{kind.scale})"
+        case ArrayType() if not isinstance(kind.elementType, ArrayType | StructType | MapType):
+            return f"{created_type(path, kind.elementType)}[]"
+        case ArrayType() | StructType() | MapType():
+            return "jsonb"
+    names = _FITS.get(type(kind))
+    if names is None:
+        raise _unfit(path, kind, "PostgreSQL")
+    return names[0]
+
+
+def check_fits(path: str, kind: DataType, target: str) -> None:
+    """Check that values of ``kind`` can be written to a column of PostgreSQL's type ``target``.
+
+    Raises:
+        InputError: they can't, or only with changes; names ``path``.
+    """
+    if not _is_fit(kind, target):
+        raise _unfit(path, kind, f"a column of type {target}")
+
+
+def _is_fit(kind: DataType, target: str) -> bool:
+    base = _LENGTH.sub("", target)
+    match kind:
+        case NullType():
+            return True
+        case StringType():
+            return base not in _NOT_TEXT and not base.endswith("[]")
+        case DecimalType():
+            digits = _LENGTH.search(target)
+            scale = int(digits[1].rpartition(",")[2]) if digits and "," in digits[1] else None
+            return base == "numeric" and (digits is None or (scale or 0) >= kind.scale)
+        case ArrayType() if base.endswith("[]"):
+            inner = kind.elementType
+            # Arrays of arrays have their elements' type.
+            is_nested = isinstance(inner, ArrayType)
+            return _is_fit(inner, target if is_nested else target.removesuffix("[]"))
+        case ArrayType() | StructType() | MapType():
+            return base in _JSON
+    if type(kind).__name__ == "VariantType":
+        return base in _JSON
+    return base in _FITS.get(type(kind), ())
+
+
+def _unfit(path: str, kind: DataType, where: str) -> InputError:
+    return InputError(
+        f"Column {path!r} is {kind.simpleString().upper()}, which does not fit {where}.",
+        hint="Cast it, for example CAST(... AS STRING) or to_json(...), or drop it.",
+    )
+
+
+def as_sent(column: Column, kind: DataType, target: str) -> Column:
+    """Return the column as tasks send it: a number, a boolean, a time, or PostgreSQL's text."""
+    if _LENGTH.sub("", target) in _JSON and not isinstance(kind, StringType):
+        # Spark leaves out null fields by default.
+        return f.to_json(column, {"ignoreNullFields": "false"})
+    match kind:
+        case FloatType() if target == "double precision":
+            return column.cast("double")
+        case ArrayType() | BinaryType():
+            return _text(column, kind)
+        case NullType():
+            return column.cast("string")
+    return column
+
+
+def _text(column: Column, kind: DataType) -> Column:
+    match kind:
+        case ArrayType():
+            inner = kind.elementType
+            elements = f.transform(
+                column, lambda item: f.coalesce(_element(item, inner), f.lit("NULL"))
+            )
+            return f.concat(f.lit("{"), f.array_join(elements, ","), f.lit("}"))
+        case BinaryType():
+            return f.concat(f.lit("\\x"), f.hex(column))
+        case TimestampType():  # with its offset: the text of two moments is the same in autumn
+            return f.date_format(column, "yyyy-MM-dd HH:mm:ss.SSSSSSXXX")
+    return column.cast("string")
+
+
+def _element(item: Column, kind: DataType) -> Column:
+    text = _text(item, kind)
+    if isinstance(kind, ArrayType):
+        return text
+    for char in ("\\", '"'):
+        text = f.replace(text, f.lit(char), f.lit(f"\\{char}"))
+    return f.concat(f.lit('"'), text, f.lit('"'))

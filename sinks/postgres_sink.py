@@ -1,0 +1,364 @@
+"""``PostgresSink``: exactly-once appends and upserts of DataFrames to a PostgreSQL table."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Final, Unpack
+
+import pyarrow as pa
+from pyspark import SparkContext, TaskContext
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql.types import BooleanType, StringType, StructField, StructType
+
+from eos import failpoints
+from eos.errors import ConfigurationError, EosError, InputError, reported_error
+from eos.postgres.copying import Copied, CopyTarget, copy_rows
+from eos.postgres.database import Database
+from eos.postgres.part import Merge, PostgresPart
+from eos.postgres.participant import PostgresParticipant, Staged
+from eos.postgres.target_table import StagingColumn, TargetColumn
+from eos.protocol import History, Part
+from eos.sinks._postgres_columns import as_sent, check_fits, created_type
+from eos.sinks._spark_jvm import tagged_jobs
+from eos.sinks.options import PostgresSinkArguments, PostgresSinkOptions
+from eos.sinks.output import Begun, ChangedColumns, Output, Write
+from eos.sinks.sink import Sink
+from eos.spark_worker import disable_delayed_acks, freeze_imports
+from eos.steps import TaskStep
+from eos.wire.from_python import text_row
+
+# The columns of a task's result: one row, JSON.
+_REPORT: Final = StructType().add("copied", StringType()).add("error", StringType())
+
+
+class PostgresSink(Sink):
+    """Writes DataFrames to a PostgreSQL table exactly once: each epoch is one transaction of it.
+
+    An instance is the function for ``foreachBatch``; ``write`` is for batch jobs::
+
+        sink = PostgresSink(
+            sink_id="orders", conninfo="postgresql://writer@db.example.com/shop",
+            table="public.orders", merge_on=["id"], commit_log="/data/eos",
+        )
+        query = orders.writeStream.foreachBatch(sink).start()
+
+    Tasks COPY their rows into a table of the attempt; the driver writes them to the target in one
+    transaction, which also records the epoch in the table ``eos_epochs``. If the driver dies in
+    between, no rows are lost, and ``eos recovery`` finishes without Spark. No prepared transactions
+    are needed.
+
+    Columns are matched by name, exactly or else without case; columns that rows lack get their
+    defaults. Types as in Spark's JDBC source; arrays, json and jsonb, too. A value that does not
+    fit is refused, never changed, and the error names row and column.
+
+    The options are those of ``PostgresSinkOptions``.
+
+    Raises:
+        ConfigurationError: an option is missing, unknown or wrong.
+    """
+
+    options: PostgresSinkOptions
+
+    def __init__(self, **options: Unpack[PostgresSinkArguments]) -> None:
+        super().__init__(PostgresSinkOptions.parse(options))
+        Database(self.options.conninfo)  # raises here
+
+    def outputs(self) -> list[Output]:
+        """Return the table."""
+        return [PostgresOutput(self.options)]
+
+    def __repr__(self) -> str:
+        return f"PostgresSink(sink_id={self.options.sink_id!r}, table={self.options.table!r})"
+
+
+@dataclass(frozen=True)
+class _Written:
+    """How a DataFrame's columns are written.
+
+    Attributes:
+        targets: columns of the table, in the order of staging columns c0, c1, ...
+        places: their places in the DataFrame.
+        order_places: those of the columns of ``latest_by``.
+    """
+
+    targets: tuple[TargetColumn, ...]
+    places: tuple[int, ...]
+    order_places: tuple[int, ...] = ()
+    staging: tuple[StagingColumn, ...] = field(default=())
+    merge: Merge | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.targets)
+
+
+class PostgresOutput(Output):
+    """A table as an output of a sink: plans how Spark's tasks copy rows to it."""
+
+    participant: PostgresParticipant
+
+    def __init__(self, options: PostgresSinkOptions) -> None:
+        self._options = options
+        self._written: _Written | None = None
+        self._checked: StructType | None = None
+        schema, table = options.schema_and_table
+        self._staging_schema = options.staging_schema or schema
+        self.participant = PostgresParticipant(
+            options.sink_id, Database(options.conninfo), schema, table, self._staging_schema
+        )
+
+    def traces(self) -> list[str]:
+        """Return whether another log of this sink has committed to the table."""
+        return self.participant.traces()
+
+    def is_written_by(self, part: Part) -> bool:
+        """Whether ``part`` was written to the same table."""
+        mine = self.participant.claimed(History(self._options.sink_id), part_log(part))
+        return isinstance(part, PostgresPart) and part.output == mine.output
+
+    def on_open(self, history: History, df: DataFrame) -> None:
+        """Create the table, if the log has never written to it."""
+        claim = self.participant.claimed(history, "-")
+        may_create = self._options.on_new_cluster == "continue"
+        if not may_create and history.last_begun(claim.key) is not None:
+            return
+        table, options = self.participant.table, self._options
+        if self.participant.run("looking for the table", table.columns):
+            return
+        columns = [
+            (one.name, created_type(one.name, one.dataType))
+            for one in df.schema.fields
+            if one.name in options.merge_on or not self._is_control(one.name)
+        ]
+        self.participant.run(
+            "creating the table", lambda c: table.create(c, columns, options.merge_on)
+        )
+
+    def _is_control(self, name: str) -> bool:
+        """Whether a column says how rows are written, and need not be in the table."""
+        condition = self._options.delete_when or ""
+        return name in self._options.latest_by or name in re.findall(r"\w+", condition)
+
+    def check(self, df: DataFrame) -> None:
+        """See ``Output``."""
+        table, options = self.participant.table, self._options
+        columns = self.participant.run("reading the table's columns", table.columns)
+        if not columns:
+            raise InputError(f"There is no table {table.name}.", hint="Create it, or restore it.")
+        self._written = written = self._match(df.schema, columns)
+        if options.merge_on:
+            keys = self.participant.run("reading the table's indexes", table.unique_keys)
+            if frozenset(written.merge.on if written.merge else ()) not in keys:
+                names = ", ".join(options.merge_on)
+                raise InputError(
+                    f"Table {table.name} has no unique index on ({names}), as merge_on needs.",
+                    hint=f"CREATE UNIQUE INDEX ON {table.name} ({names}).",
+                )
+        if df.schema != self._checked:
+            missing = [one.name for one in columns if one.name not in written.names]
+            ChangedColumns((), missing).report(
+                f"table {table.name}",
+                options.sink_id,
+                may_change=options.on_changed_columns == "continue",
+            )
+            self._checked = df.schema
+
+    def _match(self, schema: StructType, columns: Sequence[TargetColumn]) -> _Written:
+        options = self._options
+        names = [one.name for one in schema.fields]
+        twice = {name for name in names if names.count(name) > 1}
+        if twice:
+            raise InputError(f"The DataFrame has two columns {', '.join(sorted(twice))}.")
+        targets: dict[str, tuple[TargetColumn, int]] = {}
+        for place, one in enumerate(schema.fields):
+            target = _found(one.name, columns)
+            if target is None and self._is_control(one.name):
+                continue
+            self._check_column(one, target)
+            assert target is not None
+            if target.name in targets:
+                raise InputError(f"Two columns of the DataFrame are {target.name!r} in the table.")
+            targets[target.name] = (target, place)
+        self._check_missing(columns, targets)
+        order = tuple(self._place(name, names) for name in options.latest_by)
+        merge = None
+        if options.merge_on:
+            written = [target for target, _ in targets.values()]
+            keys = tuple(self._key(name, _found(name, written)) for name in options.merge_on)
+            merge = Merge(keys, len(order), options.delete_when is not None)
+        found = tuple(target for target, _ in targets.values())
+        return _Written(
+            found,
+            tuple(place for _, place in targets.values()),
+            order,
+            _staging_columns(found, merge, [schema.fields[place] for place in order]),
+            merge,
+        )
+
+    def _check_column(self, one: StructField, target: TargetColumn | None) -> None:
+        table = self.participant.table.name
+        if target is None:
+            raise InputError(
+                f"Table {table} has no column {one.name!r}.",
+                hint=f'ALTER TABLE {table} ADD COLUMN "{one.name}" ..., or drop it from the rows.',
+            )
+        if target.is_generated:
+            raise InputError(
+                f"Column {one.name!r} of table {table} is written by the database alone.",
+                hint="Drop it from the rows.",
+            )
+        check_fits(one.name, one.dataType, target.base)
+
+    def _check_missing(
+        self, columns: Sequence[TargetColumn], targets: dict[str, tuple[TargetColumn, int]]
+    ) -> None:
+        for column in columns:
+            needs_value = column.is_required and not (column.has_default or column.is_generated)
+            if needs_value and column.name not in targets:
+                raise InputError(
+                    f"The rows have no column {column.name!r}, which table "
+                    f"{self.participant.table.name} requires.",
+                    hint="Add it to the rows, or give it a default in the table.",
+                )
+
+    def _place(self, name: str, names: Sequence[str]) -> int:
+        if name not in names:
+            raise InputError(f"The rows have no column {name!r}, which latest_by names.")
+        return names.index(name)
+
+    def _key(self, name: str, target: TargetColumn | None) -> str:
+        if target is None:
+            raise InputError(f"The rows have no column {name!r}, which merge_on names.")
+        return target.name
+
+    def plan(self, df: DataFrame, context: SparkContext, begun: Begun) -> Write:
+        """See ``Output``."""
+        written = self._written
+        assert written is not None
+        sent = _sent(df, written, self._options.delete_when)
+        part = begun()
+        assert isinstance(part, PostgresPart)
+        columns = tuple(column.name for column in written.staging)
+        task = _CopyTask(
+            CopyTarget(
+                self.participant.database,
+                self._staging_schema,
+                part.staging,
+                columns,
+                (*written.names, *columns[len(written.names) :]),
+            )
+        )
+        writing = sent.mapInArrow(task, _REPORT)
+
+        def write() -> Sequence[Staged]:
+            table = self.participant.table
+            self.participant.run(
+                "creating a staging table",
+                lambda c: table.create_staging(c, part, written.staging),
+            )
+            with tagged_jobs(context):
+                reports = writing.collect()
+            for report in reports:
+                if report.error is not None:
+                    raise reported_error(*json.loads(report.error))
+            copied = tuple(Copied(**json.loads(report.copied)) for report in reports)
+            return [Staged(copied, written.names, written.merge)]
+
+        return write
+
+
+def part_log(part: Part) -> str:
+    """Return the id of the log that wrote ``part``; a placeholder for other kinds."""
+    return part.log if isinstance(part, PostgresPart) else "-"
+
+
+def _found(name: str, columns: Iterable[TargetColumn]) -> TargetColumn | None:
+    """Return the column of that name; else the only one that differs from it in case."""
+    like = [one for one in columns if one.name.lower() == name.lower()]
+    exact = [one for one in like if one.name == name]
+    return next(iter(exact), like[0] if len(like) == 1 else None)
+
+
+def _staging_columns(
+    targets: Sequence[TargetColumn], merge: Merge | None, order: Sequence[StructField]
+) -> tuple[StagingColumn, ...]:
+    columns = [
+        # A row that deletes its key may lack the other columns.
+        StagingColumn(f"c{n}", one.base if merge else one.type, _is_required(one, merge))
+        for n, one in enumerate(targets)
+    ]
+    if merge is not None and merge.deletes:
+        columns.append(StagingColumn("is_delete", "boolean", is_required=True))
+    for n, one in enumerate(order):
+        if not hasattr(one.dataType, "simpleString") or "<" in one.dataType.simpleString():
+            raise InputError(f"Column {one.name!r} can't be compared: latest_by needs another one.")
+        kind = created_type(one.name, one.dataType)
+        columns.append(StagingColumn(f"o{n}", f'{kind} COLLATE "C"' if kind == "text" else kind))
+    return tuple(columns)
+
+
+def _is_required(column: TargetColumn, merge: Merge | None) -> bool:
+    return column.is_required if merge is None else column.name in merge.on
+
+
+def _sent(df: DataFrame, written: _Written, delete_when: str | None) -> DataFrame:
+    """Return the rows as the staging table has them, except for the column ``run``."""
+    fields = df.schema.fields
+    if delete_when is not None:
+        df = df.select("*", _condition(df, delete_when))
+    # Spark looks columns up by name, and does not find one with a dot in it.
+    numbered = df.toDF(*(f"c{n}" for n in range(len(df.columns))))
+    columns = [
+        as_sent(f.col(f"c{place}"), fields[place].dataType, target.base)
+        for target, place in zip(written.targets, written.places, strict=True)
+    ]
+    if delete_when is not None:
+        columns.append(f.col(f"c{len(fields)}"))
+    columns += [f.col(f"c{place}") for place in written.order_places]
+    names = [column.name for column in written.staging]
+    return numbered.select(*(one.alias(name) for one, name in zip(columns, names, strict=True)))
+
+
+def _condition(df: DataFrame, delete_when: str) -> Column:
+    condition = f.expr(delete_when)
+    try:
+        (found,) = df.select(condition).schema.fields
+    except AnalysisException as error:
+        reason = str(error).partition("\n")[0]
+        raise ConfigurationError(f"delete_when can't be evaluated: {reason}") from None
+    if not isinstance(found.dataType, BooleanType):
+        raise ConfigurationError(
+            f"delete_when is {found.dataType.simpleString()}, not a condition.",
+            hint="Write one, for example delete_when=\"op = 'd'\".",
+        )
+    return f.coalesce(condition, f.lit(False))
+
+
+@dataclass(frozen=True)
+class _CopyTask:
+    """The function that ``mapInArrow`` runs on the executors."""
+
+    # It may run more than once: only the rows of the runs whose results Spark took are committed.
+
+    target: CopyTarget
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Copy ``batches`` and yield the report."""
+        disable_delayed_acks()
+        context = TaskContext.get()
+        assert context is not None
+        copied = error = None
+        try:
+            found = copy_rows(batches, self.target, run=context.taskAttemptId())
+            copied = json.dumps(asdict(found))
+        except EosError as failure:  # the epoch runs again, not the task
+            error = json.dumps([type(failure).__name__, failure.message, failure.hint])
+        failpoints.reached(TaskStep.SETTLE)
+        yield text_row(copied=copied, error=error)
+        freeze_imports()
+        failpoints.reached(TaskStep.REPORT)

@@ -1,0 +1,53 @@
+"""A table under test, written as a driver and its tasks write it, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from eos.participant import Access
+from eos.postgres._postgres_kind import KIND
+from eos.postgres.copying import CopyTarget, copy_rows
+from eos.postgres.database import Database
+from eos.postgres.part import Merge, PostgresPart
+from eos.postgres.participant import PostgresParticipant, Staged
+from eos.postgres.target_table import StagingColumn
+from eos.protocol import Part
+from tests.support.postgres import Shop
+
+
+@dataclass
+class TableUnderTest:
+    """Table ``words`` of a shop: an ``OutputUnderTest``."""
+
+    shop: Shop
+    sink_id: str = "contract"
+    run: int = 0
+    kind = KIND
+    access = Access()
+
+    def participant(self) -> PostgresParticipant:
+        database, schema = Database(self.shop.conninfo), self.shop.schema
+        return PostgresParticipant(self.sink_id, database, schema, "words", schema)
+
+    def write(self, part: Part, rows: Sequence[str], merge: Merge | None = None) -> list[Staged]:
+        assert isinstance(part, PostgresPart)
+        participant = self.participant()
+        columns = (StagingColumn("c0", "text"),)
+        participant.run("staging", lambda c: participant.table.create_staging(c, part, columns))
+        participant.close()
+        # A second run of the task, whose result Spark did not take.
+        return [Staged((self.copy(part, rows), self.copy(part, rows))[:1], ("word",), merge)]
+
+    def copy(self, part: PostgresPart, rows: Sequence[str]):  # type: ignore[no-untyped-def]
+        self.run += 1
+        target = CopyTarget(
+            Database(self.shop.conninfo), self.shop.schema, part.staging, ("c0",), ("word",)
+        )
+        batches = [pa.record_batch({"c0": pa.array(list(rows), pa.string())})]
+        return copy_rows(batches, target, run=self.run)
+
+    def read(self) -> list[str]:
+        return [str(word) for (word,) in self.shop.execute("SELECT word FROM words")]

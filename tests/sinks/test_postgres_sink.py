@@ -1,0 +1,311 @@
+"""PostgresSink through real Spark: each epoch is one transaction, or none, for plain readers."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import json
+import math
+
+import pytest
+from deltalake import DeltaTable
+
+from eos import DeltaSink, PostgresSink, all_or_nothing, failpoints
+from eos.committer import OpenAttempt
+from eos.errors import ConfigurationError, InputError, NewLineage
+from eos.recovery.resolve import resolve
+from eos.steps import EndingStep, Step
+from tests.support.spark_releases import JobFailed
+
+pytestmark = pytest.mark.broker
+
+
+class Died(BaseException):
+    """The process is gone."""
+
+
+@pytest.fixture(autouse=True)
+def _login(monkeypatch):
+    monkeypatch.setenv("PGUSER", "postgres")  # as recovery logs in
+
+
+@pytest.fixture
+def make_sink(tmp_path, shop, name):
+    sinks = []
+
+    def make(**options) -> PostgresSink:
+        defaults = {
+            "sink_id": name,
+            "conninfo": shop.conninfo,
+            "table": f"{shop.schema}.orders",
+            "commit_log": str(tmp_path / "log"),
+        }
+        sinks.append(PostgresSink(**defaults | options))
+        return sinks[-1]
+
+    yield make
+    for sink in sinks:
+        sink.close()
+
+
+def dies_behind(place, sink, write) -> None:
+    def die() -> None:
+        raise Died
+
+    with pytest.MonkeyPatch.context() as dead:
+        dead.setattr(OpenAttempt, "abort", lambda *_: None)
+        with failpoints.armed(place, die), pytest.raises(Died):
+            write(sink)
+    sink.close()  # as the kernel closes its connections
+
+
+def test_an_epoch_is_written_once_and_a_rerun_of_the_key_is_skipped(spark, make_sink, shop):
+    df = spark.range(1000, numPartitions=4).selectExpr("id", "cast(id AS string) AS text")
+    result = make_sink().write(df, epoch="a")
+    assert (result.status, result.records) == ("written", 1000)
+    assert make_sink().write(df, epoch="a").status == "skipped"
+    assert shop.execute("SELECT count(*), sum(id), max(text) FROM orders") == [
+        (1000, 499500, "999")
+    ]
+    assert shop.staging_tables() == []
+
+
+def test_a_stream_killed_at_each_step_has_each_row_once(spark, make_sink, shop, tmp_path):
+    written = 0
+    for number, step in enumerate((Step.OPEN, Step.WRITE, Step.PREPARE, EndingStep.PART)):
+        df = spark.range(10 * number, 10 * number + 10)
+        dies_behind(step, make_sink(), lambda sink, df=df, n=number: sink.write(df, epoch=n))
+        make_sink().write(df, epoch=number)
+        written += 10
+        assert shop.execute("SELECT count(*), count(DISTINCT id) FROM orders") == [
+            (written, written)
+        ]
+    assert shop.staging_tables() == []
+
+
+def test_recovery_finishes_without_spark(spark, make_sink, shop, tmp_path, name):
+    dies_behind(Step.PREPARE, make_sink(), lambda sink: sink.write(spark.range(5), epoch="a"))
+    resolve(name, commit_log=tmp_path / "log")
+    assert shop.execute("SELECT count(*) FROM orders") == [(5,)]
+
+
+def test_table_and_database_hold_the_epoch_or_neither_does(spark, make_sink, shop, tmp_path, name):
+    def both():
+        table = DeltaSink(
+            sink_id=name, table=str(tmp_path / "table"), commit_log=str(tmp_path / "log")
+        )
+        return all_or_nothing(table, make_sink())
+
+    dies_behind(EndingStep.PART, both(), lambda sink: sink.write(spark.range(7), epoch="a"))
+    resolve(name, commit_log=tmp_path / "log")
+    assert shop.execute("SELECT count(*) FROM orders") == [(7,)]
+    assert DeltaTable(str(tmp_path / "table")).to_pyarrow_table().num_rows == 7
+
+
+def test_values_of_all_types_are_those_that_psycopg_reads(spark, make_sink, shop):
+    moment = dt.datetime(2026, 10, 25, 0, 30, 0, 123456, dt.UTC)
+    df = spark.sql(
+        """
+        SELECT 1 AS n, cast(1 AS tinyint) AS tiny, cast(-2 AS smallint) AS small, 3L AS big,
+          cast(0.1 AS float) AS real, 1e300D AS double, cast('NaN' AS double) AS nan,
+          cast(12.50 AS decimal(10,2)) AS price, true AS yes, 'a\\tb\\\\n"{}\\n\\\\.\\nz' AS text,
+          X'00ff5c' AS bytes, DATE '0001-02-03' AS day,
+          TIMESTAMP '2026-10-25 00:30:00.123456Z' AS moment,
+          TIMESTAMP_NTZ '2026-10-25 02:30:00' AS wall, array('a,b', NULL, 'c"\\\\', '') AS words,
+          array(1.5D, NULL) AS numbers, array(X'5c22') AS blobs,
+          array(TIMESTAMP '2026-10-25 00:30:00Z') AS moments,
+          named_struct('a', 1, 'b', cast(NULL AS int)) AS object, map('k', array(1, 2)) AS map
+        UNION ALL SELECT 2, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, '', X'', NULL, NULL,
+          NULL, array(), array(), NULL, NULL, NULL, map()
+        """
+    )
+    make_sink().write(df, epoch="a")
+    first, second = shop.execute("SELECT * FROM orders ORDER BY n")
+    assert first[:6] == (1, 1, -2, 3, pytest.approx(0.1), 1e300)
+    assert math.isnan(first[6])
+    assert first[7:9] == (decimal.Decimal("12.50"), True)
+    assert first[9] == 'a\tb\\n"{}\n\\.\nz'
+    assert first[10:14] == (
+        b"\x00\xff\\", dt.date(1, 2, 3), moment, dt.datetime(2026, 10, 25, 2, 30)
+    )  # fmt: skip
+    assert first[14:18] == (
+        ["a,b", None, 'c"\\', ""], [1.5, None], [b'\\"'], [moment.replace(microsecond=0)]
+    )  # fmt: skip
+    assert first[18:] == ({"a": 1, "b": None}, {"k": [1, 2]})
+    assert second[9:] == ("", b"", None, None, None, [], [], None, None, None, {})
+    types = shop.execute(
+        "SELECT string_agg(data_type, ' ' ORDER BY ordinal_position) FROM "
+        f"information_schema.columns WHERE table_schema = '{shop.schema}' AND table_name = 'orders'"
+    )
+    assert json.dumps(types).count("jsonb") == 2
+
+
+def test_upserts_keep_the_last_change_of_each_key(spark, make_sink, shop):
+    def sink():
+        return make_sink(merge_on=["id"], latest_by=["at", "place"], delete_when="op = 'd'")
+
+    changes = "id int, name string, op string, at long, place int"
+    rows = [(1, "a", "c", 1, 0), (1, "b", "u", 2, 0), (2, "c", "c", 1, 0), (3, "d", "c", 1, 0)]
+    sink().write(spark.createDataFrame(rows, changes).repartition(3), epoch=1)
+    assert shop.execute("SELECT * FROM orders ORDER BY id") == [(1, "b"), (2, "c"), (3, "d")]
+    rows = [(1, None, "d", 5, 1), (1, "z", "u", 5, 0), (2, None, "d", 3, 0), (2, "new", "c", 4, 0)]
+    sink().write(spark.createDataFrame(rows, changes).repartition(3), epoch=2)
+    assert shop.execute("SELECT * FROM orders ORDER BY id") == [(2, "new"), (3, "d")]
+
+
+def test_keys_without_an_order_are_refused(spark, make_sink, shop):
+    df = spark.createDataFrame([(1, "a"), (1, "b"), (2, "c"), (2, "c")], "id int, name string")
+    with pytest.raises(InputError, match=r"1 keys \(id\) have several rows .* latest_by"):
+        make_sink(merge_on=["id"]).write(df, epoch=1)
+    assert shop.execute("SELECT count(*) FROM orders") == [(0,)]
+    make_sink(merge_on=["id"]).write(df.where("id = 2"), epoch=1)
+    assert shop.execute("SELECT * FROM orders") == [(2, "c")]
+
+
+def test_a_merge_needs_a_unique_index(spark, make_sink, shop):
+    shop.execute("CREATE TABLE orders (id bigint, name text)")
+    df = spark.range(3)
+    with pytest.raises(InputError, match="CREATE UNIQUE INDEX"):
+        make_sink(merge_on=["id"]).write(df, epoch=1)
+    shop.execute("CREATE UNIQUE INDEX ON orders (id)")
+    make_sink(merge_on=["id"]).write(df, epoch=1)
+    assert shop.execute("SELECT count(*) FROM orders") == [(3,)]
+
+
+def test_null_keys_are_refused_by_row(spark, make_sink, shop):
+    df = spark.createDataFrame([(1,), (None,)], "id int").coalesce(1)
+    with pytest.raises(InputError, match=r"[Cc]olumn 'id'"):
+        make_sink(merge_on=["id"]).write(df, epoch=1)
+
+
+@pytest.mark.parametrize(
+    ("columns", "df", "error"),
+    [
+        ("n smallint", "SELECT 70000 AS n", r"Row 1, column 'n'.*out of range"),
+        ("n varchar(2)", "SELECT 'abc' AS n", r"Row 1, column 'n'.*too long"),
+        ("n integer NOT NULL", "SELECT cast(NULL AS int) AS n", r"column 'n'"),
+        (
+            "n uuid",
+            "SELECT 'secret' AS n",
+            r"Row 1, column 'n'.*invalid input syntax",
+        ),
+        ("n text", r"SELECT 'a\0b' AS n", r"zero character"),
+        ("n integer CHECK (n > 5)", "SELECT 1 AS n", r"orders_n_check"),
+        ("n integer UNIQUE", "SELECT explode(array(1, 1)) AS n", r"orders_n_key.*merge_on"),
+        ("n numeric(5,1)", "SELECT cast(1.25 AS decimal(5,2)) AS n", r"does not fit"),
+        ("n integer", "SELECT 'abc' AS n", r"'n' is STRING, which does not fit"),
+        ("n timestamp", "SELECT TIMESTAMP '2020-01-01 00:00:00' AS n", r"does not fit"),
+        ("n integer", "SELECT 1 AS n, 2 AS other", r"no column 'other'"),
+        ("n integer, m integer NOT NULL", "SELECT 1 AS n", r"no column 'm'.*requires"),
+        ("n integer GENERATED ALWAYS AS (1) STORED", "SELECT 1 AS n", r"by the database alone"),
+        ("n integer", "SELECT 1 AS n, 2 AS N", r"Two columns"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_name_and_nothing_is_written(
+    spark, make_sink, shop, columns, df, error
+):
+    shop.execute(f"CREATE TABLE orders ({columns})")
+    with pytest.raises(InputError, match=error) as failed:
+        make_sink().write(spark.sql(df), epoch=1)
+    assert "secret" not in str(failed.value)
+    assert shop.execute("SELECT count(*) FROM orders") == [(0,)]
+    assert shop.staging_tables() == []
+
+
+def test_defaults_enums_domains_and_other_case_are_the_tables_own(spark, make_sink, shop):
+    shop.execute("CREATE TYPE mood AS ENUM ('sad', 'ok')")
+    shop.execute("CREATE DOMAIN short AS varchar(3) NOT NULL")
+    shop.execute(
+        'CREATE TABLE orders (id serial, "Mood" mood, code short, extra json, key uuid, '
+        "made timestamptz NOT NULL DEFAULT now())"
+    )
+    df = spark.sql("SELECT 'ok' AS mood, 'abc' AS code, '{\"a\": 1}' AS extra, uuid() AS key")
+    make_sink().write(df, epoch=1)
+    assert shop.execute('SELECT id, "Mood", code, extra FROM orders') == [
+        (1, "ok", "abc", {"a": 1})
+    ]
+
+
+def test_triggers_that_leave_rows_out_are_the_tables_own(spark, make_sink, shop):
+    shop.execute("CREATE TABLE orders (id bigint)")
+    shop.execute(
+        f"CREATE FUNCTION {shop.schema}.skip() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN IF NEW.id = 1 THEN RETURN NULL; END IF; RETURN NEW; END $$"
+    )
+    shop.execute(
+        f"CREATE TRIGGER skip BEFORE INSERT ON orders FOR EACH ROW EXECUTE FUNCTION "
+        f"{shop.schema}.skip()"
+    )
+    assert make_sink().write(spark.range(3), epoch=1).records == 3
+    assert shop.execute("SELECT count(*) FROM orders") == [(2,)]
+
+
+def test_a_lost_log_is_not_taken_for_a_first_run(spark, make_sink, shop, tmp_path):
+    make_sink().write(spark.range(3), epoch=1)
+    with pytest.raises(NewLineage, match="has rows of it"):
+        make_sink(commit_log=str(tmp_path / "other")).write(spark.range(3), epoch=1)
+
+
+def test_passwords_are_in_no_text(make_sink, spark, shop):
+    sink = make_sink(conninfo="postgresql://u:hunter2@127.0.0.1:1/x?connect_timeout=1")
+    assert "hunter2" not in repr(sink) + repr(sink.options) + repr(sink.outputs())
+    with pytest.raises(Exception, match=r"No connection") as failed:
+        make_sink(conninfo="postgresql://u:hunter2@127.0.0.1:1/x", resolve_timeout_s=1).write(
+            spark.range(1), epoch=1
+        )
+    assert "hunter2" not in str(failed.value)
+    with pytest.raises(ConfigurationError) as wrong:
+        make_sink(conninfo="postgresql://u:hunter2@[x")
+    assert "hunter2" not in str(wrong.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"latest_by": ["a"]}, "need merge_on"),
+        ({"merge_on": "id"}, r"list of names: \['id'\]"),
+        ({"delete_when": "no such", "merge_on": ["id"]}, "delete_when"),
+        ({"delete_when": "id + 1", "merge_on": ["id"]}, "not a condition"),
+        ({"staging_schema": "nowhere"}, "no schema 'nowhere'"),
+    ],
+)
+def test_wrong_options_are_named(spark, make_sink, options, error):
+    with pytest.raises(ConfigurationError, match=error):
+        make_sink(**options).write(spark.range(1), epoch=1)
+
+
+def test_a_stream_survives_a_killed_server(spark, make_sink, postgres_server, shop, tmp_path):
+    """The server dies once in each of three epochs, while tasks copy."""
+    source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 50).load()
+    sink, seen = make_sink(max_attempts=20), []
+
+    def write(df, epoch):
+        if epoch in (1, 2) and epoch not in seen:
+            seen.append(epoch)
+            postgres_server.kill()
+            postgres_server.start()
+        sink(df.select("value"), epoch)
+
+    query = (
+        source.writeStream.foreachBatch(write)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start()
+    )
+    try:
+        while len(query.recentProgress) < 4 and query.isActive:
+            query.awaitTermination(0.5)
+    finally:
+        query.stop()
+    assert query.exception() is None
+    (row,) = shop.execute("SELECT count(*), count(DISTINCT value) FROM orders")
+    assert row[0] == row[1] >= 150
+
+
+def test_job_failures_leave_nothing(spark, make_sink, shop):
+    df = spark.range(10, numPartitions=2).selectExpr(
+        "id", "cast(raise_error('no') AS string) AS text"
+    )
+    with pytest.raises(JobFailed):
+        make_sink().write(df, epoch=1)
+    assert shop.execute("SELECT count(*) FROM orders") == [(0,)]
+    assert shop.staging_tables() == []
