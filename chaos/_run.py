@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import time
 import uuid
 from collections.abc import Callable
@@ -38,12 +39,13 @@ from eos.chaos.faults.nemesis import Happened, Nemesis
 from eos.chaos.job import Job, prepare
 from eos.chaos.observers.companion_judges import ArchiveJudge, CountJudge
 from eos.chaos.observers.observers import Observers, stuck_in
-from eos.chaos.observers.readers import Read, ids_in, read_text
+from eos.chaos.observers.readers import Read, ids_in, ids_in_database, read_text
 from eos.chaos.observers.resources import Sample, Sampler, Timing, timing_of
 from eos.chaos.planning import shape_of
 from eos.chaos.schedule import Schedule
 from eos.errors import CommitLogError, EosError
 from eos.protocol import LogRecord
+from eos.testing import PostgresServer
 
 _log = logging.getLogger(__name__)
 # Expected errors of a run; other ones are logged with a traceback.
@@ -164,7 +166,12 @@ class ScheduleRun:
         with ExitStack() as stack:
             # Only the job uses the proxy: readers must see the broker's own state.
             proxy = stack.enter_context(FaultProxy(self._broker.service_url))
-            job = replace(self._job, service_url=proxy.service_url)
+            database = self._start_database(stack)
+            job = replace(
+                self._job,
+                service_url=proxy.service_url,
+                database="" if database is None else database.conninfo,
+            )
             supervisor = DriverSupervisor(
                 job,
                 self._folder,
@@ -175,6 +182,7 @@ class ScheduleRun:
             target = FaultTarget(
                 self._broker, proxy, supervisor, job, self._topics, store=self._store
             )
+            target.database = database
             self._create_namespace(target)
             target.create_topics()
             observers = stack.enter_context(
@@ -271,15 +279,17 @@ class ScheduleRun:
                 fresh_again=observers.drain("fresh reader after recovery"),
                 decisions_again=decisions_of(result.records),
                 says_clean=self._says_clean(target),
-                table=self._ids_in_table(),
+                tables=self._ids_in_tables(target),
             )
         stuck += observers.stuck
         return replace(history, stuck=tuple(stuck), control=observers.control())
 
-    def _ids_in_table(self) -> tuple[str | None, ...] | None:
-        if not self._job.table:
-            return None
-        return ids_in(self._job.table, bytes.decode if self._soak else id_in)
+    def _ids_in_tables(self, target: FaultTarget) -> dict[str, tuple[str | None, ...]]:
+        find = bytes.decode if self._soak else id_in
+        found = {"table": ids_in(self._job.table, find)} if self._job.table else {}
+        if target.database is not None:
+            found["database"] = ids_in_database(target.database.conninfo, find)
+        return found
 
     @property
     def _read(self) -> Read:
@@ -302,6 +312,12 @@ class ScheduleRun:
     def _input_topic(self, name: str) -> str:
         is_from_topic = any(one.has_input_topic for one in self._conditions)
         return f"persistent://public/default/{name}-input" if is_from_topic else ""
+
+    def _start_database(self, stack: ExitStack) -> PostgresServer | None:
+        if not any(one.has_database for one in self._conditions):
+            return None
+        os.environ["PGUSER"] = "postgres"  # with which recovery logs in
+        return stack.enter_context(PostgresServer())
 
     def _archive(self, target: FaultTarget, stack: ExitStack) -> ArchiveJudge | None:
         if not any(one.has_archive for one in self._conditions):

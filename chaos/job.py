@@ -32,6 +32,7 @@ QueryShape = Literal[
 ]
 SLOT = "slot"
 KEY_NAME = "chaos"
+DATABASE_TABLE = "records"
 READS_TOPIC = "chaos: from-topic:"
 READS_HISTORY = "chaos: from-history:"
 INPUT_SUBSCRIPTION = "chaos-input"
@@ -64,10 +65,10 @@ class Job:
         tiered: the folder of offloaded ledgers of ``input_topic``; "" for none.
         history: a table with the first inputs of ``input_topic``; "" for none.
         spark_conf: more Spark settings.
-        shape, table, whole_rows, by_format, user_code: only for the harness's own workload: the
-            query shape, the table of a second output or "", whether to write whole rows
-            (``eos.chaos._records``), whether to write by ``format("pulsar")``, and the variants
-            of user code (``eos.chaos._user_code``).
+        shape, table, database, whole_rows, by_format, user_code: only for the harness's own
+            workload: the query shape, the table of another output or "", the conninfo of a
+            database or "", whether to write whole rows (``eos.chaos._records``), whether to write
+            by ``format("pulsar")``, and the variants of user code (``eos.chaos._user_code``).
         keys: the folder of the keys with which the sink encrypts, or "".
     """
 
@@ -84,6 +85,7 @@ class Job:
     on_new_cluster: Literal["refuse", "continue"] = "refuse"
     shape: QueryShape = "stream"
     table: str = ""
+    database: str = ""
     whole_rows: bool = False
     by_format: bool = False
     keys: str = ""

@@ -115,7 +115,8 @@ def fits(fault: Fault, conditions: Sequence[str], brokers: int = 1) -> bool:
         return False
     if any(fault.name in CONDITIONS[name].excludes for name in conditions):
         return False
-    if fault.needs and fault.needs not in conditions:
+    there = {one for name in conditions for one in (name, CONDITIONS[name].includes)}
+    if fault.needs and fault.needs not in there:
         return False
     if fault.needs_input_topic and not any(CONDITIONS[one].has_input_topic for one in conditions):
         return False

@@ -13,7 +13,7 @@ from eos.chaos._query_shapes import rows_of
 from eos.chaos._records import java_hash, topics_of, whole_rows
 from eos.chaos._spark_checkpoint import Checkpoint
 from eos.chaos._user_code import log_line, with_user_code
-from eos.chaos.job import INPUT_SCHEMA, KEY_NAME
+from eos.chaos.job import DATABASE_TABLE, INPUT_SCHEMA, KEY_NAME
 from eos.ids import TopicName
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class _WholeRows:
 
 
 def _sink(job: Job) -> Sink | _WholeRows:
-    from eos import DeltaSink, Encryption, PulsarSink, all_or_nothing
+    from eos import DeltaSink, Encryption, PostgresSink, PulsarSink, all_or_nothing
 
     shared, to_pulsar = _shared(job), _to_pulsar(job)
     if job.whole_rows:
@@ -171,10 +171,16 @@ def _sink(job: Job) -> Sink | _WholeRows:
         log_line("encrypted", job.topic)
         to_pulsar["encryption"] = Encryption(key_location=job.keys, encryption_keys=[KEY_NAME])
     topic = PulsarSink(**shared, **to_pulsar, topic=job.topic)
-    if not job.table:
-        return topic
-    log_line("table", job.table)
-    return all_or_nothing(topic, DeltaSink(**shared, table=job.table))
+    others: list[Sink] = []
+    # Upserts where there are three: of two, an append shows what is written twice.
+    key: dict[str, Any] = {"merge_on": ["value"]} if job.table and job.database else {}
+    if job.table:
+        log_line("table", job.table)
+        others.append(DeltaSink(**shared, table=job.table, **key))
+    if job.database:
+        log_line("database", DATABASE_TABLE)
+        others.append(PostgresSink(**shared, conninfo=job.database, table=DATABASE_TABLE, **key))
+    return all_or_nothing(topic, *others) if others else topic
 
 
 # Short timeouts: messages are lost on purpose.

@@ -14,9 +14,9 @@ from enum import IntEnum
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Any, ClassVar, Final, Protocol, cast
+from typing import Any, ClassVar, Final, Protocol, Self, cast
 
-from eos.protocol import Fate, History, LogRecord, Part
+from eos.protocol import Fate, History, LogRecord, Part, Payload
 from eos.transport.address import ClusterRules
 from eos.transport.auth import Auth
 
@@ -42,6 +42,36 @@ class Attempt:
     """The participant's part of the epoch's previous attempt, if there was one."""
     has_expired: bool
     """Whether that attempt exceeded its time to live."""
+
+
+@dataclass(frozen=True)
+class Upsert:
+    """How staged rows change an output by key; without it they are appended.
+
+    Attributes:
+        on: the key's columns. Each key is staged once.
+        deletes: a staged column says of each row whether it deletes its key.
+    """
+
+    on: tuple[str, ...]
+    deletes: bool = False
+
+    def payload(self) -> Payload:
+        """As JSON."""
+        return {"on": list(self.on), "deletes": self.deletes}
+
+    @classmethod
+    def parse(cls, payload: Payload | None) -> Self | None:
+        """The inverse of ``payload``; None for None.
+
+        Raises:
+            ValueError: there is no key.
+        """
+        if payload is None:
+            return None
+        if not payload["on"]:
+            raise ValueError("an upsert has no key")
+        return cls(tuple(map(str, payload["on"])), bool(payload["deletes"]))
 
 
 class Kept(IntEnum):

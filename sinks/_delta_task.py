@@ -15,6 +15,7 @@ from eos import failpoints
 from eos.delta.files import StagedFile
 from eos.delta.staging import StagingTarget, stage
 from eos.errors import EosError
+from eos.sinks._upserts import Upserts
 from eos.spark_worker import disable_delayed_acks, freeze_imports
 from eos.steps import TaskStep
 from eos.wire.from_python import text_row
@@ -33,6 +34,7 @@ class StageTask:
     target: StagingTarget
     attempt_id: str
     columns: tuple[str, ...]  # The names of the rows' columns; the batches have numbered ones.
+    upserts: Upserts
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Stage ``batches`` and yield the report."""
@@ -43,7 +45,10 @@ class StageTask:
         error = None
         try:
             files = stage(
-                (batch.rename_columns(list(self.columns)) for batch in batches),
+                (
+                    batch.rename_columns(list(self.columns))
+                    for batch in self.upserts.checked(batches)
+                ),
                 self.target,
                 attempt_id=self.attempt_id,
                 spark_partition=context.partitionId(),

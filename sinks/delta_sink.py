@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, Unpack
 
 import pyarrow as pa
@@ -39,11 +39,15 @@ from eos.delta.opening import schema_to_json
 from eos.delta.part import KIND, DeltaPart
 from eos.delta.participant import DeltaParticipant, Staged
 from eos.delta.staging import StagingTarget
+from eos.delta.upserts import DELETE
+from eos.delta.upserts import check_names as check_upsert
 from eos.errors import InputError, reported_error
+from eos.participant import Upsert
 from eos.protocol import History, Part
 from eos.sinks import spark_compat
 from eos.sinks._delta_task import REPORT_SCHEMA, StageTask
 from eos.sinks._spark_jvm import tagged_jobs
+from eos.sinks._upserts import IS_AMBIGUOUS, IS_DELETE, Upserts
 from eos.sinks.options import DeltaSinkArguments, DeltaSinkOptions
 from eos.sinks.output import Begun, ChangedColumns, Output, Write
 from eos.sinks.sink import Sink
@@ -94,8 +98,10 @@ class DeltaOutput(Output):
 
     def __init__(self, options: DeltaSinkOptions) -> None:
         self._options = options
+        self._upserts = Upserts.of(options)
         self._checked_columns: pa.Schema | None = None
         self._schema: pa.Schema | None = None
+        self._upsert: Upsert | None = None
         self.participant = DeltaParticipant(options.sink_id, options.table, options.storage_options)
 
     def traces(self) -> list[str]:
@@ -113,19 +119,36 @@ class DeltaOutput(Output):
         is_new = history.last_begun((KIND, table.folder.uri)) is None
         may_create = is_new or self._options.on_new_cluster == "continue"
         if may_create and not table.exists():
-            table.create(arrow_schema(df), self._options.partition_by)
+            table.create(self._written_schema(df), self._options.partition_by)
+
+    def _written_schema(self, df: DataFrame) -> pa.Schema:
+        written = [one for one in arrow_schema(df) if not self._upserts.is_control(one.name)]
+        return pa.schema(written)
 
     def check(self, df: DataFrame) -> None:
         """See ``Output``."""
         # The attempt uses the schema that is found here; PREPARED and the commit check it again.
-        table, options, columns = self.participant.table, self._options, arrow_schema(df)
+        table, options = self.participant.table, self._options
+        columns = self._written_schema(df)
         is_checked = columns == self._checked_columns
         changed = None if is_checked else ChangedColumns(*table.compared(columns))
         self._schema = table.check_schema(columns, merge=options.merge_schema)
+        self._upsert = self._found_upsert(columns, self._schema)
         if changed is not None:
             may_change = options.on_changed_columns == "continue"
             changed.report(f"table {table.folder.uri}", options.sink_id, may_change=may_change)
             self._checked_columns = columns
+
+    def _found_upsert(self, columns: pa.Schema, schema: pa.Schema) -> Upsert | None:
+        # With the table's spelling of names.
+        options = self._options
+        if not options.merge_on:
+            return None
+        there = {name.lower(): name for name in schema.names}
+        on = tuple(there.get(name.lower(), name) for name in options.merge_on)
+        upsert = Upsert(on, options.delete_when is not None)
+        check_upsert(_subset(schema, columns.names), upsert)
+        return upsert
 
     def plan(self, df: DataFrame, context: SparkContext, begun: Begun) -> Write:
         """See ``Output``."""
@@ -134,21 +157,26 @@ class DeltaOutput(Output):
         table, options = self.participant.table, self._options
         schema = self._schema
         assert schema is not None
+        written = [name for name in df.columns if not self._upserts.is_control(name)]
+        upsert = self._upsert
         task = StageTask(
             StagingTarget(
                 uri=options.table,
-                schema=schema,
-                partition_columns=table.partition_columns,
+                schema=schema if upsert is None else _subset(schema, written),
+                partition_columns=table.partition_columns if upsert is None else (),
                 storage_options=dict(options.storage_options or {}),
                 file_bytes=options.file_bytes,
                 compression=options.compression,
+                upsert=upsert,
             ),
             str(part.attempt_id),
-            tuple(df.columns),
+            (*written, DELETE) if upsert is not None and upsert.deletes else tuple(written),
+            self._upserts,
         )
-        # Spark looks columns up by name, and does not find one with a dot in it.
-        numbered = df.toDF(*(f"c{n}" for n in range(len(df.columns))))
-        writing = numbered.mapInArrow(task, REPORT_SCHEMA)
+        numbered = self._upserts.numbered(df)
+        sent = [f"c{n}" for n, name in enumerate(df.columns) if name in written]
+        flags = [name for name in numbered.columns if name in (IS_DELETE, IS_AMBIGUOUS)]
+        writing = numbered.select(*sent, *flags).mapInArrow(task, REPORT_SCHEMA)
 
         def write() -> Sequence[Staged]:
             with tagged_jobs(context):
@@ -161,9 +189,15 @@ class DeltaOutput(Output):
                 for report in reports
                 for text in json.loads(report.files)
             ]
-            return [Staged(tuple(files), schema_to_json(schema), options.merge_schema)]
+            text = schema_to_json(schema)
+            return [Staged(tuple(files), text, options.merge_schema, upsert)]
 
         return write
+
+
+def _subset(schema: pa.Schema, columns: Iterable[str]) -> pa.Schema:
+    wanted = {name.lower() for name in columns}
+    return pa.schema([one for one in schema if one.name.lower() in wanted])
 
 
 _IN_TABLES: Final = (

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Final, Unpack
 
 import pyarrow as pa
 from pyspark import SparkContext, TaskContext
-from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
-from pyspark.sql.types import BooleanType, StringType, StructField, StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from eos import failpoints
-from eos.errors import ConfigurationError, EosError, InputError, reported_error
+from eos.errors import EosError, InputError, reported_error
+from eos.participant import Upsert
 from eos.postgres.copying import Copied, CopyTarget, copy_rows
 from eos.postgres.database import Database
-from eos.postgres.part import Merge, PostgresPart
-from eos.postgres.participant import PostgresParticipant, Staged
+from eos.postgres.part import PostgresPart
+from eos.postgres.participant import PostgresParticipant, StagedRows
 from eos.postgres.target_table import StagingColumn, TargetColumn
 from eos.protocol import History, Part
 from eos.sinks._postgres_columns import as_sent, check_fits, created_type
 from eos.sinks._spark_jvm import tagged_jobs
+from eos.sinks._upserts import IS_AMBIGUOUS, IS_DELETE, Upserts
 from eos.sinks.options import PostgresSinkArguments, PostgresSinkOptions
 from eos.sinks.output import Begun, ChangedColumns, Output, Write
 from eos.sinks.sink import Sink
@@ -83,14 +83,15 @@ class _Written:
     Attributes:
         targets: columns of the table, in the order of staging columns c0, c1, ...
         places: their places in the DataFrame.
-        order_places: those of the columns of ``latest_by``.
     """
 
     targets: tuple[TargetColumn, ...]
     places: tuple[int, ...]
-    order_places: tuple[int, ...] = ()
-    staging: tuple[StagingColumn, ...] = field(default=())
-    merge: Merge | None = None
+    upsert: Upsert | None
+
+    @property
+    def staging(self) -> tuple[StagingColumn, ...]:
+        return _staging_columns(self.targets, self.upsert)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -104,6 +105,7 @@ class PostgresOutput(Output):
 
     def __init__(self, options: PostgresSinkOptions) -> None:
         self._options = options
+        self._upserts = Upserts.of(options)
         self._written: _Written | None = None
         self._checked: StructType | None = None
         schema, table = options.schema_and_table
@@ -118,7 +120,7 @@ class PostgresOutput(Output):
 
     def is_written_by(self, part: Part) -> bool:
         """Whether ``part`` was written to the same table."""
-        mine = self.participant.claimed(History(self._options.sink_id), part_log(part))
+        mine = self.participant.claimed(History(self._options.sink_id), "-")
         return isinstance(part, PostgresPart) and part.output == mine.output
 
     def on_open(self, history: History, df: DataFrame) -> None:
@@ -133,16 +135,11 @@ class PostgresOutput(Output):
         columns = [
             (one.name, created_type(one.name, one.dataType))
             for one in df.schema.fields
-            if one.name in options.merge_on or not self._is_control(one.name)
+            if not self._upserts.is_control(one.name)
         ]
         self.participant.run(
             "creating the table", lambda c: table.create(c, columns, options.merge_on)
         )
-
-    def _is_control(self, name: str) -> bool:
-        """Whether a column says how rows are written, and need not be in the table."""
-        condition = self._options.delete_when or ""
-        return name in self._options.latest_by or name in re.findall(r"\w+", condition)
 
     def check(self, df: DataFrame) -> None:
         """See ``Output``."""
@@ -153,7 +150,7 @@ class PostgresOutput(Output):
         self._written = written = self._match(df.schema, columns)
         if options.merge_on:
             keys = self.participant.run("reading the table's indexes", table.unique_keys)
-            if frozenset(written.merge.on if written.merge else ()) not in keys:
+            if frozenset(written.upsert.on if written.upsert else ()) not in keys:
                 names = ", ".join(options.merge_on)
                 raise InputError(
                     f"Table {table.name} has no unique index on ({names}), as merge_on needs.",
@@ -177,7 +174,7 @@ class PostgresOutput(Output):
         targets: dict[str, tuple[TargetColumn, int]] = {}
         for place, one in enumerate(schema.fields):
             target = _found(one.name, columns)
-            if target is None and self._is_control(one.name):
+            if target is None and self._upserts.is_control(one.name):
                 continue
             self._check_column(one, target)
             assert target is not None
@@ -185,20 +182,12 @@ class PostgresOutput(Output):
                 raise InputError(f"Two columns of the DataFrame are {target.name!r} in the table.")
             targets[target.name] = (target, place)
         self._check_missing(columns, targets)
-        order = tuple(self._place(name, names) for name in options.latest_by)
-        merge = None
+        written = [target for target, _ in targets.values()]
+        upsert = None
         if options.merge_on:
-            written = [target for target, _ in targets.values()]
             keys = tuple(self._key(name, _found(name, written)) for name in options.merge_on)
-            merge = Merge(keys, len(order), options.delete_when is not None)
-        found = tuple(target for target, _ in targets.values())
-        return _Written(
-            found,
-            tuple(place for _, place in targets.values()),
-            order,
-            _staging_columns(found, merge, [schema.fields[place] for place in order]),
-            merge,
-        )
+            upsert = Upsert(keys, options.delete_when is not None)
+        return _Written(tuple(written), tuple(place for _, place in targets.values()), upsert)
 
     def _check_column(self, one: StructField, target: TargetColumn | None) -> None:
         table = self.participant.table.name
@@ -226,11 +215,6 @@ class PostgresOutput(Output):
                     hint="Add it to the rows, or give it a default in the table.",
                 )
 
-    def _place(self, name: str, names: Sequence[str]) -> int:
-        if name not in names:
-            raise InputError(f"The rows have no column {name!r}, which latest_by names.")
-        return names.index(name)
-
     def _key(self, name: str, target: TargetColumn | None) -> str:
         if target is None:
             raise InputError(f"The rows have no column {name!r}, which merge_on names.")
@@ -240,22 +224,23 @@ class PostgresOutput(Output):
         """See ``Output``."""
         written = self._written
         assert written is not None
-        sent = _sent(df, written, self._options.delete_when)
+        sent = self._sent(df, written)
         part = begun()
         assert isinstance(part, PostgresPart)
         columns = tuple(column.name for column in written.staging)
         task = _CopyTask(
+            self._upserts,
             CopyTarget(
                 self.participant.database,
                 self._staging_schema,
                 part.staging,
                 columns,
                 (*written.names, *columns[len(written.names) :]),
-            )
+            ),
         )
         writing = sent.mapInArrow(task, _REPORT)
 
-        def write() -> Sequence[Staged]:
+        def write() -> Sequence[StagedRows]:
             table = self.participant.table
             self.participant.run(
                 "creating a staging table",
@@ -267,14 +252,20 @@ class PostgresOutput(Output):
                 if report.error is not None:
                     raise reported_error(*json.loads(report.error))
             copied = tuple(Copied(**json.loads(report.copied)) for report in reports)
-            return [Staged(copied, written.names, written.merge)]
+            return [StagedRows(copied, written.names, written.upsert)]
 
         return write
 
-
-def part_log(part: Part) -> str:
-    """Return the id of the log that wrote ``part``; a placeholder for other kinds."""
-    return part.log if isinstance(part, PostgresPart) else "-"
+    def _sent(self, df: DataFrame, written: _Written) -> DataFrame:
+        """Return the rows as the staging table has them, except for the column ``run``."""
+        fields = df.schema.fields
+        numbered = self._upserts.numbered(df)
+        columns = [
+            as_sent(f.col(f"c{place}"), fields[place].dataType, target.base).alias(f"c{n}")
+            for n, (target, place) in enumerate(zip(written.targets, written.places, strict=True))
+        ]
+        flags = [name for name in numbered.columns if name in (IS_DELETE, IS_AMBIGUOUS)]
+        return numbered.select(*columns, *flags)
 
 
 def _found(name: str, columns: Iterable[TargetColumn]) -> TargetColumn | None:
@@ -285,58 +276,19 @@ def _found(name: str, columns: Iterable[TargetColumn]) -> TargetColumn | None:
 
 
 def _staging_columns(
-    targets: Sequence[TargetColumn], merge: Merge | None, order: Sequence[StructField]
+    targets: Sequence[TargetColumn], upsert: Upsert | None
 ) -> tuple[StagingColumn, ...]:
+    if upsert is None:
+        return tuple(
+            StagingColumn(f"c{n}", one.type, one.is_required) for n, one in enumerate(targets)
+        )
     columns = [
         # A row that deletes its key may lack the other columns.
-        StagingColumn(f"c{n}", one.base if merge else one.type, _is_required(one, merge))
+        StagingColumn(f"c{n}", one.base, one.name in upsert.on)
         for n, one in enumerate(targets)
     ]
-    if merge is not None and merge.deletes:
-        columns.append(StagingColumn("is_delete", "boolean", is_required=True))
-    for n, one in enumerate(order):
-        if not hasattr(one.dataType, "simpleString") or "<" in one.dataType.simpleString():
-            raise InputError(f"Column {one.name!r} can't be compared: latest_by needs another one.")
-        kind = created_type(one.name, one.dataType)
-        columns.append(StagingColumn(f"o{n}", f'{kind} COLLATE "C"' if kind == "text" else kind))
-    return tuple(columns)
-
-
-def _is_required(column: TargetColumn, merge: Merge | None) -> bool:
-    return column.is_required if merge is None else column.name in merge.on
-
-
-def _sent(df: DataFrame, written: _Written, delete_when: str | None) -> DataFrame:
-    """Return the rows as the staging table has them, except for the column ``run``."""
-    fields = df.schema.fields
-    if delete_when is not None:
-        df = df.select("*", _condition(df, delete_when))
-    # Spark looks columns up by name, and does not find one with a dot in it.
-    numbered = df.toDF(*(f"c{n}" for n in range(len(df.columns))))
-    columns = [
-        as_sent(f.col(f"c{place}"), fields[place].dataType, target.base)
-        for target, place in zip(written.targets, written.places, strict=True)
-    ]
-    if delete_when is not None:
-        columns.append(f.col(f"c{len(fields)}"))
-    columns += [f.col(f"c{place}") for place in written.order_places]
-    names = [column.name for column in written.staging]
-    return numbered.select(*(one.alias(name) for one, name in zip(columns, names, strict=True)))
-
-
-def _condition(df: DataFrame, delete_when: str) -> Column:
-    condition = f.expr(delete_when)
-    try:
-        (found,) = df.select(condition).schema.fields
-    except AnalysisException as error:
-        reason = str(error).partition("\n")[0]
-        raise ConfigurationError(f"delete_when can't be evaluated: {reason}") from None
-    if not isinstance(found.dataType, BooleanType):
-        raise ConfigurationError(
-            f"delete_when is {found.dataType.simpleString()}, not a condition.",
-            hint="Write one, for example delete_when=\"op = 'd'\".",
-        )
-    return f.coalesce(condition, f.lit(False))
+    flags = [StagingColumn(IS_DELETE, "boolean", is_required=True)] if upsert.deletes else []
+    return (*columns, *flags)
 
 
 @dataclass(frozen=True)
@@ -345,6 +297,7 @@ class _CopyTask:
 
     # It may run more than once: only the rows of the runs whose results Spark took are committed.
 
+    upserts: Upserts
     target: CopyTarget
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -354,7 +307,9 @@ class _CopyTask:
         assert context is not None
         copied = error = None
         try:
-            found = copy_rows(batches, self.target, run=context.taskAttemptId())
+            found = copy_rows(
+                self.upserts.checked(batches), self.target, run=context.taskAttemptId()
+            )
             copied = json.dumps(asdict(found))
         except EosError as failure:  # the epoch runs again, not the task
             error = json.dumps([type(failure).__name__, failure.message, failure.hint])

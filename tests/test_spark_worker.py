@@ -22,6 +22,7 @@ from eos import spark_worker
 from eos.delta.staging import StagingTarget
 from eos.sinks._datasource_tasks import Writing
 from eos.sinks._delta_task import StageTask
+from eos.sinks._upserts import Upserts
 from eos.sinks.dataframe_columns import layout_of
 from eos.sinks.options import WriterOptions
 from eos.sources._source_options import SourceOptions
@@ -177,7 +178,7 @@ def test_the_sinks_task_disables_delayed_acks_before_it_reads(rows):
 def test_the_delta_task_disables_delayed_acks_before_it_reads(rows, tmp_path):
     target = StagingTarget(str(tmp_path), pa.schema([("value", pa.int64())]))
     with pytest.raises(RowsRequested):
-        next(StageTask(target, "attempt", ("value",))(rows))
+        next(StageTask(target, "attempt", ("value",), Upserts((), (), None))(rows))
 
 
 @linux

@@ -149,7 +149,8 @@ class RunHistory:
     fresh_again: ReaderSightings | None = None  # after a second recovery; None without one
     decisions_again: tuple[Decision, ...] | None = None
     says_clean: bool | None = None  # the recovery tool's last result; None if it was not run
-    table: tuple[str | None, ...] | None = None  # the id in each row of the job's table at the end
+    # Another output -> the id in each of its rows at the end.
+    tables: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
     kept_epochs: int = KEEP_EPOCHS  # that many finished epochs the log keeps at least
     keeps_order: bool = True  # whether the workload keeps the order of a key's records
     is_whole: bool = True  # whether the job reached the end of its input; false if it had to end

@@ -27,7 +27,7 @@ from eos.errors import EosError
 from eos.ids import TxnId
 from eos.protocol import LogRecord, State
 from eos.pulsar.part import pulsar_part
-from eos.testing import BrokerNode, PulsarCluster, PulsarStandalone
+from eos.testing import BrokerNode, PostgresServer, PulsarCluster, PulsarStandalone
 from eos.transport.auth import Auth
 
 _POLL_S: Final = 0.05
@@ -95,6 +95,7 @@ class FaultTarget:
     store: ObjectStore | None = None  # tiered storage of the input topic
     archiver: Archiver | None = None  # of the input topic
     counter: KeyedCounter | None = None  # of the first of ``topics``
+    database: PostgresServer | None = None  # an output of the job
 
     @property
     def admin(self) -> AdminClient:

@@ -7,6 +7,7 @@ from typing import Final
 from eos.chaos.faults import (
     _broker_faults,
     _cluster_servers,
+    _database,
     _foreign_clients,
     _log_files,
     _moments,
@@ -34,6 +35,7 @@ FAULTS: Final[dict[str, Fault]] = {
         _source,
         _cluster_servers,
         _past,
+        _database,
     )
     for fault in module.FAULTS
 }

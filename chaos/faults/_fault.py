@@ -26,7 +26,7 @@ from eos.wire.messages import WireMessage
 HitPart = Literal[
     "driver", "executor", "network", "broker", "cluster", "log",
     "rival", "topic", "input", "user", "client", "source", "storage", "archive",
-    "state",
+    "state", "database",
 ]
 # fmt: on
 

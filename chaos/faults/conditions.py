@@ -29,6 +29,7 @@ FROM_TOPIC: Final = "from-topic"
 FROM_TIERED: Final = "from-tiered"
 ARCHIVING: Final = "archiving"
 COUNTING: Final = "counting"
+WITH_DATABASE: Final = "topic-and-database"
 # They act when the broker delivers an entry of the input, which comes from tiered storage instead.
 _AT_DELIVERY: Final = (
     "input-unloaded",
@@ -56,6 +57,8 @@ class Condition:
     policies: Mapping[str, object] = field(default_factory=dict)  # bodies for the admin API
     has_admin_url: bool = True
     has_table: bool = False
+    has_database: bool = False  # each epoch is written to a database, too
+    includes: str = ""  # a condition whose faults can hit it, too
     has_input_topic: bool = False
     has_history: bool = False  # the first inputs are in a table, which the source reads first
     is_tiered: bool = False  # the inputs' ledgers are in tiered storage
@@ -229,6 +232,24 @@ CONDITIONS: Final[dict[str, Condition]] = {
             "each epoch is written to the topic and to a Delta table, all or nothing",
             log_prefix("table"),
             has_table=True,
+        ),
+        Condition(
+            WITH_DATABASE,
+            "output",
+            "each epoch is written to the topic and to PostgreSQL, all or nothing",
+            log_prefix("database"),
+            has_database=True,
+            is_drawn=False,
+        ),
+        Condition(
+            "three-outputs",
+            "output",
+            "each epoch is written to the topic, and by upsert to a Delta table and to PostgreSQL",
+            log_prefix("database"),
+            has_table=True,
+            has_database=True,
+            includes=WITH_DATABASE,
+            is_drawn=False,
         ),
         Condition(
             "whole-rows",

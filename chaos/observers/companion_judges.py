@@ -157,9 +157,11 @@ class CountJudge:
             fresh=self._counts(),
             noted=frozenset({_COUNTS} if ids else ()),
             stuck=(counter.failure,) if counter.failure else (),
-            table=tuple(
-                f"{key}/{n}" for key, number in newest.items() for n in range(1, number + 1)
-            ),
+            tables={
+                "state": tuple(
+                    f"{key}/{n}" for key, number in newest.items() for n in range(1, number + 1)
+                )
+            },
         )
 
     def _counts(self) -> ReaderSightings:

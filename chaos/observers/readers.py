@@ -19,7 +19,7 @@ from deltalake import DeltaTable, QueryBuilder
 
 from eos.chaos._records import id_in
 from eos.chaos.checker.history import Position, ReaderSightings, Sighting
-from eos.chaos.job import key_files
+from eos.chaos.job import DATABASE_TABLE, key_files
 
 # Returns the record id in a message, or None, and the schema it was written with.
 Read = Callable[[Any], tuple[str | None, str]]
@@ -193,3 +193,17 @@ def ids_in(table: str, find: Callable[[bytes], str | None] = id_in) -> tuple[str
     query = QueryBuilder().register("rows", DeltaTable(table))
     values = query.execute("select value from rows").read_all()["value"].to_pylist()
     return tuple(find(value.encode()) for value in values)
+
+
+def ids_in_database(
+    conninfo: str, find: Callable[[bytes], str | None] = id_in
+) -> tuple[str | None, ...]:
+    """As ``ids_in``, of the job's table in PostgreSQL."""
+    import psycopg  # only runs with a database need it
+
+    with psycopg.connect(conninfo) as connection:
+        try:
+            rows = connection.execute(f"SELECT value FROM {DATABASE_TABLE}").fetchall()  # noqa: S608
+        except psycopg.errors.UndefinedTable:
+            return ()
+    return tuple(find(str(value).encode()) for (value,) in rows)

@@ -184,6 +184,7 @@ class TableAudit:
             self._sizes = folder.all_sizes()
         with opening.reading(folder):
             self.table_id = str(table.metadata().id)
+            self._newest_version = table.transaction_version
             adds = pa.table(table.get_add_actions(flatten=True))
             self._marked = _marked(table)
         columns = (adds.column(name).to_pylist() for name in ("path", "size_bytes", "num_records"))
@@ -194,13 +195,21 @@ class TableAudit:
     def committed(self, parts: Sequence[DeltaPart]) -> list[Audited | None]:
         """Return the state of each attempt; None for one that was written to another table."""
         mine = [part for part in parts if part.table_id == self.table_id]
-        staged = {file.path: file for part in mine for file in part.files or ()}
+        appended = [part for part in mine if part.upsert is None]
+        staged = {file.path: file for part in appended for file in part.files or ()}
         live = {path: self._fate_of_live(path, staged.get(path)) for path in self._live}
         marked = {path for path, fate in live.items() if fate.kept is Kept.CHANGED}
         wanted = staged.keys() - (live.keys() - marked)
         later = LaterCommits(live, marked).look_up(wanted, self._version, self._read)
         fates = {**live, **later}
         return [self._audited(part, fates) if part in mine else None for part in parts]
+
+    def _upserted(self, part: DeltaPart) -> Audited:
+        """An upsert's rows are in no files of their own: only its version is checked."""
+        newest = self._newest_version(part.app_id)
+        if newest is not None and newest < (part.version or 0):
+            return Audited(Kept.LOST, "version is not in the table any more")
+        return Audited(Kept.CHANGED, "rows were merged by key: only its version was checked")
 
     def aborted(self, parts: Iterable[DeltaPart]) -> list[DeltaPart]:
         """Return those of ``parts`` that have a file in the table."""
@@ -220,6 +229,8 @@ class TableAudit:
         return FileFate(Kept.WHOLE)
 
     def _audited(self, part: DeltaPart, fates: Mapping[str, FileFate]) -> Audited:
+        if part.upsert is not None:
+            return self._upserted(part)
         fate = FileFate.worst([fates[file.path] for file in part.files or ()])
         by = ", then ".join(fate.by)
         match fate.kept:

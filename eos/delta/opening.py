@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Schema, TableFeatures
+from deltalake import CommitProperties, DeltaTable, Schema, TableFeatures, Transaction
 from deltalake.exceptions import TableNotFoundError
 
 from eos._storage import clean
@@ -143,6 +144,16 @@ def reading(folder: Folder) -> Iterator[None]:
             yield
     except Exception as error:
         raise _unreachable(folder, "can't be read", error) from folder.cause(error)
+
+
+def commit_properties(
+    identifiers: Mapping[str, int], max_commit_retries: int | None = None
+) -> CommitProperties:
+    """Return properties with these transaction identifiers and versions."""
+    # Where identifiers expire, Spark drops one without a time immediately.
+    now_ms = time.time_ns() // 1_000_000
+    transactions = [Transaction(app_id, n, now_ms) for app_id, n in identifiers.items()]
+    return CommitProperties(app_transactions=transactions, max_commit_retries=max_commit_retries)
 
 
 @contextmanager

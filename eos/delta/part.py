@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Self
 
 from eos.delta.files import StagedFile
+from eos.participant import Upsert
 from eos.protocol import Part, Payload, Stage, require, require_carried
 
 KIND: Final = "delta"
@@ -26,6 +27,7 @@ class DeltaPart(Part):
         attempt_id: part of the name of each staged file.
         schema: the table's columns after the commit, as Delta's JSON; from PREPARED on.
         merge: the commit adds columns that the table lacks.
+        upsert: how rows change others by key; None: they are appended.
         files: the staged files; None before they are counted.
     """
 
@@ -40,6 +42,7 @@ class DeltaPart(Part):
     attempt_id: str | None = None
     schema: str | None = None
     merge: bool = False
+    upsert: Upsert | None = None
     files: tuple[StagedFile, ...] | None = None
 
     @property
@@ -101,14 +104,15 @@ class DeltaPart(Part):
         assert isinstance(previous, DeltaPart)
         carried = ["table", "app_id", "version", "table_id", "attempt_id"]
         if previous.files is not None:
-            carried += ["schema", "merge", "files"]
+            carried += ["schema", "merge", "upsert", "files"]
         require_carried(self, previous, carried)
 
     def payload(self) -> Payload:
         """See ``Part``."""
         files = None if self.files is None else [json.loads(file.to_json()) for file in self.files]
         names = ("table", "app_id", "version", "table_id", "attempt_id", "schema", "merge")
-        return {**{name: getattr(self, name) for name in names}, "files": files}
+        upsert = None if self.upsert is None else self.upsert.payload()
+        return {**{name: getattr(self, name) for name in names}, "upsert": upsert, "files": files}
 
     @classmethod
     def parse(cls, payload: Payload, columns: Mapping[str, Any]) -> Self:
@@ -118,4 +122,6 @@ class DeltaPart(Part):
         staged = (
             None if files is None else tuple(StagedFile.from_json(json.dumps(one)) for one in files)
         )
-        return cls(**found, files=staged)
+        # Logs of earlier releases have no upserts.
+        upsert = Upsert.parse(found.pop("upsert", None))
+        return cls(**found, upsert=upsert, files=staged)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,7 +28,7 @@ from eos.errors import (
     NewCluster,
     Retriable,
 )
-from eos.participant import Attempt, Audited, Participant
+from eos.participant import Attempt, Audited, Participant, Upsert
 from eos.protocol import ABORTED, COMMITTED, Fate, History, Known, LogRecord, Part, State, unknown
 from eos.retry import Patience
 
@@ -43,6 +44,8 @@ class Staged:
     """The table's columns after the commit, as Delta's JSON."""
     merge: bool
     """The commit adds columns that the table lacks."""
+    upsert: Upsert | None = None
+    """How the files' rows change others by key; None: the files are appended."""
 
 
 class DeltaParticipant(Participant):
@@ -170,7 +173,13 @@ class DeltaParticipant(Participant):
         (staged,) = written
         mine = _own(part)
         self._staged[str(mine.attempt_id)] = staged.files
-        return replace(mine, files=staged.files, schema=staged.schema, merge=staged.merge)
+        return replace(
+            mine,
+            files=staged.files,
+            schema=staged.schema,
+            merge=staged.merge,
+            upsert=staged.upsert,
+        )
 
     def prepare(self, record: LogRecord, part: Part) -> DeltaPart:
         """Check again that all files exist, and that the table is the same.
@@ -222,6 +231,7 @@ class DeltaParticipant(Participant):
                 table_id=str(part.table_id),
                 schema=schema_from_json(str(part.schema)),
                 merge=part.merge,
+                upsert=part.upsert,
                 more={self._owner: part.version},
             )
         except Fenced as error:
@@ -287,9 +297,13 @@ class DeltaParticipant(Participant):
         return () if audit is None else audit.aborted([_own(part) for part in aborted])
 
     def after_end(self, record: LogRecord, part: Part, *, is_last: bool) -> None:
-        """Now and then write a checkpoint of the table."""
-        self._staged.pop(str(_own(part).attempt_id), None)
+        """Now and then write a checkpoint of the table; delete the files of an upsert."""
+        mine = _own(part)
+        self._staged.pop(str(mine.attempt_id), None)
         if record.state is State.COMMITTED:
+            if mine.upsert is not None:
+                with suppress(EosError):  # a vacuum deletes them
+                    self.table.discard(mine.files or ())
             self.table.checkpoint_when_due()
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
@@ -19,7 +19,9 @@ from eos.delta._rows import Values, conform, folder_of, split
 from eos.delta._statistics import FileStatistics
 from eos.delta.files import StagedFile, file_name
 from eos.delta.folder import Folder
+from eos.delta.upserts import conform_upserts, staged_schema
 from eos.errors import ConfigurationError, InputError
+from eos.participant import Upsert
 
 # Size of a row group in memory, before encoding; for all open files of a task together.
 _ROW_GROUP_BYTES: Final = 64 * 1024**2
@@ -41,6 +43,15 @@ class StagingTarget:
     file_bytes: int = 128 * 1024**2
     """A file of this size is closed, and the next one begun."""
     compression: Literal["snappy", "zstd"] = "snappy"
+    upsert: Upsert | None = None
+    """``schema`` then has the columns that the rows have, and files have one column more."""
+
+    def conformed(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Yield rows as the files have them; raises as ``conform``."""
+        if self.upsert is None:
+            yield conform(batch, self.schema)
+        else:
+            yield from conform_upserts(batch, self.schema, self.upsert)
 
 
 def stage(
@@ -73,7 +84,8 @@ def stage(
     staging = _Staging(target, attempt_id, spark_partition)
     try:
         for batch in batches:
-            staging.add(conform(batch, target.schema))
+            for rows in target.conformed(batch):
+                staging.add(rows)
         return staging.finish()
     except BaseException:
         staging.discard()
@@ -87,8 +99,10 @@ class _Staging:
         self._target = target
         self._names = (attempt_id, spark_partition)
         self._folder = Folder(target.uri, target.storage_options)
+        upsert = target.upsert
+        schema = target.schema if upsert is None else staged_schema(target.schema, upsert)
         self._schema = pa.schema(
-            [column for column in target.schema if column.name not in target.partition_columns]
+            [column for column in schema if column.name not in target.partition_columns]
         )
         self._row_group_bytes = min(_ROW_GROUP_BYTES, target.file_bytes)
         self._open: dict[str, _OpenFile] = {}

@@ -7,22 +7,22 @@ app id from handles at one version of the table, or an older one, one succeeds.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Final, TypeVar
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import CommitProperties, DeltaTable
 from deltalake.transaction import AddAction
 
 from eos.commit_log.corruption import panics_as_errors
 from eos.commit_log.delta_table import NO_HOOKS
-from eos.delta import column_rules, opening
+from eos.delta import column_rules, opening, upserts
 from eos.delta._rows import can_partition
 from eos.delta.files import StagedFile
 from eos.delta.folder import Folder
 from eos.errors import ConfigurationError, Fatal, Fenced, InputError
+from eos.participant import Upsert
 
 logger = logging.getLogger(__name__)
 
@@ -205,6 +205,7 @@ class TargetTable:
         table_id: str,
         schema: pa.Schema,
         merge: bool = False,
+        upsert: Upsert | None = None,
         more: Mapping[str, int] | None = None,
     ) -> None:
         """Append ``files`` as version ``version`` of ``app_id``, in one attempt, durably.
@@ -216,6 +217,7 @@ class TargetTable:
         Args:
             table_id: id of the table for which the files were staged.
             schema: the result of ``check_schema`` when they were staged.
+            upsert: the files' rows change others by key; see ``eos.delta.upserts``.
             more: further identifiers with their versions, recorded in the same commit.
 
         Raises:
@@ -228,14 +230,9 @@ class TargetTable:
         # A handle that has seen an identifier accepts it again, and a commit checks neither its
         # files nor which table it is (deltalake 1.6): all this is checked here, on a fresh handle.
         table = self._open()
+        self._check_id(table, table_id)
         with self._reading():
-            found, committed = str(table.metadata().id), table.transaction_version(app_id)
-        if found != table_id:
-            raise Fatal(
-                f"Delta table {self.folder.uri} is another one (id {found}) than the rows were "
-                f"written for ({table_id}).",
-                hint="It was dropped and recreated. The rows are in its folder, but in no table.",
-            )
+            committed = table.transaction_version(app_id)
         if committed is not None and committed > version:
             raise Fenced(
                 f"Delta table {self.folder.uri}: {app_id!r} is at version {committed}, after "
@@ -246,12 +243,27 @@ class TargetTable:
                 self._check_features(table)
             except ConfigurationError as error:  # the sink's next claim raises it as such
                 raise Fatal(error.message, hint=error.hint) from None
-            self._check_files(table, files)
+            self._check_files(table, files, may_differ=upsert is not None)
+            identifiers = {app_id: version, **(more or {})}
             with self._committing(app_id, version):
                 self._add_columns(table, schema, merge)
-                self._append(table, files, {app_id: version, **(more or {})})
+                if upsert is None or not files:
+                    self._append(table, files, identifiers)
+                else:
+                    system, paths = self.folder.file_system(), [file.path for file in files]
+                    upserts.merge(table, system, paths, upsert, identifiers)
         with self._committing(app_id, version):
             self._make_log_durable()
+
+    def _check_id(self, table: DeltaTable, table_id: str) -> None:
+        with self._reading():
+            found = str(table.metadata().id)
+        if found != table_id:
+            raise Fatal(
+                f"Delta table {self.folder.uri} is another one (id {found}) than the rows were "
+                f"written for ({table_id}).",
+                hint="It was dropped and recreated. The rows are in its folder, but in no table.",
+            )
 
     def checkpoint_when_due(self) -> None:
         """Now and then write a Delta checkpoint, and drop log files beyond the table's retention.
@@ -270,10 +282,12 @@ class TargetTable:
         except Exception as error:
             logger.warning("Table %s: no checkpoint: %s", self.folder.uri, self.folder.clean(error))
 
-    def _check_files(self, table: DeltaTable, files: Sequence[StagedFile]) -> None:
+    def _check_files(
+        self, table: DeltaTable, files: Sequence[StagedFile], *, may_differ: bool
+    ) -> None:
         with self._reading():
             partition_by = set(table.metadata().partition_columns)
-        if any(file.partition_values.keys() != partition_by for file in files):
+        if not may_differ and any(file.partition_values.keys() != partition_by for file in files):
             raise Fatal(
                 f"Delta table {self.folder.uri} is partitioned by other columns than the staged "
                 "files."
@@ -340,13 +354,7 @@ class TargetTable:
             mode="append",
             schema=table.schema(),
             partition_by=table.metadata().partition_columns,
-            # Where identifiers expire, Spark drops one without a time immediately.
-            commit_properties=CommitProperties(
-                app_transactions=[
-                    Transaction(app_id, version, time.time_ns() // 1_000_000)
-                    for app_id, version in identifiers.items()
-                ]
-            ),
+            commit_properties=opening.commit_properties(identifiers),
             post_commithook_properties=NO_HOOKS,
         )
 

@@ -18,7 +18,7 @@ from eos.retry import attempts
 _PART_BYTES: Final = 16 * 1024 * 1024
 # Waits for a free connection: more tasks may begin than the server takes at once.
 _CONNECT_S: Final = 60.0
-# What COPY's text format escapes, backslash first.
+# Escapes of COPY's text format, backslash first.
 _ESCAPES: Final = (("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"))
 
 
@@ -109,7 +109,7 @@ def _texts(column: pa.Array) -> pa.Array:
 
 
 def _bytes_of(lines: pa.Array) -> memoryview:
-    # The lines lie one after the other in their buffer.
+    # Arrow stores the lines contiguously.
     _, offsets, data = lines.buffers()
     ends = np.frombuffer(offsets, dtype=np.int32)[lines.offset : lines.offset + len(lines) + 1]
     return memoryview(data)[int(ends[0]) : int(ends[-1])]

@@ -21,7 +21,7 @@ except ImportError as missing:
         hint="pip install 'eos-pulsar[postgres]'",
     ) from missing
 
-# What says where a database is: these parts of a conninfo are recorded, and no others.
+# Only these parts of a conninfo are recorded: no login.
 _PLACE: Final = ("service", "host", "hostaddr", "port", "dbname")
 _LOCAL: Final = ("", "localhost", "127.0.0.1", "::1")
 # libpq's own variables, which executors don't have.
@@ -41,7 +41,7 @@ class Database:
 
     Args:
         conninfo: a URL ``postgresql://user@host/database``, or libpq's ``host=... dbname=...``. May
-            hold a password. What is not in it comes from libpq's variables, as with ``psql``.
+            hold a password. Missing parts come from libpq's variables, as with ``psql``.
 
     Raises:
         ConfigurationError: ``conninfo`` can't be parsed; it is not quoted.
@@ -56,7 +56,7 @@ class Database:
                 parts[name] = os.environ[variable]
         hosts = str(parts.get("host", "")).split(",")
         is_local = all(host in _LOCAL or host.startswith("/") for host in hosts)
-        # libpq would go on without TLS, or with any certificate.
+        # libpq's default is a connection without TLS, or with any certificate.
         if not is_local and "sslmode" not in parts and "service" not in parts:
             parts["sslmode"] = "verify-full"
             if "sslrootcert" not in parts and "PGSSLROOTCERT" not in os.environ:
@@ -133,11 +133,11 @@ def _refuse_connection(error: psycopg.Error) -> NoReturn:
 
 
 @contextmanager
-def failures(what: str, names: Mapping[str, str] | None = None) -> Iterator[None]:
+def failures(action: str, names: Mapping[str, str] | None = None) -> Iterator[None]:
     """Translate errors of the database.
 
     Args:
-        what: what failed, for the message.
+        action: for the message, for example ``copying rows``.
         names: the staging table's column -> the column that users know.
 
     Raises:
@@ -148,29 +148,29 @@ def failures(what: str, names: Mapping[str, str] | None = None) -> Iterator[None
     try:
         yield
     except psycopg.Error as error:
-        raise _translated(error, what, names or {}) from None
+        raise _translated(error, action, names or {}) from None
 
 
-def _translated(error: psycopg.Error, what: str, names: Mapping[str, str]) -> EosError:
+def _translated(error: psycopg.Error, action: str, names: Mapping[str, str]) -> EosError:
     diag = error.diag
     state = error.sqlstate or ""
     if isinstance(error, psycopg.InterfaceError) or state[:2] in ("", "08"):
-        return ConnectionLost(f"The connection was lost while {what}.")
+        return ConnectionLost(f"The connection was lost while {action}.")
     # Messages quote values of rows, which must not be in errors and logs.
     said = _QUOTED.sub("", diag.message_primary or type(error).__name__)
     match state[:2]:
-        case "22" | "23" | "P0":
+        case "21" | "22" | "23" | "P0":
             return InputError(f"{_where(diag, names)}: {_why(diag, said)}.", hint=_hint(state))
         case "42" if state == "42501":
             return ConfigurationError(
-                f"The user of the database may not do this ({what}): {said}.",
+                f"The user of the database may not do this ({action}): {said}.",
                 hint="The sink needs INSERT on the table, with merge_on also SELECT, UPDATE and "
                 "DELETE; and CREATE on the schema of its own tables (staging_schema).",
             )
         case "42" | "0A" | "3D" | "3F" | "28" | "54":
-            return ConfigurationError(f"The database refused {what}: {said}.")
+            return ConfigurationError(f"The database refused {action}: {said}.")
     return Retriable(
-        f"The database failed while {what}: {said} ({state}).",
+        f"The database failed while {action}: {said} ({state}).",
         hint="Make room on the server's disk." if state == "53100" else None,
     )
 
@@ -198,10 +198,17 @@ def _why(diag: Any, said: str) -> str:
 
 def _hint(state: str) -> str | None:
     match state:
+        case "21000":
+            return (
+                "Two of its rows have keys that are equal for the database, in other case for "
+                "example: write one."
+            )
         case "23502":
             return "Give the column a value in each row, or a default in the table."
         case "23505":
-            return "Set merge_on to replace rows that are there, or leave out what was written."
+            return (
+                "Set merge_on to replace rows that are there, or leave out rows that were written."
+            )
         case "22021":
             return r"PostgreSQL's text has no zero character: replace(column, '\0', '')."
         case "22P05":

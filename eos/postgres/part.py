@@ -8,24 +8,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Final, Self
 
+from eos.participant import Upsert
 from eos.protocol import Part, Payload, Stage, require, require_carried
 
 KIND: Final = "postgres"
-
-
-@dataclass(frozen=True)
-class Merge:
-    """How rows replace those with the same key; without it they are appended.
-
-    Attributes:
-        on: the key's columns.
-        order_columns: columns in the staging table by which the last change of a key is found.
-        deletes: the staging table says which rows delete their key.
-    """
-
-    on: tuple[str, ...]
-    order_columns: int = 0
-    deletes: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +26,7 @@ class PostgresPart(Part):
         version: 1, 2, 3 with each attempt of this log on this target.
         attempt_id: part of the staging table's name.
         names: the columns that are written; those after it: from PREPARED on.
-        merge: how rows replace others; None: they are appended.
+        upsert: how rows change others by key; None: they are appended.
         runs: the task runs whose rows count.
         rows, size_bytes: of these.
     """
@@ -57,7 +43,7 @@ class PostgresPart(Part):
     version: int | None = None
     attempt_id: str | None = None
     names: tuple[str, ...] | None = None
-    merge: Merge | None = None
+    upsert: Upsert | None = None
     runs: tuple[int, ...] | None = None
     rows: int | None = None
     size_bytes: int | None = None
@@ -123,28 +109,26 @@ class PostgresPart(Part):
         for counted in (self.names, self.runs, self.rows, self.size_bytes):
             require((counted is not None) is (stage is Stage.PREPARED), "rows are counted whole")
         require((self.rows or 0) >= 0 and (self.size_bytes or 0) >= 0, "a negative figure")
-        if self.merge is not None:
-            require(set(self.merge.on) <= set(self.names or ()), "a key is not written")
-            require(bool(self.merge.on), "a merge has no key")
+        if self.upsert is not None:
+            require(set(self.upsert.on) <= set(self.names or ()), "a key is not written")
 
     def check_follows(self, previous: Part) -> None:
         """See ``Part``."""
         assert isinstance(previous, PostgresPart)
         carried = ["place", "schema", "table", "staging_schema", "log", "version", "attempt_id"]
         if previous.rows is not None:
-            carried += ["names", "merge", "runs", "rows", "size_bytes"]
+            carried += ["names", "upsert", "runs", "rows", "size_bytes"]
         require_carried(self, previous, carried)
 
     def payload(self) -> Payload:
         """See ``Part``."""
-        return asdict(self)
+        upsert = None if self.upsert is None else self.upsert.payload()
+        return {**asdict(self), "upsert": upsert}
 
     @classmethod
     def parse(cls, payload: Payload, columns: Mapping[str, Any]) -> Self:
         """See ``Part``."""
         found = dict(payload)
-        if (merge := found.pop("merge")) is not None:
-            merge = Merge(tuple(merge["on"]), int(merge["order_columns"]), bool(merge["deletes"]))
         for name in ("names", "runs"):
             found[name] = None if found[name] is None else tuple(found[name])
-        return cls(**found, merge=merge)
+        return cls(**{**found, "upsert": Upsert.parse(found["upsert"])})

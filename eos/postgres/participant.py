@@ -16,16 +16,16 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 from eos.errors import ConfigurationError, EosError, InputError, NewCluster, Retriable
-from eos.participant import Attempt, Participant
+from eos.participant import Attempt, Participant, Upsert
 from eos.postgres.copying import Copied
 from eos.postgres.database import Database, failures, psycopg
-from eos.postgres.part import Merge, PostgresPart
+from eos.postgres.part import PostgresPart
 from eos.postgres.target_table import (
     KEPT,
-    Connection,
     Ending,
+    PostgresTable,
+    SqlConnection,
     StagedRowsMissing,
-    TargetTable,
     check_schema,
 )
 from eos.protocol import ABORTED, COMMITTED, Fate, History, Known, LogRecord, Part, State, unknown
@@ -42,12 +42,12 @@ _LOST: Final = Fate(Known.ABORTED, "its staged rows are gone")
 
 
 @dataclass(frozen=True)
-class Staged:
+class StagedRows:
     """Result of the writing: all tasks' runs, and how their rows are written."""
 
     copied: tuple[Copied, ...]
     names: tuple[str, ...]
-    merge: Merge | None
+    upsert: Upsert | None
 
 
 class PostgresParticipant(Participant):
@@ -61,27 +61,27 @@ class PostgresParticipant(Participant):
         self, sink_id: str, database: Database, schema: str, table: str, staging_schema: str
     ) -> None:
         self.database = database
-        self.table = TargetTable(schema, table, staging_schema)
+        self.table = PostgresTable(schema, table, staging_schema)
         self._names = (schema, table, staging_schema)
         self._sink_id = sink_id
         self._claim: PostgresPart | None = None
         self._version = 0
         self._last_committed = 0
-        self._open: Connection | None = None
+        self._open: SqlConnection | None = None
         self._used_at = 0.0
         # The attempt whose transaction is open on the connection.
         self._prepared: str | None = None
 
-    def run(self, what: str, work: Callable[[Connection], T]) -> T:
+    def run(self, action: str, work: Callable[[SqlConnection], T]) -> T:
         """Run ``work`` on the participant's connection, which stays open.
 
         Raises:
             EosError: as ``eos.postgres.database.failures``.
         """
-        with failures(what):
+        with failures(action):
             return work(self._connected())
 
-    def _connected(self) -> Connection:
+    def _connected(self) -> SqlConnection:
         if self._prepared is not None:
             self._disconnect()  # an attempt that was given up; the server takes its rows back
         if self._open is not None and time.monotonic() - self._used_at > _RESTED_S:
@@ -117,7 +117,7 @@ class PostgresParticipant(Participant):
     def traces(self) -> list[str]:
         """Whether a log of this sink has committed to the table: called if there is no log."""
 
-        def look(connection: Connection) -> bool:
+        def look(connection: SqlConnection) -> bool:
             return self.table.has_ledger(connection) and self.table.other_logs(
                 connection, self._sink_id
             )
@@ -153,7 +153,7 @@ class PostgresParticipant(Participant):
         """Create ``eos_epochs`` and the log's mark in it."""
         mine = _own(claim)
 
-        def create(connection: Connection) -> None:
+        def create(connection: SqlConnection) -> None:
             check_schema(connection, mine.staging_schema)
             if not self.table.has_ledger(connection):
                 self.table.create_ledger(connection)
@@ -188,7 +188,7 @@ class PostgresParticipant(Participant):
             logger.info("staging tables of %s stay for now: %s", self.table.name, error)
 
     def _endings(self, part: PostgresPart) -> tuple[bool, Ending | None, int]:
-        def ask(connection: Connection) -> tuple[bool, Ending | None, int]:
+        def ask(connection: SqlConnection) -> tuple[bool, Ending | None, int]:
             if not self.table.has_ledger(connection):
                 return False, None, 0
             return self.table.endings(connection, self._sink_id, part)
@@ -217,13 +217,13 @@ class PostgresParticipant(Participant):
         return replace(self._claim, version=self._version, attempt_id=str(uuid.uuid4()))
 
     def count(self, part: Part, written: Sequence[Any]) -> PostgresPart:
-        """Take the runs from a ``Staged``."""
+        """Take the runs from a ``StagedRows``."""
         (staged,) = written
         with_rows = [one for one in staged.copied if one.rows]
         return replace(
             _own(part),
             names=staged.names,
-            merge=staged.merge,
+            upsert=staged.upsert,
             runs=tuple(one.run for one in with_rows),
             rows=sum(one.rows for one in with_rows),
             size_bytes=sum(one.size_bytes for one in with_rows),
@@ -233,7 +233,7 @@ class PostgresParticipant(Participant):
         """Do the work of the commit, and leave its transaction open.
 
         Raises:
-            InputError: rows violate a constraint, or a key has several last changes.
+            InputError: rows violate a constraint.
             Retriable: the database failed, or staged rows are gone: the epoch runs again.
         """
         mine = _own(part)
@@ -242,12 +242,10 @@ class PostgresParticipant(Participant):
                 with attempt:
                     self.run("writing the epoch's rows", lambda c: self._prepare(c, mine))
         except StagedRowsMissing:
-            raise Retriable(f"Staged rows of {mine.label} are gone.") from None
+            raise Retriable(f"StagedRows rows of {mine.label} are gone.") from None
         return mine
 
-    def _prepare(self, connection: Connection, part: PostgresPart) -> None:
-        if part.merge is not None and part.rows:
-            self.table.check_key(connection, part, part.merge)
+    def _prepare(self, connection: SqlConnection, part: PostgresPart) -> None:
         connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
         try:
             ended = self.table.apply(connection, self._sink_id, part)
@@ -297,7 +295,7 @@ class PostgresParticipant(Participant):
         if not is_staged:
             return before
 
-        def write(connection: Connection) -> Ending | None:
+        def write(connection: SqlConnection) -> Ending | None:
             with connection.transaction():
                 return self.table.apply(connection, self._sink_id, part)
 
@@ -346,7 +344,7 @@ class PostgresParticipant(Participant):
         if ending is not None:
             return _ended(mine, ending)
         if mine.version <= newest - KEPT:
-            return unknown(f"{mine.label} is older than what eos_epochs keeps")
+            return unknown(f"{mine.label} is older than the rows that eos_epochs keeps")
         if is_staged or mine.rows == 0:
             return _staged(mine)
         return _LOST

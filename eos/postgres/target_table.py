@@ -1,4 +1,4 @@
-"""The target table, the sink's own tables beside it, and the transaction that commits an attempt.
+"""The target table, the sink's own tables, and the transaction that commits an attempt.
 
 ``eos_epochs`` holds a row for each ended attempt. Its primary key is the fence: of two processes
 that end an attempt, the second one waits for the first, and finds its row. The row is written with
@@ -11,11 +11,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from eos.errors import ConfigurationError, InputError
+from eos.errors import ConfigurationError
 from eos.postgres.database import psycopg, sql
-from eos.postgres.part import Merge, PostgresPart
+from eos.postgres.part import PostgresPart
 
-Connection = psycopg.Connection[Any]
+SqlConnection = psycopg.Connection[Any]
 Ending = Literal["committed", "aborted", "other"]
 """How a version ended; ``other``: it is another attempt's."""
 
@@ -60,7 +60,7 @@ class StagingColumn:
     is_required: bool = False
 
 
-class TargetTable:
+class PostgresTable:
     """The table that a sink writes, and ``eos_epochs``.
 
     Args:
@@ -74,7 +74,7 @@ class TargetTable:
         self._ledger = sql.Identifier(staging_schema, LEDGER)
         self._staging_schema = staging_schema
 
-    def columns(self, connection: Connection) -> tuple[TargetColumn, ...]:
+    def columns(self, connection: SqlConnection) -> tuple[TargetColumn, ...]:
         """Return the table's columns in their order; none if there is no table of this name."""
         # Not information_schema, which shows only what the user may read.
         rows = connection.execute(
@@ -91,7 +91,7 @@ class TargetTable:
         )
         return tuple(TargetColumn(*row) for row in rows)
 
-    def unique_keys(self, connection: Connection) -> list[frozenset[str]]:
+    def unique_keys(self, connection: SqlConnection) -> list[frozenset[str]]:
         """Return the columns of each unique index that ``ON CONFLICT`` can use."""
         rows = connection.execute(
             "SELECT array_agg(a.attname::text) FROM pg_index i "
@@ -106,7 +106,7 @@ class TargetTable:
         return [frozenset(names) for (names,) in rows]
 
     def create(
-        self, connection: Connection, columns: Iterable[tuple[str, str]], key: Sequence[str]
+        self, connection: SqlConnection, columns: Iterable[tuple[str, str]], key: Sequence[str]
     ) -> None:
         """Create the table with these columns and types, unless it is there; ``key`` is primary."""
         parts = [
@@ -117,7 +117,7 @@ class TargetTable:
             parts.append(sql.SQL("PRIMARY KEY ({})").format(names))
         self._create(connection, self._identifier, sql.SQL(", ").join(parts))
 
-    def create_ledger(self, connection: Connection) -> None:
+    def create_ledger(self, connection: SqlConnection) -> None:
         """Create ``eos_epochs``, unless it is there."""
         self._create(
             connection,
@@ -130,18 +130,20 @@ class TargetTable:
             ),
         )
 
-    def _create(self, connection: Connection, name: sql.Identifier, body: sql.Composable) -> None:
+    def _create(
+        self, connection: SqlConnection, name: sql.Identifier, body: sql.Composable
+    ) -> None:
         statement = sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(name, body)
         try:
             connection.execute(statement)
         except psycopg.errors.UniqueViolation:  # another process creates it at this moment
             connection.execute(statement)
 
-    def has_ledger(self, connection: Connection) -> bool:
+    def has_ledger(self, connection: SqlConnection) -> bool:
         """Whether ``eos_epochs`` is there."""
         return self._exists(connection, LEDGER)
 
-    def _exists(self, connection: Connection, table: str) -> bool:
+    def _exists(self, connection: SqlConnection, table: str) -> bool:
         names = (self._staging_schema, table)
         return bool(
             connection.execute(
@@ -151,13 +153,13 @@ class TargetTable:
             ).fetchone()
         )
 
-    def mark(self, connection: Connection, sink_id: str, part: PostgresPart) -> None:
+    def mark(self, connection: SqlConnection, sink_id: str, part: PostgresPart) -> None:
         """Write version 0 of the log, by which its database is known."""
         connection.execute(
             self._insert(), (sink_id, part.log, part.target, 0, None, "claimed", None)
         )
 
-    def other_logs(self, connection: Connection, sink_id: str) -> bool:
+    def other_logs(self, connection: SqlConnection, sink_id: str) -> bool:
         """Whether any log of this sink has committed to the target."""
         statement = sql.SQL(
             "SELECT 1 FROM {} WHERE sink = %s AND target = %s AND outcome = 'committed' LIMIT 1"
@@ -165,7 +167,7 @@ class TargetTable:
         return connection.execute(statement, (sink_id, self.name)).fetchone() is not None
 
     def endings(
-        self, connection: Connection, sink_id: str, part: PostgresPart
+        self, connection: SqlConnection, sink_id: str, part: PostgresPart
     ) -> tuple[bool, Ending | None, int]:
         """Return whether the log's mark is there, how ``part`` ended (None: not that is known), and
         the newest committed version."""
@@ -183,7 +185,7 @@ class TargetTable:
     # --- staging -------------------------------------------------------------------------------
 
     def create_staging(
-        self, connection: Connection, part: PostgresPart, columns: Iterable[StagingColumn]
+        self, connection: SqlConnection, part: PostgresPart, columns: Iterable[StagingColumn]
     ) -> None:
         """Create the attempt's staging table, for ``eos.postgres.copying``."""
         parts = [sql.SQL("run bigint NOT NULL")]
@@ -200,11 +202,11 @@ class TargetTable:
     def _staging(self, part: PostgresPart) -> sql.Identifier:
         return sql.Identifier(self._staging_schema, part.staging)
 
-    def is_staged(self, connection: Connection, part: PostgresPart) -> bool:
+    def is_staged(self, connection: SqlConnection, part: PostgresPart) -> bool:
         """Whether the attempt's staging table is there."""
         return self._exists(connection, part.staging)
 
-    def drop_staging(self, connection: Connection, prefix: str) -> None:
+    def drop_staging(self, connection: SqlConnection, prefix: str) -> None:
         """Drop all staging tables whose names begin with ``prefix``."""
         names = connection.execute(
             "SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
@@ -220,35 +222,7 @@ class TargetTable:
 
     # --- the end of an attempt -----------------------------------------------------------------
 
-    def check_key(self, connection: Connection, part: PostgresPart, merge: Merge) -> None:
-        """Check that each key has one last change in the attempt.
-
-        Raises:
-            InputError: keys have several, which differ.
-        """
-        columns = [sql.Identifier(f"c{n}") for n in range(len(part.names or ()))]
-        if merge.deletes:
-            columns.append(sql.Identifier("is_delete"))
-        statement = sql.SQL(
-            "SELECT count(*) FROM (SELECT 1 FROM (SELECT *, rank() OVER (PARTITION BY {key} "
-            "{order}) AS place FROM {staging} WHERE run = ANY(%s)) AS ranked WHERE place = 1 "
-            "GROUP BY {key} HAVING count(DISTINCT ROW({columns})::text) > 1) AS keys"
-        ).format(
-            key=_joined(_key_columns(part, merge)),
-            order=_order(merge, prefix="ORDER BY"),
-            staging=self._staging(part),
-            columns=_joined(columns),
-        )
-        (keys,) = connection.execute(statement, (list(part.runs or ()),)).fetchone() or (0,)
-        if keys:
-            by = "differ in no column of latest_by" if merge.order_columns else "are not ordered"
-            raise InputError(
-                f"{keys:,} keys ({', '.join(merge.on)}) have several rows in this epoch that {by}.",
-                hint="Name the columns by which the last change of a key is found: latest_by. Or "
-                "write one row for each key.",
-            )
-
-    def apply(self, connection: Connection, sink_id: str, part: PostgresPart) -> Ending | None:
+    def apply(self, connection: SqlConnection, sink_id: str, part: PostgresPart) -> Ending | None:
         """Write the attempt's rows and its row in ``eos_epochs``, in the open transaction.
 
         Returns:
@@ -272,12 +246,12 @@ class TargetTable:
         if found != (part.rows,):
             raise StagedRowsMissing
         connection.execute(self._write(part), runs)
-        # What is checked only at the end of a transaction is checked here: a prepared one commits.
+        # Deferred checks run here, not at the end: a prepared transaction must commit.
         connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
         return None
 
     def end_without_rows(
-        self, connection: Connection, sink_id: str, part: PostgresPart
+        self, connection: SqlConnection, sink_id: str, part: PostgresPart
     ) -> Ending | None:
         """Record the attempt as aborted, unless it has ended; return how it had ended."""
         with connection.transaction():
@@ -285,7 +259,7 @@ class TargetTable:
             return self._end(connection, sink_id, part, "aborted")
 
     def _end(
-        self, connection: Connection, sink_id: str, part: PostgresPart, ending: Ending
+        self, connection: SqlConnection, sink_id: str, part: PostgresPart, ending: Ending
     ) -> Ending | None:
         assert part.version is not None
         key = (sink_id, part.log, part.target, part.version)
@@ -306,49 +280,38 @@ class TargetTable:
         ).format(self._ledger)
 
     def _write(self, part: PostgresPart) -> sql.Composed:
-        columns, merge = part.names or (), part.merge
-        staged = _joined(sql.Identifier(f"c{n}") for n in range(len(columns)))
-        parts = {
-            "target": self._identifier,
-            "columns": _joined(map(sql.Identifier, columns)),
-            "staged": staged,
-            "staging": self._staging(part),
-        }
-        if merge is None:
-            return sql.SQL(
-                "INSERT INTO {target} ({columns}) SELECT {staged} FROM {staging} "
-                "WHERE run = ANY(%s)"
-            ).format(**parts)
-        changed = [name for name in columns if name not in merge.on]
+        names, upsert = part.names or (), part.upsert
+        staged = dict(zip(names, (sql.Identifier(f"c{n}") for n in range(len(names))), strict=True))
+        insert = sql.SQL("INSERT INTO {} ({}) SELECT {} FROM newest").format(
+            self._identifier, _joined(map(sql.Identifier, names)), _joined(staged.values())
+        )
+        newest = sql.SQL("WITH newest AS (SELECT * FROM {} WHERE run = ANY(%s))").format(
+            self._staging(part)
+        )
+        if upsert is None:
+            return newest + sql.SQL(" ") + insert
+        changed = [sql.Identifier(name) for name in names if name not in upsert.on]
         update = sql.SQL("UPDATE SET {}").format(
-            _joined(
-                sql.SQL("{name} = EXCLUDED.{name}").format(name=sql.Identifier(name))
-                for name in changed
-            )
+            _joined(sql.SQL("{0} = EXCLUDED.{0}").format(name) for name in changed)
         )
         same = sql.SQL(" AND ").join(
-            sql.SQL("old.{} = newest.{}").format(sql.Identifier(name), column)
-            for name, column in zip(merge.on, _key_columns(part, merge), strict=True)
+            sql.SQL("old.{} = newest.{}").format(sql.Identifier(name), staged[name])
+            for name in upsert.on
         )
         gone = sql.SQL(
-            ", gone AS (DELETE FROM {target} AS old USING newest WHERE newest.is_delete AND {same})"
-        ).format(target=self._identifier, same=same)
-        return sql.SQL(
-            "WITH newest AS (SELECT DISTINCT ON ({key}) * FROM {staging} WHERE run = ANY(%s) "
-            "ORDER BY {key}{order}){gone} INSERT INTO {target} ({columns}) SELECT {staged} "
-            "FROM newest{where} ON CONFLICT ({on}) DO {action}"
-        ).format(
-            **parts,
-            key=_joined(_key_columns(part, merge)),
-            order=_order(merge, prefix=","),
-            gone=gone if merge.deletes else sql.SQL(""),
-            where=sql.SQL(" WHERE NOT is_delete" if merge.deletes else ""),
-            on=_joined(map(sql.Identifier, merge.on)),
+            ", gone AS (DELETE FROM {} AS old USING newest WHERE newest.is_delete AND {})"
+        ).format(self._identifier, same)
+        return sql.SQL("{newest}{gone} {insert}{kept} ON CONFLICT ({key}) DO {action}").format(
+            newest=newest,
+            gone=gone if upsert.deletes else sql.SQL(""),
+            insert=insert,
+            kept=sql.SQL(" WHERE NOT is_delete" if upsert.deletes else ""),
+            key=_joined(map(sql.Identifier, upsert.on)),
             action=update if changed else sql.SQL("NOTHING"),
         )
 
 
-def _set_limits(connection: Connection) -> None:
+def _set_limits(connection: SqlConnection) -> None:
     connection.execute(
         sql.SQL(
             "SET LOCAL lock_timeout = {lock}; SET LOCAL statement_timeout = 0; "
@@ -357,24 +320,11 @@ def _set_limits(connection: Connection) -> None:
     )
 
 
-def _key_columns(part: PostgresPart, merge: Merge) -> list[sql.Identifier]:
-    places = {name: n for n, name in enumerate(part.names or ())}
-    return [sql.Identifier(f"c{places[name]}") for name in merge.on]
-
-
-def _order(merge: Merge, *, prefix: Literal["ORDER BY", ","]) -> sql.Composable:
-    columns = [
-        sql.SQL("{} DESC NULLS LAST").format(sql.Identifier(f"o{n}"))
-        for n in range(merge.order_columns)
-    ]
-    return sql.SQL(f"{prefix} {{}}").format(_joined(columns)) if columns else sql.SQL("")
-
-
 def _joined(parts: Iterable[sql.Composable]) -> sql.Composed:
     return sql.SQL(", ").join(parts)
 
 
-def check_schema(connection: Connection, name: str) -> None:
+def check_schema(connection: SqlConnection, name: str) -> None:
     """Check that a schema is there.
 
     Raises:

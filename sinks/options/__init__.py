@@ -8,6 +8,7 @@ from eos.sinks.options._sinks import (
     PostgresSinkOptions,
     PulsarSinkArguments,
     PulsarSinkOptions,
+    TableSinkOptions,
 )
 from eos.sinks.options._writer import WriterOptions
 
@@ -20,5 +21,6 @@ __all__ = [
     "PulsarSinkOptions",
     "SinkArguments",
     "SinkOptions",
+    "TableSinkOptions",
     "WriterOptions",
 ]

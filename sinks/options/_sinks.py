@@ -196,7 +196,42 @@ class PulsarSinkOptions(SinkOptions):
         return self.receipt_namespace or self.topic_name.namespace_name
 
 
-class DeltaSinkArguments(SinkArguments, total=False):
+class TableSinkArguments(SinkArguments, total=False):
+    """The options of sinks that append or upsert; see ``TableSinkOptions``."""
+
+    merge_on: Sequence[str]
+    latest_by: Sequence[str]
+    delete_when: str | None
+
+
+class TableSinkOptions(SinkOptions):
+    """The options of sinks that append or upsert, in addition to those of all sinks.
+
+    Attributes:
+        merge_on: columns of a key: rows replace those with the same key. By default rows are
+            appended.
+        latest_by: columns by which the last change of a key is found, if an epoch has several;
+            compared in this order, nulls are the oldest.
+        delete_when: a condition in Spark's SQL; rows for which it holds delete their key.
+    """
+
+    merge_on: tuple[Text, ...] = ()
+    latest_by: tuple[Text, ...] = ()
+    delete_when: Text | None = None
+
+    @field_validator("merge_on", "latest_by", mode="before")
+    @classmethod
+    def _names(cls, value: object) -> object:
+        return _list_of_names(value)
+
+    @model_validator(mode="after")
+    def _has_a_key(self) -> Self:
+        if (self.latest_by or self.delete_when) and not self.merge_on:
+            raise ValueError("latest_by and delete_when need merge_on, the columns of the key")
+        return self
+
+
+class DeltaSinkArguments(TableSinkArguments, total=False):
     """The options of a ``DeltaSink``; see ``DeltaSinkOptions``."""
 
     table: Required[str]
@@ -206,8 +241,8 @@ class DeltaSinkArguments(SinkArguments, total=False):
     compression: Literal["snappy", "zstd"]
 
 
-class DeltaSinkOptions(SinkOptions):
-    """The options of a ``DeltaSink``, in addition to those of all sinks.
+class DeltaSinkOptions(TableSinkOptions):
+    """The options of a ``DeltaSink``, in addition to those of ``TableSinkOptions``.
 
     Attributes:
         table: absolute path or ``s3://bucket/prefix`` of the table, which is created with the first
@@ -244,19 +279,16 @@ class DeltaSinkOptions(SinkOptions):
         return self
 
 
-class PostgresSinkArguments(SinkArguments, total=False):
+class PostgresSinkArguments(TableSinkArguments, total=False):
     """The options of a ``PostgresSink``; see ``PostgresSinkOptions``."""
 
     conninfo: Required[str]
     table: Required[str]
-    merge_on: Sequence[str]
-    latest_by: Sequence[str]
-    delete_when: str | None
     staging_schema: str | None
 
 
-class PostgresSinkOptions(SinkOptions):
-    """The options of a ``PostgresSink``, in addition to those of all sinks.
+class PostgresSinkOptions(TableSinkOptions):
+    """The options of a ``PostgresSink``, in addition to those of ``TableSinkOptions``.
 
     Attributes:
         conninfo: the database, as for ``psql``: ``postgresql://user@host:5432/database`` or
@@ -264,33 +296,15 @@ class PostgresSinkOptions(SinkOptions):
             driver and executors have. A remote server's certificate is verified, unless ``sslmode``
             says otherwise.
         table: ``schema.table``, or a table of the schema ``public``; created with the first
-            DataFrame's columns if it is missing.
-        merge_on: columns of a key, with a unique index: rows replace those with the same key. Rows
-            are appended by default.
-        latest_by: columns by which the last change of a key is found, if an epoch has several;
-            compared in this order, nulls are the oldest.
-        delete_when: a condition in Spark's SQL; rows for which it holds delete their key.
+            DataFrame's columns if it is missing, with ``merge_on`` as its primary key.
+            An existing one needs a unique index on ``merge_on``.
         staging_schema: schema of the sink's own tables, ``eos_epochs`` and one for each attempt; by
             default the table's.
     """
 
     conninfo: Text = Field(repr=False)
     table: Text
-    merge_on: tuple[Text, ...] = ()
-    latest_by: tuple[Text, ...] = ()
-    delete_when: Text | None = None
     staging_schema: Text | None = None
-
-    @field_validator("merge_on", "latest_by", mode="before")
-    @classmethod
-    def _names(cls, value: object) -> object:
-        return _list_of_names(value)
-
-    @model_validator(mode="after")
-    def _merges(self) -> Self:
-        if (self.latest_by or self.delete_when) and not self.merge_on:
-            raise ValueError("latest_by and delete_when need merge_on, the columns of the key")
-        return self
 
     @property
     def schema_and_table(self) -> tuple[str, str]:

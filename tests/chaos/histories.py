@@ -85,7 +85,10 @@ def clean(seed: int) -> RunHistory:
         noted=rng.choice([None, done]),
         earlier=log[: rng.randint(0, len(log))],
         fresh_again=rng.choice([None, replace(fresh, name="fresh again")]),
-        table=rng.choice([None, tuple(sight.record for sight in fresh.sightings)]),
+        tables={
+            name: tuple(sight.record for sight in fresh.sightings)
+            for name in rng.choice([(), ("table",), ("table", "database")])
+        },
         decisions_again=rng.choice([None, log]),
         says_clean=rng.choice([None, True, False]),
     )

@@ -96,7 +96,9 @@ def kinds(ids: list[str], table: list[str]) -> set[AnomalyKind]:
     return {
         found.kind
         for found in check(
-            RunHistory(EXPECTED, fresh, noted=noted, table=tuple(table), keeps_order=False)
+            RunHistory(
+                EXPECTED, fresh, noted=noted, tables={"table": tuple(table)}, keeps_order=False
+            )
         )
     }
 

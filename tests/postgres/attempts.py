@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from eos.participant import Access
+from eos.participant import Access, Upsert
 from eos.postgres._postgres_kind import KIND
 from eos.postgres.copying import CopyTarget, copy_rows
 from eos.postgres.database import Database
-from eos.postgres.part import Merge, PostgresPart
-from eos.postgres.participant import PostgresParticipant, Staged
+from eos.postgres.part import PostgresPart
+from eos.postgres.participant import PostgresParticipant, StagedRows
 from eos.postgres.target_table import StagingColumn
 from eos.protocol import Part
 from tests.support.postgres import Shop
@@ -32,14 +32,16 @@ class TableUnderTest:
         database, schema = Database(self.shop.conninfo), self.shop.schema
         return PostgresParticipant(self.sink_id, database, schema, "words", schema)
 
-    def write(self, part: Part, rows: Sequence[str], merge: Merge | None = None) -> list[Staged]:
+    def write(
+        self, part: Part, rows: Sequence[str], upsert: Upsert | None = None
+    ) -> list[StagedRows]:
         assert isinstance(part, PostgresPart)
         participant = self.participant()
         columns = (StagingColumn("c0", "text"),)
         participant.run("staging", lambda c: participant.table.create_staging(c, part, columns))
         participant.close()
         # A second run of the task, whose result Spark did not take.
-        return [Staged((self.copy(part, rows), self.copy(part, rows))[:1], ("word",), merge)]
+        return [StagedRows((self.copy(part, rows), self.copy(part, rows))[:1], ("word",), upsert)]
 
     def copy(self, part: PostgresPart, rows: Sequence[str]):  # type: ignore[no-untyped-def]
         self.run += 1

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import psycopg
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from eos.errors import InputError, NewCluster, Retriable
 from eos.participant import Attempt
 from eos.postgres.database import Database
-from eos.postgres.part import Merge, PostgresPart
+from eos.postgres.part import PostgresPart
 from eos.postgres.participant import PostgresParticipant
 from eos.protocol import BATCH, History, Known, LogRecord, Stage
 from eos.testing import PostgresServer, SinkContract
@@ -53,10 +54,10 @@ class _Table(TableUnderTest):
         return participant.begin(Attempt(BATCH, "a", 1, None, False))
 
     def counted(
-        self, participant: PostgresParticipant, *rows: str, merge: Merge | None = None
+        self, participant: PostgresParticipant, *rows: str, upsert: Upsert | None = None
     ) -> PostgresPart:
         part = self.begin(participant)
-        return participant.count(part, self.write(part, rows, merge))
+        return participant.count(part, self.write(part, rows, upsert))
 
     def prepared(self, participant: PostgresParticipant, *rows: str) -> PostgresPart:
         return participant.prepare(RECORD, self.counted(participant, *rows))
@@ -175,6 +176,29 @@ def test_an_abort_fences_a_driver_that_sleeps_in_its_prepared_transaction(
     assert table.read() == []
 
 
+def test_a_commit_while_it_is_asked_for_is_seen(
+    table: _Table, mine: PostgresParticipant, other: PostgresParticipant
+) -> None:
+    part = table.counted(mine, "one")
+    asked: list[str] = []
+
+    def committed_before_the_second(question: Callable[..., Any]) -> Callable[..., Any]:
+        def ask(*arguments: Any) -> Any:
+            asked.append(question.__name__)
+            if len(asked) == 2:
+                other.commit(part, deadline_s=5, is_own=False)
+                other.after_end(RECORD, part, is_last=True)
+            return question(*arguments)
+
+        return ask
+
+    for name in ("is_staged", "endings"):
+        question = getattr(mine.table, name)
+        setattr(mine.table, name, committed_before_the_second(question))
+    assert mine.outcome(part, timeout_s=5).known is Known.COMMITTED
+    assert len(asked) == 2
+
+
 def test_an_attempt_is_not_called_aborted_while_its_rows_are_staged(
     table: _Table, mine: PostgresParticipant
 ) -> None:
@@ -201,7 +225,6 @@ def test_another_database_proves_nothing(table: _Table, mine: PostgresParticipan
     table.shop.execute("DROP TABLE eos_epochs")
     assert mine.outcome(part, timeout_s=5).known is Known.UNKNOWN
     assert mine.abort(part, deadline_s=0, is_own=False).known is Known.UNKNOWN
-    table.shop.execute("CREATE TABLE eos_epochs (LIKE pg_class)")
 
 
 def test_a_database_without_the_last_commit_is_an_older_copy(
@@ -284,17 +307,6 @@ def test_a_constraint_made_after_the_decision_says_what_to_do(
     assert "table was changed" in fate.why
     table.shop.execute("ALTER TABLE words DROP CONSTRAINT none")
     assert other.commit(part, deadline_s=5, is_own=False).known is Known.COMMITTED
-
-
-def test_a_deadlock_is_resolved_by_writing_again(table: _Table, mine: PostgresParticipant) -> None:
-    table.shop.execute("ALTER TABLE words ADD PRIMARY KEY (word)")
-    part = table.counted(mine, "a", "b", merge=Merge(("word",)))
-    part = mine.prepare(RECORD, part)
-    with psycopg.connect(table.shop.conninfo) as blocked:
-        blocked.execute("SET lock_timeout = '200ms'")
-        with pytest.raises(psycopg.errors.LockNotAvailable):
-            blocked.execute(f"INSERT INTO {table.shop.schema}.words VALUES ('a')")
-    assert mine.commit(part, deadline_s=5, is_own=True).known is Known.COMMITTED
 
 
 def test_staging_tables_of_dead_drivers_are_dropped(

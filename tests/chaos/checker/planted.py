@@ -64,7 +64,7 @@ def _edited(reader: ReaderSightings, edit: SightsEdit) -> ReaderSightings:
 def table(edit: Callable[[list[str]], list[str | None]]) -> Edit:
     """A table with these errors in its rows."""
     rows = lambda history: [str(sight.record) for sight in history.fresh.sightings]  # noqa: E731
-    return lambda history: replace(history, table=tuple(edit(rows(history))))
+    return lambda history: replace(history, tables={"table": tuple(edit(rows(history)))})
 
 
 def both(*edits: Edit) -> Edit:

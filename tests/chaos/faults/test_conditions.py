@@ -26,6 +26,7 @@ from tests.transport.scripted import wait_until
 
 ALL = [*drawn(), *CONDITIONS]
 ASKED_FOR = {"from-tiered", "archiving", "counting", "encrypted", "from-chunks"}
+ASKED_FOR |= {"topic-and-database", "three-outputs"}
 
 
 def test_names_of_faults_and_conditions_are_different():
@@ -88,7 +89,7 @@ def test_single_condition_gets_a_kill_and_single_fault_its_shape():
 def test_faults_of_other_programs_need_their_condition():
     assert {one.name for one in CONDITIONS.values() if not one.is_drawn} == ASKED_FOR
     needing = {one.name: one.needs for one in FAULTS.values() if one.needs}
-    assert set(needing.values()) == ASKED_FOR - {"encrypted", "from-chunks"}
+    assert set(needing.values()) == ASKED_FOR - {"encrypted", "from-chunks", "three-outputs"}
     for name, condition in needing.items():
         assert not fits(FAULTS[name], ())
         assert only(name).conditions == (condition,)
@@ -96,7 +97,8 @@ def test_faults_of_other_programs_need_their_condition():
     assert not {p.fault for one in usual for p in one.faults} & needing.keys()
     asked = [draw(seed, ALL, always=["archiving"]) for seed in range(300)]
     for one in asked:
-        assert {needing.get(p.fault) for p in one.faults} - {None} <= set(one.conditions)
+        there = {other for n in one.conditions for other in (n, CONDITIONS[n].includes)}
+        assert {needing.get(p.fault) for p in one.faults} - {None} <= there
     assert "archiving" in {needing.get(p.fault) for one in asked for p in one.faults}
 
 

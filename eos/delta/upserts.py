@@ -1,0 +1,109 @@
+"""Upserts: staged rows replace or delete the table's rows with their key, by ``deltalake``.
+
+Staged files have the columns that the rows have, and one that says which rows delete their key.
+They are the source of the merge, never files of the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset
+
+from eos.delta._rows import conform
+from eos.errors import InputError
+from eos.participant import Upsert
+
+if TYPE_CHECKING:  # executors have no deltalake
+    from deltalake import DeltaTable
+
+DELETE: Final = "__eos_delete"
+"""The staged column of rows that delete their key."""
+
+
+def check_names(schema: pa.Schema, upsert: Upsert) -> None:
+    """Check the names and types of the columns of an upsert.
+
+    Raises:
+        InputError: a merge can't name or compare one of them.
+    """
+    for name in schema.names:
+        # A merge takes names as text of SQL, and has no escape for this character.
+        if "`" in name or name == DELETE:
+            raise InputError(f"Column {name!r} can't be in an upsert.", hint="Rename it.")
+    for name in upsert.on:
+        if name not in schema.names or pa.types.is_nested(schema.field(name).type):
+            raise InputError(
+                f"Column {name!r} of merge_on is no plain column of the table.",
+                hint="Name columns of text, numbers, booleans, dates or times.",
+            )
+
+
+def staged_schema(schema: pa.Schema, upsert: Upsert) -> pa.Schema:
+    """Return the columns of staged files. Rows that delete their key may lack all others."""
+    may_lack = upsert.deletes
+    fields = [
+        field.with_nullable(field.name not in upsert.on and (may_lack or field.nullable))
+        for field in schema
+    ]
+    return pa.schema([*fields, pa.field(DELETE, pa.bool_(), nullable=False)])
+
+
+def conform_upserts(
+    batch: pa.RecordBatch, schema: pa.Schema, upsert: Upsert
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of ``batch`` as staged files have them.
+
+    Args:
+        schema: the table's columns that the rows have.
+
+    Raises:
+        InputError: rows don't fit; or a key, or a required column of a row that stays, has a null.
+    """
+    staged = staged_schema(schema, upsert)
+    keyed = pa.schema(
+        [field.with_nullable(field.nullable and field.name not in upsert.on) for field in schema]
+    )
+    relaxed = pa.schema([staged.field(name) for name in schema.names])
+    deletes = batch.column(DELETE) if upsert.deletes else pa.array([False] * batch.num_rows)
+    rows = batch.drop_columns([DELETE]) if upsert.deletes else batch
+    for is_delete, wanted in ((False, keyed), (True, relaxed)):
+        part = rows.filter(deletes if is_delete else pc.invert(deletes))
+        if part.num_rows:
+            columns = conform(part, wanted).columns
+            flags = pa.repeat(pa.scalar(is_delete), part.num_rows)
+            yield pa.RecordBatch.from_arrays([*columns, flags], schema=staged)
+
+
+def merge(
+    table: DeltaTable,
+    file_system: Any,
+    paths: Sequence[str],
+    upsert: Upsert,
+    identifiers: Mapping[str, int],
+) -> None:
+    """Merge staged files into the table, in one commit.
+
+    The driver reads them, and rewrites each file of the table that has one of the keys. A commit of
+    another process at the same version makes it fail, even if it added rows only.
+    """
+    from eos.commit_log.delta_table import NO_HOOKS
+    from eos.delta.opening import commit_properties
+
+    source = pyarrow.dataset.dataset(list(paths), filesystem=file_system, format="parquet")
+    merging = table.merge(
+        source.scanner().to_reader(),
+        " AND ".join(f"t.`{name}` = s.`{name}`" for name in upsert.on),
+        source_alias="s",
+        target_alias="t",
+        commit_properties=commit_properties(identifiers, max_commit_retries=0),
+        post_commithook_properties=NO_HOOKS,
+    )
+    if upsert.deletes:
+        merging = merging.when_matched_delete(f"s.{DELETE}")
+    merging.when_matched_update_all(except_cols=[DELETE]).when_not_matched_insert_all(
+        predicate=f"NOT s.{DELETE}", except_cols=[DELETE]
+    ).execute()

@@ -1,0 +1,139 @@
+"""Upserts: the last change of each key in an epoch, and rows that delete their key.
+
+Spark finds them, before a task stages rows: the rows of a key meet in one task, and each output
+gets a key once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, Final, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as f
+from pyspark.sql.types import BooleanType, DataType
+
+from eos.errors import ConfigurationError, InputError
+
+if TYPE_CHECKING:  # executors have no pydantic
+    from eos.sinks.options import TableSinkOptions
+
+IS_DELETE: Final = "is_delete"
+IS_AMBIGUOUS: Final = "is_ambiguous"
+
+
+@dataclass(frozen=True)
+class Upserts:
+    """The options ``merge_on``, ``latest_by`` and ``delete_when``; pickled to executors."""
+
+    merge_on: tuple[str, ...]
+    latest_by: tuple[str, ...]
+    delete_when: str | None
+
+    @classmethod
+    def of(cls, options: TableSinkOptions) -> Self:
+        """Those of ``options``."""
+        return cls(options.merge_on, options.latest_by, options.delete_when)
+
+    def is_control(self, name: str) -> bool:
+        """Whether a column only says how rows are written, and need not be in the table."""
+        in_condition = name in re.findall(r"\w+", self.delete_when or "")
+        return name not in self.merge_on and (name in self.latest_by or in_condition)
+
+    def numbered(self, df: DataFrame) -> DataFrame:
+        """Return ``df`` with the columns c0, c1, ...; for upserts only the last change of each key,
+        with the columns that ``checked`` takes away, and ``is_delete`` with ``delete_when``.
+
+        Raises:
+            ConfigurationError: ``delete_when`` is no condition on these columns.
+            InputError: a column of ``merge_on`` or ``latest_by`` is missing.
+        """
+        # Spark looks columns up by name, and does not find one with a dot in it.
+        names = [f"c{n}" for n in range(len(df.columns))]
+        if not self.merge_on:
+            return df.toDF(*names)
+        key = [f.col(_numbered(df, name, "merge_on")) for name in self.merge_on]
+        order = [f.col(_numbered(df, name, "latest_by")) for name in self.latest_by]
+        compared = [
+            _comparable(f.col(name), field.dataType)
+            for name, field in zip(names, df.schema.fields, strict=True)
+            if not self.is_control(field.name)
+        ]
+        if self.delete_when is not None:
+            df = df.select("*", _condition(df, self.delete_when))
+            names.append(IS_DELETE)
+            stays = ~f.col(IS_DELETE)
+            compared = [f.when(stays, column) for column in compared] + [stays]
+        # Not Spark's number for shuffles, 200 by default: too many for a small epoch.
+        tasks = max(df.sparkSession.sparkContext.defaultParallelism, 1)
+        rows = df.toDF(*names).repartition(tasks, *key)
+        newest_first = Window.partitionBy(*key).orderBy(
+            *([column.desc_nulls_last() for column in order] or [f.lit(0)])
+        )
+        same = (
+            column.eqNullSafe(f.first(column).over(newest_first.rowsBetween(_BEGIN, 0)))
+            for column in compared
+        )
+        is_last = f.rank().over(newest_first) == 1
+        rows = rows.select(
+            *names,
+            (is_last & ~reduce(Column.__and__, same)).alias(IS_AMBIGUOUS),
+            (f.row_number().over(newest_first) == 1).alias("is_first"),
+        )
+        return rows.where(f.col("is_first") | f.col(IS_AMBIGUOUS)).drop("is_first")
+
+    def checked(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield a task's batches with the columns of the output, and ``is_delete``.
+
+        Raises:
+            InputError: a key has several last changes, which differ.
+        """
+        for batch in batches:
+            if not self.merge_on:
+                yield batch
+                continue
+            if pc.any(batch.column(IS_AMBIGUOUS)).as_py():
+                ordered = "differ in no column of latest_by" if self.latest_by else "differ"
+                raise InputError(
+                    f"Keys ({', '.join(self.merge_on)}) have several rows in the epoch that "
+                    f"{ordered}.",
+                    hint="Name the columns by which the last change of a key is found: latest_by. "
+                    "Or write one row for each key.",
+                )
+            yield batch.drop_columns([IS_AMBIGUOUS])
+
+
+_BEGIN: Final = Window.unboundedPreceding
+
+
+def _numbered(df: DataFrame, name: str, option: str) -> str:
+    if name not in df.columns:
+        raise InputError(f"The rows have no column {name!r}, which {option} names.")
+    return f"c{df.columns.index(name)}"
+
+
+def _comparable(column: Column, kind: DataType) -> Column:
+    # Spark compares no maps and variants.
+    is_plain = not re.search("map<|variant", kind.simpleString())
+    return column if is_plain else f.to_json(f.struct(column))
+
+
+def _condition(df: DataFrame, delete_when: str) -> Column:
+    condition = f.expr(delete_when)
+    try:
+        (found,) = df.select(condition).schema.fields
+    except AnalysisException as error:
+        reason = str(error).partition("\n")[0]
+        raise ConfigurationError(f"delete_when can't be evaluated: {reason}") from None
+    if not isinstance(found.dataType, BooleanType):
+        raise ConfigurationError(
+            f"delete_when is {found.dataType.simpleString()}, not a condition.",
+            hint="Write one, for example delete_when=\"op = 'd'\".",
+        )
+    return f.coalesce(condition, f.lit(False))

@@ -1,0 +1,156 @@
+"""Upserts of both tables: the last change of each key, through real Spark, for plain readers."""
+
+from __future__ import annotations
+
+import threading
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from eos import DeltaSink
+from eos.delta.opening import schema_to_json
+from eos.delta.participant import DeltaParticipant, Staged
+from eos.delta.staging import StagingTarget, stage
+from eos.errors import InputError
+from eos.participant import Attempt, Upsert
+from eos.protocol import BATCH, History, Known
+from eos.recovery.resolve import resolve
+from eos.steps import EndingStep, Step
+from tests.sinks.test_delta_sink import dies_behind
+
+CHANGES = "id int, name string, op string, at long, place int"
+
+
+@pytest.fixture
+def table(tmp_path) -> str:
+    return str(tmp_path / "table")
+
+
+@pytest.fixture
+def make_sink(tmp_path, table, name):
+    def make(**options) -> DeltaSink:
+        defaults = {"sink_id": name, "table": table, "commit_log": str(tmp_path / "log")}
+        return DeltaSink(**defaults | {"merge_on": ["id"]} | options)
+
+    return make
+
+
+def rows(table: str) -> list[tuple]:
+    return sorted(tuple(row.values()) for row in DeltaTable(table).to_pyarrow_table().to_pylist())
+
+
+def test_upserts_keep_the_last_change_of_each_key(spark, make_sink, table):
+    options = {"latest_by": ["at", "place"], "delete_when": "op = 'd'"}
+    first = [(1, "a", "c", 1, 0), (1, "b", "u", 2, 0), (2, "c", "c", 1, 0), (3, "d", "c", 1, 0)]
+    make_sink(**options).write(spark.createDataFrame(first, CHANGES).repartition(3), epoch=1)
+    assert rows(table) == [(1, "b"), (2, "c"), (3, "d")]
+    then = [(1, None, "d", 5, 1), (1, "z", "u", 5, 0), (2, None, "d", 3, 0), (2, "new", "c", 4, 0)]
+    make_sink(**options).write(spark.createDataFrame(then, CHANGES).repartition(3), epoch=2)
+    assert rows(table) == [(2, "new"), (3, "d")]
+    assert not [path for path in DeltaTable(table).file_uris() if "eos-" in path]
+
+
+def test_staged_files_are_deleted_after_the_merge(spark, make_sink, table, tmp_path):
+    make_sink().write(spark.range(3), epoch=1)
+    assert not list((tmp_path / "table").rglob("eos-*.parquet"))
+
+
+def test_keys_without_an_order_are_refused(spark, make_sink, table):
+    df = spark.createDataFrame([(1, "a"), (1, "b"), (2, "c"), (2, "c")], "id int, name string")
+    with pytest.raises(InputError, match=r"Keys \(id\) have several rows .* latest_by"):
+        make_sink().write(df, epoch=1)
+    assert rows(table) == []
+    make_sink().write(df.where("id = 2"), epoch=1)
+    assert rows(table) == [(2, "c")]
+
+
+def test_columns_that_rows_lack_stay_as_they_are(spark, make_sink, table):
+    make_sink().write(spark.sql("SELECT 1 AS id, 'a' AS name, 5 AS n"), epoch=1)
+    make_sink().write(spark.sql("SELECT explode(array(1, 2)) AS id, 'b' AS name"), epoch=2)
+    assert rows(table) == [(1, "b", 5), (2, "b", None)]
+
+
+def test_new_columns_partitions_and_nested_values_are_merged(spark, make_sink, table):
+    make = lambda: make_sink(merge_schema=True, partition_by=["day"])  # noqa: E731
+    make().write(spark.sql("SELECT 1 AS id, DATE '2026-01-01' AS day, map('a', 1) AS m"), epoch=1)
+    df = spark.sql(
+        "SELECT explode(array(1, 2)) AS id, DATE '2026-01-02' AS day, map('b', 2) AS m, "
+        "named_struct('x', array(1.5D)) AS s"
+    )
+    make().write(df, epoch=2)
+    read = DeltaTable(table).to_pyarrow_table()
+    assert sorted(read["id"].to_pylist()) == [1, 2]
+    assert {str(day) for day in read["day"].to_pylist()} == {"2026-01-02"}
+    assert read["s"].to_pylist() == [{"x": [1.5]}] * 2
+
+
+@pytest.mark.parametrize("column", ["a`b", "__eos_delete"])
+def test_names_that_a_merge_cannot_have_are_refused(spark, make_sink, column):
+    with pytest.raises(InputError, match="can't be in an upsert"):
+        make_sink().write(
+            spark.range(1).withColumnRenamed("id", column).selectExpr("*", "1 AS id"), epoch=1
+        )
+
+
+def test_null_keys_and_nulls_of_required_columns_are_refused(spark, make_sink, table):
+    schema = pa.schema([pa.field("id", pa.int32()), pa.field("name", pa.string(), nullable=False)])
+    write_deltalake(table, schema.empty_table())
+    sink = make_sink(delete_when="op = 'd'", latest_by=["at"])
+    with pytest.raises(InputError, match="'id'"):
+        sink.write(spark.createDataFrame([(None, "a", "c", 1, 0)], CHANGES).drop("place"), epoch=1)
+    with pytest.raises(InputError, match="'name'"):
+        make_sink(delete_when="op = 'd'").write(
+            spark.createDataFrame([(1, None, "c", 1, 0)], CHANGES).drop("at", "place"), epoch=2
+        )
+    make_sink(delete_when="op = 'd'").write(
+        spark.createDataFrame([(1, None, "d", 1, 0)], CHANGES).drop("at", "place"), epoch=3
+    )
+    assert rows(table) == []
+
+
+@pytest.mark.parametrize("step", [Step.WRITE, Step.PREPARE, EndingStep.PART])
+def test_an_upsert_is_merged_once_over_a_crash(spark, make_sink, table, tmp_path, name, step):
+    """Merged twice, the second row of the table would be gone after the third epoch's delete."""
+    make_sink().write(spark.sql("SELECT explode(array(1, 2)) AS id, 'a' AS name"), epoch=1)
+    df = spark.sql("SELECT 1 AS id, 'b' AS name")
+    dies_behind(step, lambda: make_sink().write(df, epoch=2))
+    resolve(name, commit_log=tmp_path / "log")
+    make_sink().write(df, epoch=2)
+    assert rows(table) == [(1, "b"), (2, "a")]
+    versions = [entry["operation"] for entry in DeltaTable(table).history()]
+    assert versions.count("MERGE") == 2
+
+
+def test_two_processes_that_merge_at_once_merge_once(tmp_path):
+    """Only new keys: no file of the table is removed that would make one of them fail."""
+    uri = str(tmp_path / "table")
+    schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
+    write_deltalake(uri, pa.table({"id": [0], "name": ["old"]}, schema=schema))
+    upsert = Upsert(("id",))
+
+    def claimed() -> DeltaParticipant:
+        participant = DeltaParticipant("s", uri)
+        participant.attach(participant.claimed(History("s"), "log"), History("s"))
+        return participant
+
+    mine, other = claimed(), claimed()
+    part = mine.begin(Attempt(BATCH, "a", 1, None, False))
+    target = StagingTarget(uri, mine.table.schema, upsert=upsert)
+    batch = pa.record_batch({"id": list(range(1, 101)), "name": ["x"] * 100}, schema=schema)
+    files = stage([batch], target, attempt_id=str(part.attempt_id), spark_partition=0)
+    part = mine.count(part, [Staged(files, schema_to_json(mine.table.schema), False, upsert)])
+    start = threading.Barrier(2)
+    fates = []
+
+    def commit(participant: DeltaParticipant) -> None:
+        start.wait()
+        fates.append(participant.commit(part, deadline_s=20, is_own=False).known)
+
+    threads = [threading.Thread(target=commit, args=(one,)) for one in (mine, other)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert fates == [Known.COMMITTED] * 2
+    assert sorted(DeltaTable(uri).to_pyarrow_table()["id"].to_pylist()) == list(range(101))
