@@ -53,11 +53,9 @@ class _Table(TableUnderTest):
     def begin(self, participant: PostgresParticipant) -> PostgresPart:
         return participant.begin(Attempt(BATCH, "a", 1, None, False))
 
-    def counted(
-        self, participant: PostgresParticipant, *rows: str, upsert: Upsert | None = None
-    ) -> PostgresPart:
+    def counted(self, participant: PostgresParticipant, *rows: str) -> PostgresPart:
         part = self.begin(participant)
-        return participant.count(part, self.write(part, rows, upsert))
+        return participant.count(part, self.write(part, rows))
 
     def prepared(self, participant: PostgresParticipant, *rows: str) -> PostgresPart:
         return participant.prepare(RECORD, self.counted(participant, *rows))
