@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 END_TO_END := from-topic,topic-and-table
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-e2e demo-past demo-state test test-fast check docs chaos chaos-quick chaos-soak soak mutants compat compat-smoke compat-spark model bench bench-quick bench-scale bench-backlog bench-queries bench-schemas bench-past bench-reading bench-sending bench-log bench-hostile setup wheel clean
+.PHONY: help demo demo-e2e demo-past demo-state demo-cdc test test-fast check docs chaos chaos-quick chaos-soak soak mutants compat compat-smoke compat-spark model bench bench-quick bench-scale bench-backlog bench-queries bench-schemas bench-past bench-reading bench-sending bench-log bench-hostile setup wheel clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,6 +23,9 @@ demo-past: setup ## A topic's past in S3 and in a Delta table, and one SQL query
 
 demo-state: setup ## A service that counts flights in Pulsar itself, under kills, in two ways: a table, a page; 1 minute
 	$(BIN)/python -m examples.state
+
+demo-cdc: setup ## Changes of a shop in a Delta table, PostgreSQL and a topic at once, under kills: a table, a page; 3 minutes
+	$(BIN)/python -m examples.cdc
 
 test: setup ## All tests, on real brokers and real Spark, two files at a time
 	$(BIN)/python -m pytest -n 2 --dist loadfile

@@ -16,6 +16,7 @@ COMMANDS: Final = {
     "reading": ("bench.reading", "topics read in each way, and planning"),
     "past": ("bench.past", "offloaded ledgers, archives, and SQL over both"),
     "sending": ("bench.sending", "messages sent one by one"),
+    "tables": ("bench.tables", "PostgreSQL and upserts next to their alternatives"),
     "scale": ("bench.scaling", "3,000 partitions and 3,000 topics in an epoch"),
     "queries": ("bench.scaling", "ten queries in one driver"),
     "backlog": ("bench.backlog", "an hour's backlog in 3,000 topics"),

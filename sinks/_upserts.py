@@ -42,9 +42,15 @@ class Upserts:
         return cls(options.merge_on, options.latest_by, options.delete_when)
 
     def is_control(self, name: str) -> bool:
-        """Whether a column only says how rows are written, and need not be in the table."""
-        in_condition = name in re.findall(r"\w+", self.delete_when or "")
-        return name not in self.merge_on and (name in self.latest_by or in_condition)
+        """Whether a column also says how rows are written: it need not be in the table."""
+        return name not in self.merge_on and (name in self.latest_by or self._decides(name))
+
+    def is_left_out(self, name: str) -> bool:
+        """Whether a new table has no such column."""
+        return self._decides(name) and name not in (*self.merge_on, *self.latest_by)
+
+    def _decides(self, name: str) -> bool:
+        return name in re.findall(r"\w+", self.delete_when or "")
 
     def numbered(self, df: DataFrame) -> DataFrame:
         """Return ``df`` with the columns c0, c1, ...; for upserts only the last change of each key,

@@ -102,6 +102,7 @@ class DeltaOutput(Output):
         self._checked_columns: pa.Schema | None = None
         self._schema: pa.Schema | None = None
         self._upsert: Upsert | None = None
+        self._there: frozenset[str] = frozenset()
         self.participant = DeltaParticipant(options.sink_id, options.table, options.storage_options)
 
     def traces(self) -> list[str]:
@@ -119,17 +120,18 @@ class DeltaOutput(Output):
         is_new = history.last_begun((KIND, table.folder.uri)) is None
         may_create = is_new or self._options.on_new_cluster == "continue"
         if may_create and not table.exists():
-            table.create(self._written_schema(df), self._options.partition_by)
+            columns = [one for one in arrow_schema(df) if not self._upserts.is_left_out(one.name)]
+            table.create(pa.schema(columns), self._options.partition_by)
 
-    def _written_schema(self, df: DataFrame) -> pa.Schema:
-        written = [one for one in arrow_schema(df) if not self._upserts.is_control(one.name)]
-        return pa.schema(written)
+    def _is_written(self, name: str) -> bool:
+        return not self._upserts.is_control(name) or name.lower() in self._there
 
     def check(self, df: DataFrame) -> None:
         """See ``Output``."""
         # The attempt uses the schema that is found here; PREPARED and the commit check it again.
         table, options = self.participant.table, self._options
-        columns = self._written_schema(df)
+        self._there = frozenset(name.lower() for name in table.schema.names)
+        columns = pa.schema([one for one in arrow_schema(df) if self._is_written(one.name)])
         is_checked = columns == self._checked_columns
         changed = None if is_checked else ChangedColumns(*table.compared(columns))
         self._schema = table.check_schema(columns, merge=options.merge_schema)
@@ -157,7 +159,7 @@ class DeltaOutput(Output):
         table, options = self.participant.table, self._options
         schema = self._schema
         assert schema is not None
-        written = [name for name in df.columns if not self._upserts.is_control(name)]
+        written = [name for name in df.columns if self._is_written(name)]
         upsert = self._upsert
         task = StageTask(
             StagingTarget(

@@ -135,7 +135,7 @@ class PostgresOutput(Output):
         columns = [
             (one.name, created_type(one.name, one.dataType))
             for one in df.schema.fields
-            if not self._upserts.is_control(one.name)
+            if not self._upserts.is_left_out(one.name)
         ]
         self.participant.run(
             "creating the table", lambda c: table.create(c, columns, options.merge_on)

@@ -87,6 +87,6 @@ def _read_partition(client: pulsar.Client, topic: str, timeout_s: float) -> Iter
             continue
         if message.properties().get("sentinel") == sentinel:
             return
-        if message.data():  # another reader's sentinel has none
+        if "sentinel" not in message.properties():  # another reader's
             yield message
     raise TimeoutError(f"{topic} is stuck: its sentinel was not readable in {timeout_s} s")

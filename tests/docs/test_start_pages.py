@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from eos.testing import PostgresServer
 from tests.support.checkout import ROOT
 
 # Three Sparks and a broker start, one after the other.
@@ -67,6 +68,12 @@ def test_the_examples_of_reading(spark, pulsar_standalone, tmp_path, name, here,
 
 def test_the_example_with_a_table(spark, here, capsys):
     run_page("start-table.md", here, capsys)
+
+
+def test_the_example_with_postgres(spark, here, capsys):
+    with PostgresServer() as server:
+        local = lambda code: here(code).replace("127.0.0.1:5432", f"127.0.0.1:{server.port}")  # noqa: E731
+        run_page("postgres.md", local, capsys)
 
 
 def test_a_killed_job_is_finished_by_the_commands_of_the_page(pulsar_standalone, tmp_path, here):

@@ -167,7 +167,10 @@ def test_an_abort_fences_a_driver_that_sleeps_in_its_prepared_transaction(
     table: _Table,
     mine: PostgresParticipant,
     other: PostgresParticipant,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # Longer than the staging table is waited for: only the row in eos_epochs is the fence.
+    monkeypatch.setattr("eos.postgres.target_table._IDLE_S", 4)
     part = table.prepared(mine, "one")
     assert other.abort(part, deadline_s=60, is_own=False).known is Known.ABORTED
     assert mine.commit(part, deadline_s=5, is_own=True).known is Known.ABORTED
@@ -221,8 +224,10 @@ def test_lost_staged_rows_are_not_committed_in_part(
 def test_another_database_proves_nothing(table: _Table, mine: PostgresParticipant) -> None:
     part = table.counted(mine, "one")
     table.shop.execute("DROP TABLE eos_epochs")
-    assert mine.outcome(part, timeout_s=5).known is Known.UNKNOWN
-    assert mine.abort(part, deadline_s=0, is_own=False).known is Known.UNKNOWN
+    for _ in range(2):
+        assert mine.outcome(part, timeout_s=5).known is Known.UNKNOWN
+        assert mine.abort(part, deadline_s=0, is_own=False).known is Known.UNKNOWN
+        table.shop.execute(f"DROP TABLE IF EXISTS {part.staging}")
 
 
 def test_a_database_without_the_last_commit_is_an_older_copy(

@@ -44,11 +44,19 @@ def test_upserts_keep_the_last_change_of_each_key(spark, make_sink, table):
     options = {"latest_by": ["at", "place"], "delete_when": "op = 'd'"}
     first = [(1, "a", "c", 1, 0), (1, "b", "u", 2, 0), (2, "c", "c", 1, 0), (3, "d", "c", 1, 0)]
     make_sink(**options).write(spark.createDataFrame(first, CHANGES).repartition(3), epoch=1)
-    assert rows(table) == [(1, "b"), (2, "c"), (3, "d")]
+    assert rows(table) == [(1, "b", 2, 0), (2, "c", 1, 0), (3, "d", 1, 0)]
     then = [(1, None, "d", 5, 1), (1, "z", "u", 5, 0), (2, None, "d", 3, 0), (2, "new", "c", 4, 0)]
     make_sink(**options).write(spark.createDataFrame(then, CHANGES).repartition(3), epoch=2)
-    assert rows(table) == [(2, "new"), (3, "d")]
+    assert rows(table) == [(2, "new", 4, 0), (3, "d", 1, 0)]
     assert not [path for path in DeltaTable(table).file_uris() if "eos-" in path]
+
+
+def test_columns_that_decide_need_not_be_in_the_table(spark, make_sink, table):
+    write_deltalake(table, pa.table({"id": pa.array([1], pa.int32()), "name": ["old"]}))
+    sink = make_sink(latest_by=["at", "place"], delete_when="op = 'd'")
+    changes = [(1, "a", "u", 1, 0), (1, "b", "u", 2, 0), (2, None, "d", 1, 0)]
+    sink.write(spark.createDataFrame(changes, CHANGES), epoch=1)
+    assert rows(table) == [(1, "b")]
 
 
 def test_staged_files_are_deleted_after_the_merge(spark, make_sink, table, tmp_path):
@@ -154,3 +162,4 @@ def test_two_processes_that_merge_at_once_merge_once(tmp_path):
         thread.join()
     assert fates == [Known.COMMITTED] * 2
     assert sorted(DeltaTable(uri).to_pyarrow_table()["id"].to_pylist()) == list(range(101))
+    assert [one["operation"] for one in DeltaTable(uri).history()].count("MERGE") == 1

@@ -1,0 +1,1 @@
+"""Change data of a shop, in three outputs, under kills."""
