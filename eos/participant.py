@@ -24,7 +24,11 @@ GROUP: Final = "eos.participants"
 """The group of entry points: an entry point's name is the kind, its object is a ``Kind``."""
 
 # Built-in kinds need no metadata of an installed package: eos also runs from a plain folder.
-_BUILT_IN: Final = {"pulsar": "eos.pulsar._pulsar_kind", "delta": "eos.delta._delta_kind"}
+_BUILT_IN: Final = {
+    "pulsar": "eos.pulsar._pulsar_kind",
+    "delta": "eos.delta._delta_kind",
+    "iceberg": "eos.iceberg._iceberg_kind",
+}
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from deltalake.exceptions import TableNotFoundError
 from eos._storage import clean
 from eos.commit_log.corruption import panics_as_errors
 from eos.commit_log.delta_table import NO_HOOKS
-from eos.delta._rows import can_partition
+from eos.delta.rows import can_partition
 from eos.delta.column_rules import (
     DECLARED,
     SPARK_METADATA,

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from eos.delta._rows import conform
+from eos.delta.rows import conform
 from eos.delta.column_rules import check, check_names, children, fits, relaxed
 from eos.errors import ConfigurationError, InputError
 from tests.delta.tables import commit, made, staged

@@ -1,0 +1,230 @@
+"""Phase one, on executors: rows become Parquet files in the table's folder, invisible to readers.
+
+The files have Iceberg's field ids, partition values and column bounds. Needs ``pyiceberg``.
+"""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.io import load_file_io
+from pyiceberg.io.pyarrow import (
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+)
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.locations import load_location_provider
+
+from eos import _storage as storage
+from eos.delta.rows import conform
+from eos.errors import InputError, Retriable
+from eos.iceberg._partitioner import Partitioner
+from eos.iceberg.data_file_entry import DataFileEntry, arrow_schema, make_durable
+
+ICEBERG: Final = "Iceberg"
+# Size of a row group in memory, before encoding; for all open files of a task together.
+_ROW_GROUP_BYTES: Final = 64 * 1024**2
+# Limit per task. With more partitions than this, there are more files than partitions.
+_OPEN_FILES: Final = 200
+
+
+@dataclass(frozen=True)
+class IcebergTarget:
+    """The table as a task needs it; pickled to executors."""
+
+    location: str
+    schema: str
+    """As JSON, like ``spec``: independent of the release of ``pyiceberg``."""
+    spec: str
+    properties: Mapping[str, str]
+    """Of the table."""
+    io: Mapping[str, str] = field(repr=False)
+    """Of its file system; may hold credentials."""
+    file_bytes: int = 128 * 1024**2
+    """A file of this size is closed, and the next one begun."""
+    compression: Literal["snappy", "zstd"] = "zstd"
+
+
+def stage(
+    batches: Iterable[pa.RecordBatch],
+    target: IcebergTarget,
+    *,
+    attempt_id: str,
+    spark_partition: int,
+) -> tuple[DataFileEntry, ...]:
+    """Write all rows of one task to new files, closed and durable when this returns.
+
+    Args:
+        batches: columns by name, see ``eos.delta.column_rules`` for casts.
+        attempt_id: part of each file's name, with ``spark_partition`` and a new uuid.
+
+    Returns:
+        The files, in the order in which they were closed; none without rows.
+
+    Raises:
+        InputError: rows that don't fit the table; the message names the column.
+        Retriable: the storage failed.
+        Exception: any error of ``batches``. In each case begun files are deleted, as far as the
+            storage allows; Iceberg's ``remove_orphan_files`` deletes the rest.
+    """
+    staging = _Staging(target, f"eos-{attempt_id}-{spark_partition:05}")
+    try:
+        for batch in batches:
+            staging.add(conform(batch, staging.columns, ICEBERG))
+        return staging.finish()
+    except BaseException:
+        staging.discard()
+        raise
+
+
+class _Staging:
+    """The files of one task: at most one open file per partition of the table."""
+
+    def __init__(self, target: IcebergTarget, prefix: str) -> None:
+        self._target = target
+        self._prefix = prefix
+        self._schema = Schema.model_validate_json(target.schema)
+        self._spec = PartitionSpec.model_validate_json(target.spec)
+        self.columns = arrow_schema(self._schema)
+        self._partitioner = Partitioner(self._spec, self._schema)
+        self._io = load_file_io(dict(target.io), target.location)
+        self._locations = load_location_provider(target.location, dict(target.properties))
+        self._row_group_bytes = min(_ROW_GROUP_BYTES, target.file_bytes)
+        self._open: dict[tuple[Any, ...], _OpenDataFile] = {}
+        self._begun: list[str] = []
+        self._closed: list[DataFileEntry] = []
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        if not batch.num_rows:
+            return
+        for values, rows in self._partitioner.split(batch):
+            self._file_for(values).add(rows)
+        while sum(file.pending_bytes for file in self._open.values()) >= self._row_group_bytes:
+            file = max(self._open.values(), key=lambda one: one.pending_bytes)
+            with self._failures():
+                size = file.write_row_group()
+            if size >= self._target.file_bytes:
+                self._close(file)
+
+    def finish(self) -> tuple[DataFileEntry, ...]:
+        for file in list(self._open.values()):
+            self._close(file)
+        make_durable(file.path for file in self._closed)
+        return tuple(self._closed)
+
+    def discard(self) -> None:
+        for file in self._open.values():
+            # An object is created when it is closed: first close it, then delete it.
+            with suppress(Exception):
+                file.abandon()
+        for path in self._begun:
+            with suppress(Exception):
+                self._io.delete(path)
+
+    def _file_for(self, values: tuple[Any, ...]) -> _OpenDataFile:
+        if values not in self._open:
+            if len(self._open) >= _OPEN_FILES:
+                self._close(max(self._open.values(), key=lambda one: one.records))
+            folder = self._partitioner.folder(values)
+            name = f"{folder}{self._prefix}-{uuid.uuid4().hex}.parquet"
+            path = self._locations.new_data_location(name)
+            self._begun.append(path)
+            with self._failures():
+                sink = self._io.new_output(path).create()
+                compression = self._target.compression
+                self._open[values] = _OpenDataFile(path, values, sink, self.columns, compression)
+        return self._open[values]
+
+    def _close(self, file: _OpenDataFile) -> None:
+        with self._failures():
+            metadata, size = file.close()
+        statistics = data_file_statistics_from_parquet_metadata(
+            parquet_metadata=metadata,
+            stats_columns=compute_statistics_plan(self._schema, dict(self._target.properties)),
+            parquet_column_mapping=parquet_path_to_id_mapping(self._schema),
+        ).to_serialized_dict()
+        self._closed.append(
+            DataFileEntry(
+                path=file.path,
+                size_bytes=size,
+                records=file.records,
+                spec_id=self._spec.spec_id,
+                partition=self._partitioner.serialized(file.values),
+                column_sizes=statistics["column_sizes"],
+                value_counts=statistics["value_counts"],
+                null_counts=statistics["null_value_counts"],
+                lower_bounds=_texts(statistics["lower_bounds"]),
+                upper_bounds=_texts(statistics["upper_bounds"]),
+                split_offsets=tuple(statistics["split_offsets"]),
+            )
+        )
+        del self._open[file.values]
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            text = storage.clean(error, self._target.io)
+            raise Retriable(
+                f"Iceberg table at {self._target.location}: writing a data file failed: {text}.",
+                hint="Check that the storage can be reached and written to, and its free space.",
+            ) from None
+
+
+class _OpenDataFile:
+    """A file that is being written; rows are buffered until they make a row group."""
+
+    def __init__(
+        self, path: str, values: tuple[Any, ...], sink: Any, schema: pa.Schema, compression: str
+    ) -> None:
+        self.path = path
+        self.values = values
+        self.records = 0
+        self.pending_bytes = 0
+        self._pending: list[pa.RecordBatch] = []
+        self._sink = sink
+        self._writer = pq.ParquetWriter(
+            sink, schema, compression=compression, store_decimal_as_integer=True
+        )
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        self.records += rows.num_rows
+        self._pending.append(rows)
+        self.pending_bytes += max(rows.nbytes, 1)
+
+    def write_row_group(self) -> int:
+        """Encode the buffered rows; return the bytes of the file so far."""
+        rows = pa.Table.from_batches(self._pending)
+        self._pending, self.pending_bytes = [], 0
+        try:
+            self._writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
+        except pa.ArrowInvalid as error:
+            raise InputError(f"Parquet does not support these rows: {error}.") from None
+        return int(self._sink.tell())
+
+    def close(self) -> tuple[pq.FileMetaData, int]:
+        if self._pending:
+            self.write_row_group()
+        self._writer.close()
+        size = int(self._sink.tell())
+        self._sink.close()
+        return self._writer.writer.metadata, size
+
+    def abandon(self) -> None:
+        with suppress(Exception):
+            self._writer.close()
+        self._sink.close()
+
+
+def _texts(bounds: Mapping[int, bytes]) -> dict[int, str]:
+    return {key: base64.b64encode(one).decode() for key, one in bounds.items()}
