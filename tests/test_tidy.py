@@ -74,6 +74,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "commit_log", "errors", "failpoints", "ids", "participant", "protocol", "retry", "steps",
         "_storage",
     },
+    "iceberg": {"delta", "errors", "participant", "protocol", "retry", "_storage"},
     "committer": {
         "commit_log", "errors", "events", "failpoints", "participant", "protocol", "retry",
         "steps", "waiting",

@@ -28,9 +28,7 @@ _EPOCH: Final = datetime(1970, 1, 1)
 Values = Mapping[str, str | None]
 
 
-def conform(
-    batch: pa.RecordBatch, schema: pa.Schema, table_format: str = DELTA
-) -> pa.RecordBatch:
+def conform(batch: pa.RecordBatch, schema: pa.Schema, table_format: str = DELTA) -> pa.RecordBatch:
     """Return the rows of ``batch`` with the columns of ``schema``, in their order and types.
 
     Raises:

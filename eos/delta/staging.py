@@ -15,10 +15,10 @@ from typing import Any, Final, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from eos.delta.rows import Values, conform, folder_of, split
 from eos.delta._statistics import FileStatistics
 from eos.delta.files import StagedFile, file_name
 from eos.delta.folder import Folder
+from eos.delta.rows import Values, conform, folder_of, split
 from eos.errors import ConfigurationError, InputError
 
 # Size of a row group in memory, before encoding; for all open files of a task together.

@@ -19,9 +19,9 @@ from deltalake.transaction import AddAction
 from eos.commit_log.corruption import panics_as_errors
 from eos.commit_log.delta_table import NO_HOOKS
 from eos.delta import column_rules, opening
-from eos.delta.rows import can_partition
 from eos.delta.files import StagedFile
 from eos.delta.folder import Folder
+from eos.delta.rows import can_partition
 from eos.errors import ConfigurationError, Fatal, Fenced, InputError
 
 logger = logging.getLogger(__name__)
