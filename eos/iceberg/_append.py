@@ -48,14 +48,18 @@ class Append(UpdateTableMetadata["Append"]):
         self._head_id = None if head is None else head.snapshot_id
 
     def _commit(self) -> UpdatesAndRequirements:
-        to_branch: dict[str, Any] = {
-            "ref-name": self._branch,
-            "type": SnapshotRefType.BRANCH,
-            "snapshot-id": self._snapshot.snapshot_id,
-        }
-        expected: dict[str, Any] = {"ref": self._branch, "snapshot-id": self._head_id}
-        updates = (AddSnapshotUpdate(snapshot=self._snapshot), SetSnapshotRefUpdate(**to_branch))
-        return updates, (AssertRefSnapshotId(**expected),)
+        # By alias: the names of the fields are known to pydantic only.
+        to_branch = SetSnapshotRefUpdate.model_validate(
+            {
+                "ref-name": self._branch,
+                "type": SnapshotRefType.BRANCH,
+                "snapshot-id": self._snapshot.snapshot_id,
+            }
+        )
+        is_unchanged = AssertRefSnapshotId.model_validate(
+            {"ref": self._branch, "snapshot-id": self._head_id}
+        )
+        return (AddSnapshotUpdate(snapshot=self._snapshot), to_branch), (is_unchanged,)
 
 
 def _summary(part: IcebergPart, head: Snapshot | None) -> Summary:
@@ -91,10 +95,15 @@ def new_snapshot(table: Table, part: IcebergPart, head: Snapshot | None) -> Snap
         avro_compression=avro_compression(table),
     ) as writer:
         writer.add_manifests(manifests)
-    return Snapshot(
-        **{"snapshot-id": part.snapshot_id, "parent-snapshot-id": parent_id},
-        **{"manifest-list": path, "sequence-number": sequence},
-        **{"schema-id": metadata.current_schema_id, "summary": _summary(part, head)},
+    return Snapshot.model_validate(
+        {
+            "snapshot-id": part.snapshot_id,
+            "parent-snapshot-id": parent_id,
+            "manifest-list": path,
+            "sequence-number": sequence,
+            "schema-id": metadata.current_schema_id,
+            "summary": _summary(part, head),
+        }
     )
 
 

@@ -55,7 +55,7 @@ class Partitioner:
 
     def _coded(self, batch: pa.RecordBatch) -> tuple[pa.Array, list[tuple[Any, ...]]]:
         """Return a number for each row, and the partition values of each number."""
-        codes, values = pa.array([0] * batch.num_rows, pa.int64()), [()]  # type: ignore[var-annotated]
+        codes, values = pa.array([0] * batch.num_rows, pa.int64()), [()]
         for place, transform in self._sources:
             column = batch.column(place[0])
             if place[1:]:

@@ -39,6 +39,7 @@ class IcebergOutput:
     access = Access()
 
     def __init__(self, folder: Path, schema: pa.Schema = SCHEMA, branch: str = "main") -> None:
+        self.schema = schema
         self.address = TableAddress(NAME, branch=branch, properties=catalog_of(folder))
         table = IcebergTable(self.address)
         if table.find() is None:
