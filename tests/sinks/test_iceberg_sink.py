@@ -276,7 +276,7 @@ def test_an_epoch_in_two_tables_is_finished_by_the_recovery_tool_without_spark(
     assert (rows(), DeltaTable(path).to_pyarrow_table().num_rows) == ([], 0)
     code = "import sys; sys.modules['pyspark'] = None\nfrom eos.recovery.cli import main; main()"
     done = subprocess.run(
-        [sys.executable, "-c", code, "resolve", name, "--commit-log", log, "--yes"],
+        [sys.executable, "-c", code, "resolve", name, "--commit-log", log, "--apply", "--yes"],
         env=os.environ,
         capture_output=True,
         text=True,
