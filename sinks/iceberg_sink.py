@@ -121,8 +121,9 @@ class IcebergOutput(Output):
         assert self._schema is not None
         table, options = self.participant.table, self._options
         # Not before the attempt has begun: a fenced driver must not change the table.
-        table.load().add_columns(self._schema)
-        target = table.load().target(options.file_bytes, options.compression)
+        loaded = table.load()
+        loaded.add_columns(self._schema)
+        target = loaded.target(options.file_bytes, options.compression)
         attempt_id = str(part.attempt_id)
         task = StageTask(target, attempt_id, tuple(df.columns), stage)
         # Spark looks columns up by name, and does not find one with a dot in it.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -21,8 +22,8 @@ from eos.errors import (
     NewCluster,
     Retriable,
 )
+from eos.iceberg._iceberg_table import IcebergTable, LoadedTable
 from eos.iceberg.data_file_entry import DataFileEntry
-from eos.iceberg.iceberg_table import IcebergTable, LoadedTable
 from eos.iceberg.part import KIND, IcebergPart
 from eos.iceberg.table_address import TableAddress
 from eos.participant import Attempt, Participant
@@ -251,6 +252,11 @@ class IcebergParticipant(Participant):
     def after_end(self, record: LogRecord, part: Part, *, is_last: bool) -> None:
         """Forget the attempt's files."""
         self._staged.pop(str(_own(part).attempt_id), None)
+
+    def close(self) -> None:
+        """See ``Participant``."""
+        with suppress(Exception):
+            self.table.close()
 
 
 def _lacks(table: LoadedTable, part: IcebergPart) -> bool:

@@ -254,7 +254,7 @@ class IcebergSinkArguments(SinkArguments, total=False):
     """The options of an ``IcebergSink``; see ``IcebergSinkOptions``."""
 
     table: Required[str]
-    catalog: Mapping[str, str]
+    catalog: Mapping[str, str] | None
     catalog_name: str
     branch: str
     partition_by: Sequence[str]
@@ -281,7 +281,7 @@ class IcebergSinkOptions(SinkOptions):
     """
 
     table: Annotated[Text, checked_by(check_table_name)]
-    catalog: Mapping[str, str] = Field(default_factory=dict, repr=False)
+    catalog: Mapping[str, str] | None = Field(default=None, repr=False)
     catalog_name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")] = "default"
     branch: Text = MAIN
     partition_by: tuple[Annotated[str, checked_by(parse_partition_field)], ...] = ()
@@ -297,7 +297,7 @@ class IcebergSinkOptions(SinkOptions):
     @property
     def address(self) -> TableAddress:
         """The table."""
-        return TableAddress(self.table, self.catalog_name, self.branch, dict(self.catalog))
+        return TableAddress(self.table, self.catalog_name, self.branch, self.catalog or {})
 
 
 def _listed(value: object) -> object:

@@ -11,8 +11,8 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.table import Table
 
 from eos.iceberg._iceberg_kind import KIND
+from eos.iceberg._iceberg_table import IcebergTable
 from eos.iceberg.data_files import stage
-from eos.iceberg.iceberg_table import IcebergTable
 from eos.iceberg.part import IcebergPart
 from eos.iceberg.participant import IcebergParticipant
 from eos.iceberg.table_address import TableAddress

@@ -13,8 +13,8 @@ import pytest
 
 from eos.commit_log import CommitLog
 from eos.committer import Committer
+from eos.iceberg._iceberg_table import IcebergTable
 from eos.iceberg.data_files import stage
-from eos.iceberg.iceberg_table import IcebergTable
 from eos.iceberg.part import IcebergPart
 from eos.iceberg.participant import IcebergParticipant
 from eos.iceberg.table_address import TableAddress

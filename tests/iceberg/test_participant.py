@@ -19,7 +19,7 @@ from eos import failpoints
 from eos.commit_log import CommitLog
 from eos.committer import Committer
 from eos.errors import ConfigurationError, InDoubt, NewCluster
-from eos.iceberg._append import APP_ID, VERSION
+from eos.iceberg._snapshots import APP_ID, VERSION
 from eos.iceberg.part import IcebergPart
 from eos.iceberg.participant import IcebergParticipant
 from eos.protocol import BATCH, Known, LogRecord, State

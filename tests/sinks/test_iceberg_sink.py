@@ -39,11 +39,6 @@ def make_sink(tmp_path, catalog, name):
 
 
 @pytest.fixture
-def table(catalog):
-    return lambda: load_catalog("reader", **catalog | {"name": "default"}).load_table(NAME)
-
-
-@pytest.fixture
 def states(tmp_path, name):
     log = lambda: CommitLog.open_read_only(tmp_path / "log", name).records()  # noqa: E731
     return lambda: [record.state.value for record in log() if record.epoch]
@@ -208,6 +203,14 @@ def test_columns_are_compared_by_name_and_added_on_request(spark, make_sink, row
     make_sink().write(spark.range(9, 10).selectExpr("id", "2.5D AS most"), epoch="e")
     assert {"id": 9, "most": 2.5} in rows()
     assert {"id": 1, "most": 1.5} in rows()
+
+
+def test_comments_are_kept(spark, make_sink, catalog):
+    df = spark.sql("SELECT 1 AS id").withMetadata("id", {"comment": "the key"})
+    make_sink().write(df, epoch="a")
+    more = df.withColumn("n", df.id).withMetadata("n", {"comment": "new"})
+    make_sink(merge_schema=True).write(more, epoch="b")
+    assert [one.doc for one in opened(catalog).schema().fields] == ["the key", "new"]
 
 
 def test_required_columns_refuse_nulls_by_name(spark, make_sink, catalog):

@@ -6,6 +6,7 @@ property: the newest version of the log. Snapshots expire, properties stay.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
@@ -20,9 +21,8 @@ from pyiceberg.transforms import parse_transform
 
 from eos.delta import column_rules
 from eos.errors import ConfigurationError, Fatal, Fenced, InputError, Retriable
-from eos.iceberg._append import APP_ID, VERSION, Append, new_snapshot
 from eos.iceberg._catalog_errors import committing, failures
-from eos.iceberg._staged_manifests import StagedManifests
+from eos.iceberg._snapshots import APP_ID, VERSION, Append, StagedManifests, new_snapshot
 from eos.iceberg.data_file_entry import arrow_schema, make_durable
 from eos.iceberg.data_files import ICEBERG, IcebergTarget
 from eos.iceberg.part import IcebergPart
@@ -32,6 +32,8 @@ from eos.iceberg.table_address import MAIN, TableAddress, parse_partition_field
 _OWN: Final = "eos."
 # Format 3 has row lineage, which pyiceberg does not write (0.12).
 _WRITABLE: Final = (1, 2)
+# Key of a column's comment in Arrow, for pyiceberg.
+_DOC: Final = b"doc"
 
 
 class IcebergTable:
@@ -90,7 +92,6 @@ class IcebergTable:
         with failures(self.address, "creating it"):
             catalog.create_namespace_if_not_exists(namespace)
             with suppress(TableAlreadyExistsError):
-                # A name for each field, ids by the catalog: metadata of Spark has neither.
                 creation = catalog.create_table_transaction(self.address.table, _plain(schema))
                 self._partition(creation, partition_by)
                 creation.commit_transaction()
@@ -106,6 +107,12 @@ class IcebergTable:
                     f"Iceberg table {self.address.identity} can't be partitioned by {text!r}: "
                     f"{error}."
                 ) from None
+
+    def close(self) -> None:
+        """Close the connections to the catalog."""
+        catalog, self._catalog = self._catalog, None
+        if catalog is not None:
+            catalog.close()
 
     def _connected(self) -> Catalog:
         if self._catalog is None:
@@ -271,16 +278,21 @@ class LoadedTable:
 
 
 def _plain(schema: pa.Schema) -> pa.Schema:
-    """Return the columns without metadata: Spark's is not Iceberg's, and ids are the catalog's."""
-    return pa.schema([_without_metadata(one) for one in schema])
+    """Return the columns with comments as their only metadata."""
+    # Spark's other metadata is not Iceberg's. Ids of new columns are the catalog's business, and a
+    # schema in which only some columns have ids is an error.
+    return pa.schema([_without_ids(one) for one in schema])
 
 
-def _without_metadata(one: pa.Field) -> pa.Field:
+def _without_ids(one: pa.Field) -> pa.Field:
     kind = one.type
     if pa.types.is_struct(kind):
-        kind = pa.struct([_without_metadata(child) for child in kind])
+        kind = pa.struct([_without_ids(child) for child in kind])
     elif pa.types.is_map(kind):
-        kind = pa.map_(_without_metadata(kind.key_field), _without_metadata(kind.item_field))
+        kind = pa.map_(_without_ids(kind.key_field), _without_ids(kind.item_field))
     elif pa.types.is_list(kind):
-        kind = pa.list_(_without_metadata(kind.value_field))
-    return pa.field(one.name, kind, one.nullable)
+        kind = pa.list_(_without_ids(kind.value_field))
+    metadata = one.metadata or {}
+    comment = json.loads(metadata.get(column_rules.SPARK_METADATA.encode(), b"{}")).get("comment")
+    doc = metadata.get(_DOC) or comment
+    return pa.field(one.name, kind, one.nullable, {_DOC: doc} if doc else None)

@@ -1,17 +1,22 @@
-"""An attempt's snapshot: its manifest list, and the commit that adds it to a branch."""
+"""An attempt's manifest, staged before the decision, and its snapshot, which the commit adds."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, Final
 
 from pyiceberg.manifest import (
     UNASSIGNED_SEQ,
     DataFile,
     ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
     ManifestFile,
     construct_partition_summaries,
+    write_manifest,
     write_manifest_list,
 )
 from pyiceberg.table import Table, TableProperties, Transaction
@@ -25,12 +30,113 @@ from pyiceberg.table.update import (
     UpdateTableMetadata,
 )
 
-from eos.iceberg.data_file_entry import check_name
-from eos.iceberg.part import IcebergPart
+from eos.errors import Retriable
+from eos.iceberg._catalog_errors import failures
+from eos.iceberg.data_file_entry import DataFileEntry, check_name, make_durable
+from eos.iceberg.part import IcebergPart, manifest_name
+from eos.iceberg.table_address import TableAddress
 
 APP_ID: Final = "eos.app-id"
 VERSION: Final = "eos.version"
 """Properties of a snapshot."""
+_PARALLEL_REQUESTS: Final = 16
+
+
+class StagedManifests:
+    """Writes, checks and deletes the staged files of a table's attempts."""
+
+    def __init__(self, address: TableAddress, table: Table) -> None:
+        self._address = address
+        self._table = table
+
+    def stage(self, files: Sequence[DataFileEntry], attempt_id: str) -> dict[str, Any]:
+        """Write the manifest of an attempt, and check that its data files exist.
+
+        Returns:
+            The fields of ``IcebergPart`` that describe it.
+
+        Raises:
+            Retriable: files are missing, or the table has changed: the epoch runs again.
+        """
+        metadata = self._table.metadata
+        snapshot_id = metadata.new_snapshot_id()
+        staged: dict[str, Any] = {"snapshot_id": snapshot_id}
+        if not files:
+            return staged
+        schema = self._table.schema()
+        try:
+            spec = self._table.specs()[files[0].spec_id]
+            entries = [one.data_file(spec, schema) for one in files]
+        except (LookupError, ValueError) as error:
+            raise Retriable(
+                f"Iceberg table {self._address.identity} has changed in the meantime: {error}."
+            ) from None
+        path = self._manifest_path(attempt_id)
+        with failures(self._address, "writing a manifest"):
+            output = self._table.io.new_output(path)
+            with write_manifest(
+                format_version=metadata.format_version,
+                spec=spec,
+                schema=schema,
+                output_file=output,
+                snapshot_id=snapshot_id,
+                avro_compression=_avro_compression(self._table),
+            ) as writer:
+                for entry in entries:
+                    writer.add(
+                        ManifestEntry.from_args(
+                            status=ManifestEntryStatus.ADDED,
+                            snapshot_id=snapshot_id,
+                            sequence_number=None,
+                            data_file=entry,
+                        )
+                    )
+            size = len(output)
+        make_durable([path])
+        gone = self._missing(entries)
+        if gone:
+            raise Retriable(f"{len(gone)} staged files are missing, for example {gone[0]}.")
+        return staged | {"manifest": path, "manifest_bytes": size, "spec_id": spec.spec_id}
+
+    def missing(self, part: IcebergPart) -> list[str]:
+        """List the staged files that no longer exist, or have another size."""
+        if part.manifest is None:
+            return []
+        with failures(self._address, "looking for staged files"):
+            if self._size(part.manifest) != part.manifest_bytes:
+                return [part.manifest]
+            return self._missing(_data_files(self._table, part))
+
+    def discard(self, part: IcebergPart, files: Iterable[str]) -> None:
+        """Delete the attempt's manifest, the data files that it lists, and ``files``."""
+        attempt_id = str(part.attempt_id)
+        manifest = part.manifest or self._manifest_path(attempt_id)
+        paths = set(files)
+        with failures(self._address, "deleting staged files"):
+            if (size := self._size(manifest)) is not None:
+                found = _data_files(self._table, part, manifest, size)
+                paths |= {one.file_path for one in found}
+            for path in [*sorted(paths), manifest]:
+                if path != manifest:
+                    check_name(path, attempt_id)
+                with suppress(FileNotFoundError):
+                    self._table.io.delete(path)
+
+    def _manifest_path(self, attempt_id: str) -> str:
+        locations = self._table.location_provider()
+        return locations.new_metadata_location(manifest_name(attempt_id))
+
+    def _missing(self, files: Sequence[DataFile]) -> list[str]:
+        with ThreadPoolExecutor(_PARALLEL_REQUESTS) as executor:
+            sizes = executor.map(self._size, [one.file_path for one in files])
+            pairs = zip(files, sizes, strict=True)
+            return [one.file_path for one, size in pairs if size != one.file_size_in_bytes]
+
+    def _size(self, path: str) -> int | None:
+        try:
+            return len(self._table.io.new_input(path))
+        except FileNotFoundError:
+            return None
 
 
 class Append(UpdateTableMetadata["Append"]):
@@ -92,7 +198,7 @@ def new_snapshot(table: Table, part: IcebergPart, head: Snapshot | None) -> Snap
         snapshot_id=part.snapshot_id,
         parent_snapshot_id=parent_id,
         sequence_number=sequence,
-        avro_compression=avro_compression(table),
+        avro_compression=_avro_compression(table),
     ) as writer:
         writer.add_manifests(manifests)
     return Snapshot.model_validate(
@@ -109,12 +215,12 @@ def new_snapshot(table: Table, part: IcebergPart, head: Snapshot | None) -> Snap
 
 def _own_manifest(table: Table, part: IcebergPart) -> ManifestFile:
     spec = table.specs()[int(str(part.spec_id))]
-    partitions = [one.partition for one in data_files(table, part)]
+    partitions = [one.partition for one in _data_files(table, part)]
     summaries = construct_partition_summaries(spec, table.schema(), partitions)
-    return manifest_file(part, str(part.manifest), part.manifest_bytes or 0, summaries)
+    return _manifest_file(part, str(part.manifest), part.manifest_bytes or 0, summaries)
 
 
-def manifest_file(
+def _manifest_file(
     part: IcebergPart, path: str, size: int, partitions: Sequence[Any] = ()
 ) -> ManifestFile:
     """Return an attempt's manifest as an entry of a manifest list."""
@@ -137,7 +243,7 @@ def manifest_file(
     )
 
 
-def data_files(
+def _data_files(
     table: Table, part: IcebergPart, path: str | None = None, size: int | None = None
 ) -> list[DataFile]:
     """Read the data files in the attempt's manifest, by default that of PREPARED.
@@ -145,14 +251,14 @@ def data_files(
     Raises:
         ValueError: one belongs to another attempt.
     """
-    manifest = manifest_file(part, path or str(part.manifest), size or part.manifest_bytes or 0)
+    manifest = _manifest_file(part, path or str(part.manifest), size or part.manifest_bytes or 0)
     found = [one.data_file for one in manifest.fetch_manifest_entry(table.io)]
     for one in found:
         check_name(one.file_path, str(part.attempt_id))
     return found
 
 
-def avro_compression(table: Table) -> Any:
+def _avro_compression(table: Table) -> Any:
     """Return the table's codec for manifests."""
     return table.properties.get(
         TableProperties.WRITE_AVRO_COMPRESSION, TableProperties.WRITE_AVRO_COMPRESSION_DEFAULT
