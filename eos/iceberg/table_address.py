@@ -23,8 +23,8 @@ _RECORDED: Final = (
 _CREDENTIALS: Final = re.compile(r"://[^/?#]*@|[?#]")
 _IDENTIFIER: Final = re.compile(r"[^\s.]+(?:\.[^\s.]+)+")
 _TRANSFORM: Final = re.compile(
-    r"(?P<name>year|month|day|hour|identity)\((?P<column>[^()]+)\)"
-    r"|(?P<sized>bucket|truncate)\(\s*(?P<size>[1-9]\d{0,8})\s*,\s*(?P<of>[^()]+)\)"
+    r"(?P<name>year|month|day|hour|identity)\(\s*(?P<column>[^()\s][^()]*)\)"
+    r"|(?P<sized>bucket|truncate)\(\s*(?P<size>[1-9]\d{0,8})\s*,\s*(?P<of>[^()\s][^()]*)\)"
     r"|(?P<plain>[^()]+)"
 )
 
