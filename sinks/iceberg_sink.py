@@ -74,6 +74,7 @@ class IcebergOutput(Output):
     participant: IcebergParticipant
 
     def __init__(self, options: IcebergSinkOptions) -> None:
+        # Not at the top: ``eos`` has this class also where pyiceberg is not installed.
         from eos.iceberg.participant import IcebergParticipant
 
         self._options = options

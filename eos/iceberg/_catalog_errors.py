@@ -22,6 +22,8 @@ from eos import _storage as storage
 from eos.errors import CommitUnconfirmed, ConfigurationError, EosError, Retriable
 from eos.iceberg.table_address import TableAddress
 
+# Errors of requests, SQLAlchemy, botocore and thrift have no common class, and these packages are
+# optional: what is not listed here is taken for a failure that may pass.
 _REFUSED: Final = (
     AuthorizationExpiredError, ForbiddenError, OAuthError, PermissionError, SignError,
     UnauthorizedError,
@@ -80,6 +82,9 @@ def committing(address: TableAddress, doing: str) -> Iterator[None]:
     """
     try:
         yield
+    # The only error that excludes a commit. A server may have committed before its answer was lost;
+    # and a ValueError of pyiceberg may mean that the snapshot is there, or that a commit on another
+    # branch took its sequence number.
     except CommitFailedException as error:
         raise Retriable(
             f"Iceberg table {address.identity}: {doing}: another commit came first: "

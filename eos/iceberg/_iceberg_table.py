@@ -13,14 +13,19 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import parse_transform
 
 from eos.delta import column_rules
-from eos.errors import ConfigurationError, Fatal, Fenced, InputError, Retriable
+from eos.errors import ConfigurationError, Fatal, Fenced, Retriable
 from eos.iceberg._catalog_errors import committing, failures
 from eos.iceberg._snapshots import APP_ID, VERSION, Append, StagedManifests, new_snapshot
 from eos.iceberg.data_file_entry import arrow_schema, make_durable
@@ -56,7 +61,7 @@ class IcebergTable:
         with failures(self.address, "reading it"):
             try:
                 return LoadedTable(self.address, catalog.load_table(self.address.table))
-            except NoSuchTableError:
+            except (NoSuchTableError, NoSuchNamespaceError):
                 return None
 
     def load(self) -> LoadedTable:
@@ -77,7 +82,7 @@ class IcebergTable:
         """Create an empty table; another creator's table is left as it is.
 
         Raises:
-            InputError: two columns have the same name, or Iceberg has no such type.
+            InputError: two columns have the same name.
             ConfigurationError: it can't be partitioned like this, or the branch is not ``main``.
         """
         if self.address.branch != MAIN:
@@ -91,7 +96,8 @@ class IcebergTable:
         namespace = Catalog.namespace_from(self.address.table)
         with failures(self.address, "creating it"):
             catalog.create_namespace_if_not_exists(namespace)
-            with suppress(TableAlreadyExistsError):
+            # Of two creators one wins; which error the other gets depends on the catalog.
+            with suppress(TableAlreadyExistsError, CommitFailedException):
                 creation = catalog.create_table_transaction(self.address.table, _plain(schema))
                 self._partition(creation, partition_by)
                 creation.commit_transaction()
@@ -142,6 +148,8 @@ class LoadedTable:
 
     def committed_version(self, app_id: str) -> int | None:
         """Return the newest version that was committed with ``app_id``; None without one."""
+        # The property is there unless a person removed it; snapshots are there until they expire.
+        # Those of all branches count: a rollback does not make a version uncommitted.
         found = [self._table.properties.get(_OWN + app_id, "")]
         for snapshot in self._table.metadata.snapshots:
             if snapshot.summary is not None and snapshot.summary.get(APP_ID) == app_id:
@@ -185,20 +193,15 @@ class LoadedTable:
 
         Args:
             merged: the result of ``check_schema``.
-
-        Raises:
-            InputError: Iceberg has no such type.
         """
-        if _plain(merged) == _plain(self.schema):
-            return
-        with failures(self._address, "adding columns"):
-            try:
-                with self._table.update_schema() as update:
-                    update.union_by_name(_plain(merged))
-            except TypeError as error:  # pyiceberg's error for a type that it does not have
-                raise InputError(
-                    f"Iceberg table {self._address.identity} can't have these columns: {error}."
-                ) from None
+        # Not together with the rows: the files need the ids of the new columns, which are known
+        # only when the catalog has accepted them.
+        now = _plain(self.schema)
+        grown = pa.schema([one for one in _plain(merged) if one not in now])
+        # A union with nothing would still be a commit in some catalogs.
+        if len(grown):
+            with failures(self._address, "adding columns"), self._table.update_schema() as update:
+                update.union_by_name(grown)
 
     def target(self, file_bytes: int, compression: Any) -> IcebergTarget:
         """Return the table as tasks need it."""
@@ -230,6 +233,8 @@ class LoadedTable:
                 f"the rows were written for ({part.table_uuid}).",
                 hint="It was dropped and recreated. The rows are in files that no table names.",
             )
+        # Asked of the same metadata whose head the commit requires: a process that commits this
+        # version in between moves the head, and this commit fails.
         committed = self.committed_version(part.app_id)
         if committed == part.version:
             return
@@ -252,6 +257,8 @@ class LoadedTable:
         head = self._head()
         with failures(self._address, "writing a manifest list"):
             snapshot = new_snapshot(self._table, part, head)
+        # Property and snapshot are one commit. The property alone would have no condition in a
+        # REST catalog, so an attempt without rows adds an empty snapshot, too.
         try:
             with committing(self._address, f"version {part.version} of {part.app_id!r}"):
                 transaction = self._table.transaction()
@@ -262,13 +269,15 @@ class LoadedTable:
             with suppress(Exception):
                 self._table.io.delete(snapshot.manifest_list)
             raise
+        # pyiceberg leaves that to the kernel.
         make_durable([snapshot.manifest_list, self._table.metadata_location])
 
     def _head(self) -> Snapshot | None:
         branch = self._address.branch
         ref = self._table.metadata.refs.get(branch)
-        if ref is None and branch == MAIN:
+        if ref is None and branch == MAIN:  # a table without snapshots
             return None
+        # pyiceberg would create the branch, without the rows of main.
         if ref is None or ref.snapshot_ref_type is not SnapshotRefType.BRANCH:
             raise ConfigurationError(
                 f"Iceberg table {self._address.identity} has no branch {branch}.",

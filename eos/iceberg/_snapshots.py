@@ -58,6 +58,8 @@ class StagedManifests:
         Raises:
             Retriable: files are missing, or the table has changed: the epoch runs again.
         """
+        # Entries of a manifest name the snapshot that adds them, so its id is chosen here. A table
+        # takes an id once: a second guard against a commit that is repeated.
         metadata = self._table.metadata
         snapshot_id = metadata.new_snapshot_id()
         staged: dict[str, Any] = {"snapshot_id": snapshot_id}
@@ -65,6 +67,7 @@ class StagedManifests:
             return staged
         schema = self._table.schema()
         try:
+            # Not the newest one, which may be newer than the files.
             spec = self._table.specs()[files[0].spec_id]
             entries = [one.data_file(spec, schema) for one in files]
         except (LookupError, ValueError) as error:
@@ -110,6 +113,7 @@ class StagedManifests:
     def discard(self, part: IcebergPart, files: Iterable[str]) -> None:
         """Delete the attempt's manifest, the data files that it lists, and ``files``."""
         attempt_id = str(part.attempt_id)
+        # A driver that died before PREPARED may have left a manifest, by which its files are found.
         manifest = part.manifest or self._manifest_path(attempt_id)
         paths = set(files)
         with failures(self._address, "deleting staged files"):
@@ -176,12 +180,14 @@ def _summary(part: IcebergPart, head: Snapshot | None) -> Summary:
     own = {APP_ID: part.app_id, VERSION: str(part.version)}
     summary = Summary(operation=Operation.APPEND, **counts, **own)
     before = None if head is None or head.summary is None else head.summary
+    # Adds the totals, which engines use for planning.
     return update_snapshot_summaries(summary, before)
 
 
 def new_snapshot(table: Table, part: IcebergPart, head: Snapshot | None) -> Snapshot:
     """Write the manifest list of the attempt's snapshot, whose parent is ``head``."""
     metadata, io = table.metadata, table.io
+    # A fast append: older manifests are listed again as they are, except empty ones.
     manifests = [_own_manifest(table, part)] if part.manifest is not None else []
     for one in head.manifests(io) if head is not None else []:
         if one.has_added_files() or one.has_existing_files():
@@ -216,6 +222,7 @@ def new_snapshot(table: Table, part: IcebergPart, head: Snapshot | None) -> Snap
 def _own_manifest(table: Table, part: IcebergPart) -> ManifestFile:
     spec = table.specs()[int(str(part.spec_id))]
     partitions = [one.partition for one in _data_files(table, part)]
+    # Without these, readers would open the manifest for every query.
     summaries = construct_partition_summaries(spec, table.schema(), partitions)
     return _manifest_file(part, str(part.manifest), part.manifest_bytes or 0, summaries)
 

@@ -64,6 +64,7 @@ class DataFileEntry:
             raise ValueError("not the entry of a data file")
         check_name(str(found["path"]), attempt_id)
         for name in ("column_sizes", "value_counts", "null_counts", "lower_bounds", "upper_bounds"):
+            # JSON has text keys only.
             found[name] = {int(key): value for key, value in found[name].items()}
         for name in ("partition", "split_offsets"):
             found[name] = tuple(found[name])
@@ -86,7 +87,7 @@ class DataFileEntry:
             column_sizes=dict(self.column_sizes),
             value_counts=dict(self.value_counts),
             null_value_counts=dict(self.null_counts),
-            nan_value_counts={},
+            nan_value_counts={},  # unknown, as in all files of pyiceberg
             lower_bounds={key: base64.b64decode(one) for key, one in self.lower_bounds.items()},
             upper_bounds={key: base64.b64decode(one) for key, one in self.upper_bounds.items()},
             key_metadata=None,
@@ -94,6 +95,7 @@ class DataFileEntry:
             equality_ids=None,
             sort_order_id=None,
         )
+        # Not a field of the file: manifests have one spec for all of their files.
         found.spec_id = spec.spec_id
         return found
 

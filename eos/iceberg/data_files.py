@@ -139,6 +139,7 @@ class _Staging:
         if values not in self._open:
             if len(self._open) >= _OPEN_FILES:
                 self._close(max(self._open.values(), key=lambda one: one.records))
+            # By the table's own rules: hashed prefixes (write.object-storage.enabled), a data path.
             folder = self._partitioner.folder(values)
             name = f"{folder}{self._prefix}-{uuid.uuid4().hex}.parquet"
             path = self._locations.new_data_location(name)
@@ -152,6 +153,8 @@ class _Staging:
     def _close(self, file: _OpenDataFile) -> None:
         with self._failures():
             metadata, size = file.close()
+        # From the footer that was just written; the file is not read again. The table's properties
+        # say how long bounds of texts may be, and which columns have none.
         statistics = data_file_statistics_from_parquet_metadata(
             parquet_metadata=metadata,
             stats_columns=compute_statistics_plan(self._schema, dict(self._target.properties)),
@@ -198,6 +201,7 @@ class _OpenDataFile:
         self.pending_bytes = 0
         self._pending: list[pa.RecordBatch] = []
         self._sink = sink
+        # Decimals as Iceberg's Java writer has them: as integers, if they fit into 64 bits.
         self._writer = pq.ParquetWriter(
             sink, schema, compression=compression, store_decimal_as_integer=True
         )
@@ -255,6 +259,7 @@ class _Partitioner:
         if not self._sources:
             yield (), batch
             return
+        # Sorted by partition, each one's rows are a slice.
         codes, values = self._coded(batch)
         order = pc.sort_indices(codes)
         sorted_codes = codes.take(order)
@@ -272,9 +277,11 @@ class _Partitioner:
                 column = pc.struct_field(column, list(place[1:]))
             encoded = column.dictionary_encode(null_encoding="encode")
             found = [transform(value) for value in _physical(encoded.dictionary)]
+            # Different values may have the same result: bucket, day, truncate.
             numbers: dict[Any, int] = {}
             mapped = pa.array([numbers.setdefault(one, len(numbers)) for one in found], pa.int64())
             more = mapped.take(encoded.indices)
+            # Numbered again for each field: a product of all the counts might exceed 2^63.
             together = pc.add(pc.multiply(codes, len(numbers)), more).dictionary_encode()
             pairs = [divmod(one, len(numbers)) for one in together.dictionary.to_pylist()]
             distinct = list(numbers)

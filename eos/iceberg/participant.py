@@ -152,6 +152,7 @@ class IcebergParticipant(Participant):
 
     def count(self, part: Part, written: Sequence[Any]) -> IcebergPart:
         """Take the data files of all tasks: each of ``written`` is a ``DataFileEntry``."""
+        # The manifest is written by ``prepare``: an attempt that ends here leaves none.
         mine, files = _own(part), tuple(written)
         self._staged[str(mine.attempt_id)] = files
         return replace(
@@ -195,6 +196,7 @@ class IcebergParticipant(Participant):
 
     def _commit_once(self, part: IcebergPart, *, is_own: bool) -> Fate:
         try:
+            # ``prepare`` of this process has just looked for the files.
             self.table.load().commit(part, check_files=not is_own)
         except Fenced as error:
             return unknown(f"{error.message} The commit log may be an older copy")
@@ -236,6 +238,7 @@ class IcebergParticipant(Participant):
             if table is None or table.uuid != mine.table_uuid:
                 # It may come back, with the version in it.
                 return unknown(f"the table {mine.output} is missing, or another one")
+            # The version first: after the commit a compaction may delete the staged files.
             fate = _by_version(table, mine)
             if fate is not None:
                 return fate

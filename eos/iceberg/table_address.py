@@ -101,6 +101,7 @@ def require_pyiceberg() -> None:
     Raises:
         ConfigurationError: it is not.
     """
+    # Not imported: that takes half a second.
     if find_spec("pyiceberg") is None:
         raise ConfigurationError(
             "Iceberg tables need the package pyiceberg, which is not installed here.",

@@ -69,6 +69,10 @@ def test_the_example_with_a_table(spark, here, capsys):
     run_page("start-table.md", here, capsys)
 
 
+def test_the_example_with_an_iceberg_table(spark, here, capsys):
+    run_page("iceberg.md", here, capsys)
+
+
 def test_a_killed_job_is_finished_by_the_commands_of_the_page(pulsar_standalone, tmp_path, here):
     page = (ROOT / "docs" / "start-crash.md").read_text()
     ((code, _),) = blocks("start-crash.md")
