@@ -38,9 +38,17 @@ class IcebergOutput:
     kind = KIND
     access = Access()
 
-    def __init__(self, folder: Path, schema: pa.Schema = SCHEMA, branch: str = "main") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        schema: pa.Schema = SCHEMA,
+        branch: str = "main",
+        catalog: dict[str, str] | None = None,
+        name: str = NAME,
+    ) -> None:
         self.schema = schema
-        self.address = TableAddress(NAME, branch=branch, properties=catalog_of(folder))
+        properties = catalog or catalog_of(folder)
+        self.address = TableAddress(name, branch=branch, properties=properties)
         table = IcebergTable(self.address)
         if table.find() is None:
             table.create(schema)
@@ -59,7 +67,7 @@ class IcebergOutput:
 
     def table(self) -> Table:
         """As another application opens it."""
-        return self.catalog().load_table(NAME)
+        return self.catalog().load_table(self.address.table)
 
     def read(self) -> list[str]:
         return self.table().scan().to_arrow()["value"].to_pylist()

@@ -14,7 +14,7 @@ from typing import IO, Any, Final
 
 from eos.testing import jvm, maven
 
-_PROGRAM: Final = Path(__file__).parent / "java" / "JavaIceberg.java"
+_PROGRAMS: Final = Path(__file__).parent / "java"
 # The newest runtime; it does not run in PySpark 4.2, whose interface for views is another one.
 _RUNTIME: Final = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
 _SQLITE: Final = "org.xerial:sqlite-jdbc:3.50.3.0"
@@ -53,10 +53,24 @@ class JavaIceberg:
 @contextmanager
 def java_iceberg() -> Iterator[JavaIceberg]:
     """Start it, and end it after the block."""
+    with _running("JavaIceberg.java") as (library, _):
+        yield library
+
+
+@contextmanager
+def java_rest_catalog(folder: Path) -> Iterator[str]:
+    """The URL of a REST catalog whose tables are in ``folder``, while it runs."""
+    with _running("JavaRestCatalog.java", str(folder)) as (_, port):
+        yield f"http://127.0.0.1:{port}"
+
+
+@contextmanager
+def _running(program: str, *args: str) -> Iterator[tuple[JavaIceberg, str]]:
     jars = maven.resolve([_RUNTIME, _SQLITE], "iceberg-1.12.0")
     path = os.pathsep.join(map(str, [*jars, *maven.spark_jars()]))
+    options = ["-Xmx512m", "-XX:TieredStopAtLevel=1", "-cp", path]
     process = subprocess.Popen(
-        [jvm.need_java(), "-Xmx512m", "-XX:TieredStopAtLevel=1", "-cp", path, str(_PROGRAM)],
+        [jvm.need_java(), *options, str(_PROGRAMS / program), *args],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -66,8 +80,7 @@ def java_iceberg() -> Iterator[JavaIceberg]:
     assert process.stdout is not None
     library = JavaIceberg(process.stdin, process.stdout)
     try:
-        library.line("ready")
-        yield library
+        yield library, library.line("ready")
     finally:
         with contextlib.suppress(subprocess.TimeoutExpired, BrokenPipeError):
             process.communicate(timeout=10)  # it ends with its input
