@@ -11,7 +11,7 @@ from decimal import Decimal
 import pytest
 from pyiceberg.catalog import load_catalog
 
-from eos import DeltaSink, IcebergSink, all_or_nothing, failpoints
+from eos import DeltaSink, IcebergSink, PulsarSink, all_or_nothing, failpoints
 from eos.commit_log import CommitLog
 from eos.committer import OpenAttempt
 from eos.errors import ConfigurationError, InputError, NewCluster
@@ -288,6 +288,29 @@ def test_an_epoch_in_two_tables_is_finished_by_the_recovery_tool_without_spark(
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert (len(rows()), DeltaTable(path).to_pyarrow_table().num_rows) == (10, 10)
+
+
+@pytest.mark.parametrize("place", [Step.PREPARE, EndingStep.PART], ids=lambda place: place.label)
+def test_an_epoch_in_a_topic_and_a_table_is_finished_in_both(
+    spark, make_sink, rows, pulsar_standalone, tmp_path, name, place
+):
+    log = str(tmp_path / "log")
+    topic = PulsarSink(
+        sink_id=name,
+        service_url=pulsar_standalone.service_url,
+        topic=name,
+        commit_log=log,
+        create_topics=True,
+        schema="json",
+    )
+    both = all_or_nothing(topic, make_sink())
+    df = spark.range(10).selectExpr("id")
+    dies_behind(place, lambda: both.write(df, epoch="a"))
+    assert rows() == []
+    both.close()
+    (last,) = resolve(name, commit_log=log)
+    assert last.state == "COMMITTED"
+    assert len(rows()) == 10
 
 
 def test_credentials_are_shown_nowhere(make_sink, tmp_path):
