@@ -28,7 +28,7 @@ _REFUSED: Final = (
     AuthorizationExpiredError, ForbiddenError, OAuthError, PermissionError, SignError,
     UnauthorizedError,
 )  # fmt: skip
-_INSTALL: Final = (NotInstalledError, ModuleNotFoundError)
+_INSTALL: Final = (NotInstalledError, ImportError)
 _USER: Final = re.compile(r"://[^/\s@]*@")
 
 

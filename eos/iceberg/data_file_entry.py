@@ -106,7 +106,8 @@ def check_name(path: str, attempt_id: str) -> None:
     Raises:
         ValueError: it does not.
     """
-    if not path.rsplit("/", 1)[-1].startswith(f"eos-{attempt_id}-"):
+    # Not at the start: object storage layouts put a hash before the name, in some tables with "-".
+    if f"eos-{attempt_id}-" not in path.rsplit("/", 1)[-1]:
         raise ValueError(f"{path[:200]!r} is not a file of attempt {attempt_id}")
 
 
