@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import Any
 
 from eos.errors import (
-    ConfigurationError,
     EosError,
     Fatal,
     Fenced,
@@ -200,12 +199,13 @@ class IcebergParticipant(Participant):
             self.table.load().commit(part, check_files=not is_own)
         except Fenced as error:
             return unknown(f"{error.message} The commit log may be an older copy")
-        except (Retriable, Indeterminate, ConfigurationError) as error:
+        except Retriable as error:
+            # Usually another commit came first: nothing is asked of the files, the next look at the
+            # table's version is that of the next try.
             logger.warning("%s: %s", part.label, error)
-            found = self.outcome(part, timeout_s=0.0)
-            is_cause = found.known is Known.UNKNOWN and isinstance(error, ConfigurationError)
-            return unknown(f"{error.message} {error.hint}".rstrip(" .")) if is_cause else found
-        except Fatal as error:  # not possible any more; another driver may have committed before
+            return unknown(error.message.rstrip("."))
+        except (Fatal, Indeterminate) as error:  # another driver may have committed it
+            logger.warning("%s: %s", part.label, error)
             found = self.outcome(part, timeout_s=0.0)
             if found.known is not Known.UNKNOWN:
                 return found
