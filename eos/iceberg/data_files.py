@@ -36,7 +36,9 @@ from eos.iceberg.data_file_entry import DataFileEntry, arrow_schema, make_durabl
 ICEBERG: Final = "Iceberg"
 # Size of a row group in memory, before encoding; for all open files of a task together.
 _ROW_GROUP_BYTES: Final = 64 * 1024**2
-# Limit per task. With more partitions than this, there are more files than partitions.
+# Memory of a buffered batch in addition to its rows, roughly.
+_BATCH_BYTES: Final = 1024
+# Limit per task. If more partitions than this have full row groups, they have several files.
 _OPEN_FILES: Final = 200
 # A longer part of a path does not fit into the 255 bytes of most file systems.
 _MAX_FOLDER_CHARS: Final = 200
@@ -121,8 +123,8 @@ class _Staging:
                 self._close(file)
 
     def finish(self) -> tuple[DataFileEntry, ...]:
-        for file in list(self._open.values()):
-            self._close(file)
+        while self._open:  # not a loop over them: to close one may close another
+            self._close(next(iter(self._open.values())))
         make_durable(file.path for file in self._closed)
         return tuple(self._closed)
 
@@ -137,18 +139,28 @@ class _Staging:
 
     def _file_for(self, values: tuple[Any, ...]) -> _OpenDataFile:
         if values not in self._open:
-            if len(self._open) >= _OPEN_FILES:
-                self._close(max(self._open.values(), key=lambda one: one.records))
             # By the table's own rules: hashed prefixes (write.object-storage.enabled), a data path.
             folder = self._partitioner.folder(values)
             name = f"{folder}{self._prefix}-{uuid.uuid4().hex}.parquet"
             path = self._locations.new_data_location(name)
-            self._begun.append(path)
-            with self._failures():
-                sink = self._io.new_output(path).create()
-                compression = self._target.compression
-                self._open[values] = _OpenDataFile(path, values, sink, self.columns, compression)
+            self._open[values] = _OpenDataFile(path, values, self._create)
         return self._open[values]
+
+    def _create(self, path: str) -> tuple[Any, pq.ParquetWriter]:
+        """Open a file. Before the first row group a partition needs none, only memory."""
+        created = [file for file in self._open.values() if file.is_created]
+        if len(created) >= _OPEN_FILES:
+            self._close(max(created, key=lambda one: one.records))
+        self._begun.append(path)
+        sink = self._io.new_output(path).create()
+        # Decimals as Iceberg's Java writer has them: as integers, if they fit into 64 bits.
+        writer = pq.ParquetWriter(
+            sink,
+            self.columns,
+            compression=self._target.compression,
+            store_decimal_as_integer=True,
+        )
+        return sink, writer
 
     def _close(self, file: _OpenDataFile) -> None:
         with self._failures():
@@ -193,46 +205,55 @@ class _OpenDataFile:
     """A file that is being written; rows are buffered until they make a row group."""
 
     def __init__(
-        self, path: str, values: tuple[Any, ...], sink: Any, schema: pa.Schema, compression: str
+        self,
+        path: str,
+        values: tuple[Any, ...],
+        create: Callable[[str], tuple[Any, pq.ParquetWriter]],
     ) -> None:
         self.path = path
         self.values = values
         self.records = 0
         self.pending_bytes = 0
         self._pending: list[pa.RecordBatch] = []
-        self._sink = sink
-        # Decimals as Iceberg's Java writer has them: as integers, if they fit into 64 bits.
-        self._writer = pq.ParquetWriter(
-            sink, schema, compression=compression, store_decimal_as_integer=True
-        )
+        self._create = create
+        self._file: tuple[Any, pq.ParquetWriter] | None = None
+
+    @property
+    def is_created(self) -> bool:
+        return self._file is not None
 
     def add(self, rows: pa.RecordBatch) -> None:
         self.records += rows.num_rows
         self._pending.append(rows)
-        self.pending_bytes += max(rows.nbytes, 1)
+        self.pending_bytes += rows.nbytes + _BATCH_BYTES
 
     def write_row_group(self) -> int:
         """Encode the buffered rows; return the bytes of the file so far."""
         rows = pa.Table.from_batches(self._pending)
         self._pending, self.pending_bytes = [], 0
+        self._file = sink, writer = self._file or self._create(self.path)
         try:
-            self._writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
+            writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
         except pa.ArrowInvalid as error:
             raise InputError(f"Parquet does not support these rows: {error}.") from None
-        return int(self._sink.tell())
+        return int(sink.tell())
 
     def close(self) -> tuple[pq.FileMetaData, int]:
         if self._pending:
             self.write_row_group()
-        self._writer.close()
-        size = int(self._sink.tell())
-        self._sink.close()
-        return self._writer.writer.metadata, size
+        assert self._file is not None
+        sink, writer = self._file
+        writer.close()
+        size = int(sink.tell())
+        sink.close()
+        return writer.writer.metadata, size
 
     def abandon(self) -> None:
-        with suppress(Exception):
-            self._writer.close()
-        self._sink.close()
+        if self._file is not None:
+            sink, writer = self._file
+            with suppress(Exception):
+                writer.close()
+            sink.close()
 
 
 class _Partitioner:
@@ -259,14 +280,17 @@ class _Partitioner:
         if not self._sources:
             yield (), batch
             return
-        # Sorted by partition, each one's rows are a slice.
         codes, values = self._coded(batch)
+        if len(values) == 1:
+            yield values[0], batch
+            return
         order = pc.sort_indices(codes)
         sorted_codes = codes.take(order)
-        rows = batch.take(order)
         ends = pc.run_end_encode(sorted_codes).run_ends.to_pylist()
         for start, end in zip([0, *ends][:-1], ends, strict=True):
-            yield values[sorted_codes[start].as_py()], rows.slice(start, end - start)
+            # Copies: a slice would keep its whole batch in memory, for rare partitions to the end.
+            rows = batch.take(order.slice(start, end - start))
+            yield values[sorted_codes[start].as_py()], rows
 
     def _coded(self, batch: pa.RecordBatch) -> tuple[pa.Array, list[tuple[Any, ...]]]:
         """Return a number for each row, and the partition values of each number."""

@@ -112,13 +112,34 @@ def test_an_error_of_the_storage_can_be_retried_and_hides_credentials(target, tm
     assert "'a file'" not in str(caught.value)
 
 
-def test_more_partitions_than_open_files_make_more_files(table, tmp_path, monkeypatch):
+def test_partitions_have_a_file_each_while_their_rows_fit_into_memory(table, tmp_path, monkeypatch):
     monkeypatch.setattr("eos.iceberg.data_files._OPEN_FILES", 2)
-    entries = staged([batch(*range(50)), batch(*range(50, 99))], table.load().target(2**20, "zstd"))
-    assert sum(one.records for one in entries) == 99
-    assert len(entries) > 4
+    given = [batch(*range(50)), batch(*range(50, 99))]
+    assert len(staged(given, table.load().target(2**20, "zstd"))) == 4
+    for size in (1, 2000, 3000, 4000, 7000):
+        monkeypatch.setattr("eos.iceberg.data_files._ROW_GROUP_BYTES", size)
+        entries = staged(given, table.load().target(2**20, "zstd"))
+        assert len(entries) > 4 or size > 1
+        assert sum(one.records for one in entries) == 99
+        assert len({one.path for one in entries}) == len(entries)
     rows = [one.as_py() for path in on_disk(tmp_path) for one in pq.read_table(path)["id"]]
-    assert sorted(rows) == list(range(99))
+    assert sorted(rows) == sorted([*range(99)] * 6)
+
+
+def test_a_rare_partition_does_not_keep_the_rows_of_others_in_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr("eos.iceberg.data_files._ROW_GROUP_BYTES", 256 * 1024)
+    found = IcebergTable(TableAddress(NAME, properties=catalog_of(tmp_path)))
+    found.create(TWO, ["value"])
+    high = []
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        for start in range(0, 400_000, 10_000):
+            values = ["rare", *["often"] * 9_999]
+            yield pa.record_batch([pa.array(range(start, start + 10_000)), values], schema=TWO)
+            high.append(pa.total_allocated_bytes())
+
+    assert len(staged(rows(), found.load().target(2**24, "zstd"))) == 2
+    assert max(high) < 1.5 * high[4]
 
 
 def test_rows_are_written_as_they_come(target, monkeypatch):
