@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from eos.schemas import AvroSchema, JsonSchema, KeyValueSchema, ProtobufSchema
     from eos.sinks.all_or_nothing import all_or_nothing
     from eos.sinks.delta_sink import DeltaSink
+    from eos.sinks.iceberg_sink import IcebergSink
     from eos.sinks.postgres_sink import PostgresSink
     from eos.sinks.pulsar_sink import PulsarSink
     from eos.sources.history_frame import history
@@ -35,6 +36,7 @@ __all__ = [
     "Encryption",
     "EpochListener",
     "EpochResult",
+    "IcebergSink",
     "JsonSchema",
     "KeyValueSchema",
     "KeyedState",
@@ -56,6 +58,7 @@ _MODULES: Final = {
     "Encryption": "eos.transport.message_keys",
     "EpochListener": "eos.events",
     "EpochResult": "eos.committer",
+    "IcebergSink": "eos.sinks.iceberg_sink",
     "JsonSchema": "eos.schemas",
     "KeyValueSchema": "eos.schemas",
     "KeyedState": "eos.client",

@@ -28,6 +28,7 @@ _BUILT_IN: Final = {
     "pulsar": "eos.pulsar._pulsar_kind",
     "delta": "eos.delta._delta_kind",
     "postgres": "eos.postgres._postgres_kind",
+    "iceberg": "eos.iceberg._iceberg_kind",
 }
 
 

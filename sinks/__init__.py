@@ -1,4 +1,4 @@
-"""Sinks for PySpark: ``PulsarSink``, ``DeltaSink``, ``all_or_nothing`` for both."""
+"""Sinks for PySpark: ``PulsarSink``, ``DeltaSink``, ``IcebergSink``, ``all_or_nothing``."""
 
 from eos.sinks._release import check_release
 

@@ -1,21 +1,20 @@
-"""The Spark task of a ``DeltaSink``: writes its rows to staged files."""
+"""The Spark task of a ``DeltaSink`` or an ``IcebergSink``: writes its rows to staged files."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.types import StringType, StructType
 
 from eos import failpoints
-from eos.delta.files import StagedFile
-from eos.delta.staging import StagingTarget, stage
+from eos.delta.staging import stage
 from eos.errors import EosError
-from eos.sinks._upserts import Upserts
+from eos.sinks._upserts import NO_UPSERTS, Upserts
 from eos.spark_worker import disable_delayed_acks, freeze_imports
 from eos.steps import TaskStep
 from eos.wire.from_python import text_row
@@ -31,24 +30,24 @@ class StageTask:
     # It may run more than once: the driver commits only the files of the run whose result Spark
     # took.
 
-    target: StagingTarget
+    target: Any
     attempt_id: str
     columns: tuple[str, ...]  # The names of the rows' columns; the batches have numbered ones.
-    upserts: Upserts
+    upserts: Upserts = NO_UPSERTS
+    stage: Callable[..., Sequence[Any]] = stage
+    """Writes batches to ``target``, and returns the files, which have ``to_json``."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Stage ``batches`` and yield the report."""
         disable_delayed_acks()
         context = TaskContext.get()
         assert context is not None
-        files: tuple[StagedFile, ...] = ()
+        files: Sequence[Any] = ()
         error = None
         try:
-            files = stage(
-                (
-                    batch.rename_columns(list(self.columns))
-                    for batch in self.upserts.checked(batches)
-                ),
+            rows = self.upserts.checked(batches)
+            files = self.stage(
+                (batch.rename_columns(list(self.columns)) for batch in rows),
                 self.target,
                 attempt_id=self.attempt_id,
                 spark_partition=context.partitionId(),

@@ -32,9 +32,9 @@ IS_AMBIGUOUS: Final = "is_ambiguous"
 class Upserts:
     """The options ``merge_on``, ``latest_by`` and ``delete_when``; pickled to executors."""
 
-    merge_on: tuple[str, ...]
-    latest_by: tuple[str, ...]
-    delete_when: str | None
+    merge_on: tuple[str, ...] = ()
+    latest_by: tuple[str, ...] = ()
+    delete_when: str | None = None
 
     @classmethod
     def of(cls, options: TableSinkOptions) -> Self:
@@ -115,6 +115,7 @@ class Upserts:
             yield batch.drop_columns([IS_AMBIGUOUS])
 
 
+NO_UPSERTS: Final = Upserts()
 _BEGIN: Final = Window.unboundedPreceding
 
 

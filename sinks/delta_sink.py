@@ -4,36 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import Final, Unpack
+from typing import Unpack
 
 import pyarrow as pa
 from pyspark import SparkContext
 from pyspark.sql import DataFrame
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    ByteType,
-    CharType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    MapType,
-    NullType,
-    ShortType,
-    StringType,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-    UserDefinedType,
-    VarcharType,
-)
 
-from eos.delta.column_rules import relaxed
 from eos.delta.files import StagedFile
 from eos.delta.opening import schema_to_json
 from eos.delta.part import KIND, DeltaPart
@@ -41,12 +17,12 @@ from eos.delta.participant import DeltaParticipant, Staged
 from eos.delta.staging import StagingTarget
 from eos.delta.upserts import DELETE
 from eos.delta.upserts import check_names as check_upsert
-from eos.errors import InputError, reported_error
+from eos.errors import reported_error
 from eos.participant import Upsert
 from eos.protocol import History, Part
-from eos.sinks import spark_compat
 from eos.sinks._delta_task import REPORT_SCHEMA, StageTask
 from eos.sinks._spark_jvm import tagged_jobs
+from eos.sinks._table_columns import arrow_schema
 from eos.sinks._upserts import IS_AMBIGUOUS, IS_DELETE, Upserts
 from eos.sinks.options import DeltaSinkArguments, DeltaSinkOptions
 from eos.sinks.output import Begun, ChangedColumns, Output, Write
@@ -200,89 +176,3 @@ class DeltaOutput(Output):
 def _subset(schema: pa.Schema, columns: Iterable[str]) -> pa.Schema:
     wanted = {name.lower() for name in columns}
     return pa.schema([one for one in schema if one.name.lower() in wanted])
-
-
-_IN_TABLES: Final = (
-    BinaryType, BooleanType, ByteType, CharType, DateType, DecimalType, DoubleType, FloatType,
-    IntegerType, LongType, ShortType, TimestampNTZType, TimestampType, VarcharType,
-)  # fmt: skip
-# First word of a type's name -> the hint for it.
-_HINTS: Final = {
-    "variant": "Write its text: CAST({path} AS STRING), or to_json({path}).",
-    "geometry": "Write its bytes: ST_AsBinary({path}), and what its SRID is.",
-    "geography": "Write its bytes: ST_AsBinary({path}).",
-    "time": "Write its text: CAST({path} AS STRING).",
-    "interval": "Write its text: CAST({path} AS STRING); or its length as a number.",
-}
-
-
-def arrow_schema(df: DataFrame) -> pa.Schema:
-    """Return the columns of ``df`` as Spark's own Delta writer has them, nullable at every level.
-
-    Raises:
-        InputError: there are no columns, or one has a type that no table can have.
-    """
-    # The check uses Spark's types: in Arrow, a GEOMETRY or a vector of pyspark.ml looks like a
-    # plain struct.
-    if not df.columns:
-        raise InputError("The DataFrame has no columns.", hint="Select at least one.")
-    for field in df.schema.fields:
-        _check_type(field.name, field.dataType)
-    try:
-        schema = spark_compat.arrow_schema(df.schema)
-    except Exception as error:
-        raise InputError(f"The DataFrame has a column that can't be written: {error}.") from None
-    # Not pa.schema(schema), which cuts a name off at a zero character (pyarrow 26).
-    return relaxed(pa.schema(list(schema)))
-
-
-def _check_type(path: str, kind: DataType) -> None:
-    match kind:
-        case StructType() if not kind.fields:
-            raise InputError(
-                f"Column {path!r} is a struct without fields, which Parquet can't hold.",
-                hint="Drop it, or give it a field.",
-            )
-        case StructType():
-            for field in kind.fields:
-                _check_type(f"{path}.{field.name}", field.dataType)
-        case ArrayType():
-            _check_type(f"{path}.element", kind.elementType)
-        case MapType():
-            _check_type(f"{path}.key", kind.keyType)
-            _check_type(f"{path}.value", kind.valueType)
-        case NullType():
-            raise InputError(
-                f"Column {path!r} has no type (void).",
-                hint="Cast it, for example CAST(... AS STRING).",
-            )
-        case StringType() if kind.simpleString() == "string":
-            pass
-        case StringType():
-            raise InputError(
-                f"Column {path!r} is {kind.simpleString()}: Delta tables have no collations.",
-                hint=f"Cast it: CAST({path} AS STRING).",
-            )
-        case UserDefinedType():
-            raise InputError(
-                f"Column {path!r} has a user-defined type ({type(kind).__name__}), which Delta "
-                "tables don't have.",
-                hint=_instead_of(path, kind),
-            )
-        case _ if not isinstance(kind, _IN_TABLES):
-            name = kind.simpleString()
-            raise InputError(
-                f"Column {path!r} is {'a ' if name == 'variant' else ''}{name.upper()}, which "
-                "DeltaSink does not write.",
-                hint=next(
-                    (hint.format(path=path) for word, hint in _HINTS.items() if word in name),
-                    "Cast it, to string for example, or drop it.",
-                ),
-            )
-
-
-def _instead_of(path: str, kind: UserDefinedType) -> str:
-    if type(kind).__name__ == "VectorUDT":
-        numbers = f"pyspark.ml.functions.vector_to_array({path})"
-        return f"Write its numbers: {numbers}; in when(...isNotNull(), ...), where it may be null."
-    return f"Convert it to {kind.sqlType().simpleString()} with your own function."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Final, Unpack
+from typing import TYPE_CHECKING, Final, Unpack
 
 import pyarrow as pa
 from pyspark import SparkContext, TaskContext
@@ -16,11 +16,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 from eos import failpoints
 from eos.errors import EosError, InputError, reported_error
 from eos.participant import Upsert
-from eos.postgres.copying import Copied, CopyTarget, copy_rows
-from eos.postgres.database import Database
 from eos.postgres.part import PostgresPart
-from eos.postgres.participant import PostgresParticipant, StagedRows
-from eos.postgres.target_table import StagingColumn, TargetColumn
+from eos.postgres.staged import Copied, CopyTarget, StagedRows, StagingColumn, TargetColumn
 from eos.protocol import History, Part
 from eos.sinks._postgres_columns import as_sent, check_fits, created_type
 from eos.sinks._spark_jvm import tagged_jobs
@@ -31,6 +28,9 @@ from eos.sinks.sink import Sink
 from eos.spark_worker import disable_delayed_acks, freeze_imports
 from eos.steps import TaskStep
 from eos.wire.from_python import text_row
+
+if TYPE_CHECKING:
+    from eos.postgres.participant import PostgresParticipant
 
 # The columns of a task's result: one row, JSON.
 _REPORT: Final = StructType().add("copied", StringType()).add("error", StringType())
@@ -66,7 +66,7 @@ class PostgresSink(Sink):
 
     def __init__(self, **options: Unpack[PostgresSinkArguments]) -> None:
         super().__init__(PostgresSinkOptions.parse(options))
-        Database(self.options.conninfo)  # raises here
+        self.outputs()  # raises here
 
     def outputs(self) -> list[Output]:
         """Return the table."""
@@ -104,6 +104,10 @@ class PostgresOutput(Output):
     participant: PostgresParticipant
 
     def __init__(self, options: PostgresSinkOptions) -> None:
+        # Not at the top: ``eos`` has this class also where psycopg is not installed.
+        from eos.postgres.database import Database
+        from eos.postgres.participant import PostgresParticipant
+
         self._options = options
         self._upserts = Upserts.of(options)
         self._written: _Written | None = None
@@ -302,6 +306,8 @@ class _CopyTask:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Copy ``batches`` and yield the report."""
+        from eos.postgres.copying import copy_rows
+
         disable_delayed_acks()
         context = TaskContext.get()
         assert context is not None

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from eos.delta.part import DeltaPart
+from eos.iceberg.part import IcebergPart
 from eos.participant import kind_of
 from eos.pulsar.part import PulsarPart
 
@@ -24,10 +25,8 @@ def fresh():
 
 
 def test_built_in_kinds_need_no_package():
-    pulsar, delta = kind_of("pulsar"), kind_of("delta")
-    assert pulsar is not None
-    assert delta is not None
-    assert (pulsar.part, delta.part) == (PulsarPart, DeltaPart)
+    kinds = [kind_of(name) for name in ("pulsar", "delta", "iceberg")]
+    assert [kind and kind.part for kind in kinds] == [PulsarPart, DeltaPart, IcebergPart]
 
 
 def test_a_third_party_kind_is_found_by_its_entry_point(tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ large or dictionary-encoded     plain text or bytes
 null                            anything
 ==============================  ==========================================
 
-Added columns are nullable at every level. Required ones are checked row by row (``_rows``).
+Added columns are nullable at every level. Required ones are checked row by row (``rows``).
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ import pyarrow.compute as pc
 
 from eos.errors import InputError
 
+DELTA: Final = "Delta"
 _DIGITS: Final = {8: 3, 16: 5, 32: 10, 64: 19}
 # Refused by Spark's Delta writer: it could not write to the table any more (delta-spark 4.4).
 _REFUSED_IN_NAMES: Final = " ,;{}()\n\t="
@@ -40,7 +41,9 @@ DECLARED: Final = "__CHAR_VARCHAR_TYPE_STRING"
 _SIMPLE: Final = re.compile(r"(?:char|varchar)\((\d+)\)")
 
 
-def check(have: pa.Schema, table: pa.Schema, *, may_add: bool) -> pa.Schema:
+def check(
+    have: pa.Schema, table: pa.Schema, *, may_add: bool, table_format: str = DELTA
+) -> pa.Schema:
     """Return the table's columns after an append of rows with the schema ``have``.
 
     Args:
@@ -60,9 +63,10 @@ def check(have: pa.Schema, table: pa.Schema, *, may_add: bool) -> pa.Schema:
         hints.append("merge_schema=True adds them to the table; or drop the columns.")
     if problems:
         raise InputError(
-            f"The rows don't fit the Delta table: {'; '.join(problems)}.", hint=" ".join(hints)
+            f"The rows don't fit the {table_format} table: {'; '.join(problems)}.",
+            hint=" ".join(hints),
         )
-    check_new_names(matcher.new_names)
+    check_new_names(matcher.new_names, table_format)
     return pa.schema(merged)
 
 
@@ -73,7 +77,7 @@ def compared(have: pa.Schema, table: pa.Schema) -> tuple[list[str], list[str]]:
     return [path for path, _ in matcher.new_names], matcher.missing
 
 
-def check_names(have: pa.Schema) -> None:
+def check_names(have: pa.Schema, table_format: str = DELTA) -> None:
     """Check the names of a new table's columns.
 
     Raises:
@@ -83,21 +87,21 @@ def check_names(have: pa.Schema) -> None:
     duplicates = _duplicates(have)
     if duplicates:
         raise InputError(
-            f"The rows don't fit a Delta table: {'; '.join(duplicates)}.",
+            f"The rows don't fit the {table_format} table: {'; '.join(duplicates)}.",
             hint="Rename one of them.",
         )
-    check_new_names(_names(have, ""))
+    check_new_names(_names(have, ""), table_format)
 
 
-def check_new_names(paths: Iterable[tuple[str, str]]) -> None:
+def check_new_names(paths: Iterable[tuple[str, str]], table_format: str = DELTA) -> None:
     """Check names that a table would get, each with its path; raises as ``check_names``."""
     for path, name in paths:
         if "\0" in name:  # Spark's writer accepts it; Arrow passes names as C strings
             raise InputError(
-                f"Column {path!r} has a zero character in its name, which deltalake would cut off.",
+                f"Column {path!r} has a zero character in its name, which Arrow would cut off.",
                 hint="Rename it.",
             )
-        if set(name).intersection(_REFUSED_IN_NAMES):
+        if table_format == DELTA and set(name).intersection(_REFUSED_IN_NAMES):
             raise InputError(
                 f"Column {path!r} has a name that Spark's Delta writer refuses: it must contain "
                 f"none of {_REFUSED_IN_NAMES!r}.",

@@ -15,7 +15,6 @@ from deltalake.exceptions import TableNotFoundError
 from eos._storage import clean
 from eos.commit_log.corruption import panics_as_errors
 from eos.commit_log.delta_table import NO_HOOKS
-from eos.delta._rows import can_partition
 from eos.delta.column_rules import (
     DECLARED,
     SPARK_METADATA,
@@ -24,6 +23,7 @@ from eos.delta.column_rules import (
     unsupported_length,
 )
 from eos.delta.folder import Folder
+from eos.delta.rows import can_partition
 from eos.errors import CommitUnconfirmed, ConfigurationError, Fatal, Retriable
 
 _DEFAULTS: Final = {"CURRENT_DEFAULT", "EXISTS_DEFAULT"}

@@ -15,10 +15,10 @@ from typing import Any, Final, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from eos.delta._rows import Values, conform, folder_of, split
 from eos.delta._statistics import FileStatistics
 from eos.delta.files import StagedFile, file_name
 from eos.delta.folder import Folder
+from eos.delta.rows import Values, conform, folder_of, split
 from eos.delta.upserts import conform_upserts, staged_schema
 from eos.errors import ConfigurationError, InputError
 from eos.participant import Upsert

@@ -18,9 +18,9 @@ from deltalake.transaction import AddAction
 from eos.commit_log.corruption import panics_as_errors
 from eos.commit_log.delta_table import NO_HOOKS
 from eos.delta import column_rules, opening, upserts
-from eos.delta._rows import can_partition
 from eos.delta.files import StagedFile
 from eos.delta.folder import Folder
+from eos.delta.rows import can_partition
 from eos.errors import ConfigurationError, Fatal, Fenced, InputError
 from eos.participant import Upsert
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset
 
-from eos.delta._rows import conform
+from eos.delta.rows import conform
 from eos.errors import InputError
 from eos.participant import Upsert
 

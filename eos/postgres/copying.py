@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
@@ -11,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eos.postgres.database import Database, failures, sql
+from eos.postgres.database import failures, sql
+from eos.postgres.staged import Copied, CopyTarget
 from eos.retry import attempts
 
 # Rows are encoded in parts of this size: text has offsets of 32 bits.
@@ -20,29 +20,6 @@ _PART_BYTES: Final = 16 * 1024 * 1024
 _CONNECT_S: Final = 60.0
 # Escapes of COPY's text format, backslash first.
 _ESCAPES: Final = (("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"))
-
-
-@dataclass(frozen=True)
-class CopyTarget:
-    """The staging table as a task needs it; pickled to executors.
-
-    ``columns``: its columns, without ``run``; ``names``: those that users know.
-    """
-
-    database: Database
-    schema: str
-    table: str
-    columns: tuple[str, ...]
-    names: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Copied:
-    """The result of one task run."""
-
-    run: int
-    rows: int
-    size_bytes: int
 
 
 def copy_rows(batches: Iterable[pa.RecordBatch], target: CopyTarget, *, run: int) -> Copied:

@@ -17,7 +17,7 @@ try:
     from psycopg import sql
 except ImportError as missing:
     raise ConfigurationError(
-        "PostgresSink needs the package psycopg, on driver and executors.",
+        "PostgreSQL needs the package psycopg, on driver and executors.",
         hint="pip install 'eos-pulsar[postgres]'",
     ) from missing
 

@@ -12,15 +12,12 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from eos.errors import ConfigurationError, EosError, InputError, NewCluster, Retriable
-from eos.participant import Attempt, Participant, Upsert
-from eos.postgres.copying import Copied
-from eos.postgres.database import Database, failures, psycopg
-from eos.postgres.part import PostgresPart
-from eos.postgres.target_table import (
+from eos.participant import Attempt, Participant
+from eos.postgres._target_table import (
     KEPT,
     Ending,
     PostgresTable,
@@ -28,6 +25,8 @@ from eos.postgres.target_table import (
     StagedRowsMissing,
     check_schema,
 )
+from eos.postgres.database import Database, failures, psycopg
+from eos.postgres.part import PostgresPart
 from eos.protocol import ABORTED, COMMITTED, Fate, History, Known, LogRecord, Part, State, unknown
 from eos.retry import Patience, attempts
 
@@ -39,15 +38,6 @@ _RESTED_S: Final = 1.0
 # A deadlock is resolved by writing the same staged rows again.
 _PREPARE_S: Final = 20.0
 _LOST: Final = Fate(Known.ABORTED, "its staged rows are gone")
-
-
-@dataclass(frozen=True)
-class StagedRows:
-    """Result of the writing: all tasks' runs, and how their rows are written."""
-
-    copied: tuple[Copied, ...]
-    names: tuple[str, ...]
-    upsert: Upsert | None
 
 
 class PostgresParticipant(Participant):

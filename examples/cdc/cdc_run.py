@@ -42,7 +42,7 @@ _SPREAD_S: Final = 2.0
 _WAIT_S: Final = 180.0
 _SAMPLE_S: Final = 0.5
 
-Rows = dict[int, Row]
+Customers = dict[int, Row]
 
 
 @dataclass
@@ -57,7 +57,7 @@ class CdcRun:
     """
 
     shop: Shop
-    found: dict[str, Rows] = field(default_factory=dict)
+    found: dict[str, Customers] = field(default_factory=dict)
     kills: list[tuple[str, float]] = field(default_factory=list)
     samples: dict[str, list[tuple[float, int]]] = field(default_factory=dict)
     epochs: int = 0
@@ -228,15 +228,15 @@ class _Scenario:
             time.sleep(0.2)
 
 
-def _by_id(rows: Sequence[Row]) -> Rows:
+def _by_id(rows: Sequence[Row]) -> Customers:
     found = {row["id"]: row for row in rows}
     if len(found) < len(rows):
         raise DemoFailed("An output has two rows of a key.")
     return found
 
 
-def _in_topic(service_url: str) -> Rows:
-    found: Rows = {}
+def _in_topic(service_url: str) -> Customers:
+    found: Customers = {}
     for message in read_all(service_url, _TOPIC):
         key = int(message.partition_key())
         if message.data():
@@ -260,7 +260,7 @@ def report_on(run: CdcRun) -> DemoReport:
         lines=tuple(_lines(run)),
         caption=f"By deltalake, psycopg and pulsar-client. {run.epochs} epochs; "
         f"attempts aborted, whose epochs were written again: {run.attempts_failed}.",
-        picture_title="Rows over time",
+        picture_title="Customers over time",
         picture_caption="Lines at the kills. Each output follows the shop, and ends with its rows.",
     )
 

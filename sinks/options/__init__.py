@@ -4,6 +4,8 @@ from eos.sinks.options._base import SinkArguments, SinkOptions
 from eos.sinks.options._sinks import (
     DeltaSinkArguments,
     DeltaSinkOptions,
+    IcebergSinkArguments,
+    IcebergSinkOptions,
     PostgresSinkArguments,
     PostgresSinkOptions,
     PulsarSinkArguments,
@@ -15,6 +17,8 @@ from eos.sinks.options._writer import WriterOptions
 __all__ = [
     "DeltaSinkArguments",
     "DeltaSinkOptions",
+    "IcebergSinkArguments",
+    "IcebergSinkOptions",
     "PostgresSinkArguments",
     "PostgresSinkOptions",
     "PulsarSinkArguments",

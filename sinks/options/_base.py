@@ -28,7 +28,8 @@ from eos.user_input import unknown_option
 
 Text = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
 T = TypeVar("T")
-_SECRETS = {"token", "basic_password", "tls_private_key_password", "storage_options", "conninfo"}
+_SECRETS = {"token", "basic_password", "tls_private_key_password", "storage_options"}
+_SECRETS |= {"catalog", "conninfo"}
 # A part of the name of an option of Pulsar's own clients -> why it is refused.
 _ENCRYPTION = "set encryption=Encryption(...), or as text keyLocation and encryptionKeys"
 _LEFT_OUT = {

@@ -1,4 +1,4 @@
-"""The options of ``PulsarSink``, ``DeltaSink`` and ``PostgresSink``."""
+"""The options of all sinks: topics, Delta and Iceberg tables, PostgreSQL."""
 
 from __future__ import annotations
 
@@ -13,6 +13,12 @@ from eos.client.coordinators import MAX_TTL_MS
 from eos.client.worker_cache import ClientOptions
 from eos.commit_log.location import Location
 from eos.delta.folder import Folder
+from eos.iceberg.table_address import (
+    MAIN,
+    TableAddress,
+    check_table_name,
+    parse_partition_field,
+)
 from eos.ids import MAX_PARTITIONS, TopicName
 from eos.schemas import Schema, schema_of
 from eos.sinks._topics import TopicCreation
@@ -277,6 +283,56 @@ class DeltaSinkOptions(TableSinkOptions):
             # A vacuum of the table would delete the log; recovery would read the table as a log.
             raise ValueError(f"table {table} and commit_log {log} must be in separate folders")
         return self
+
+
+class IcebergSinkArguments(SinkArguments, total=False):
+    """The options of an ``IcebergSink``; see ``IcebergSinkOptions``."""
+
+    table: Required[str]
+    catalog: Mapping[str, str] | None
+    catalog_name: str
+    branch: str
+    partition_by: Sequence[str]
+    merge_schema: bool
+    file_bytes: int
+    compression: Literal["snappy", "zstd"]
+
+
+class IcebergSinkOptions(SinkOptions):
+    """The options of an ``IcebergSink``, in addition to those of all sinks.
+
+    Attributes:
+        table: ``namespace.name``; created with the first DataFrame's columns if it is missing.
+        catalog: the properties of its catalog, as for ``pyiceberg``. By default those that
+            ``.pyiceberg.yaml`` or the environment has for ``catalog_name``.
+        catalog_name: a different one for each catalog: with ``table`` it names the output.
+        branch: of the table, which must exist; readers see ``main`` by default.
+        partition_by: columns of a new table, or transforms of them: ``day(ts)``,
+            ``bucket(16, id)``, ``truncate(4, name)``; existing tables keep theirs.
+        merge_schema: add missing columns to the table, and missing fields to its structs, in a
+            commit before the rows are written. No type is widened.
+        file_bytes: size at which a file is closed and the next one is opened.
+        compression: of the Parquet files, snappy or zstd.
+    """
+
+    table: Annotated[Text, checked_by(check_table_name)]
+    catalog: Mapping[str, str] | None = Field(default=None, repr=False)
+    catalog_name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")] = "default"
+    branch: Text = MAIN
+    partition_by: tuple[Annotated[str, checked_by(parse_partition_field)], ...] = ()
+    merge_schema: bool = False
+    file_bytes: Annotated[int, Field(ge=1024 * 1024)] = 128 * 1024 * 1024
+    compression: Literal["snappy", "zstd"] = "zstd"
+
+    @field_validator("partition_by", mode="before")
+    @classmethod
+    def _partition_by(cls, value: object) -> object:
+        return _list_of_names(value)
+
+    @property
+    def address(self) -> TableAddress:
+        """The table."""
+        return TableAddress(self.table, self.catalog_name, self.branch, self.catalog or {})
 
 
 class PostgresSinkArguments(TableSinkArguments, total=False):

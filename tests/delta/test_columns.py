@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from eos.delta._rows import conform
 from eos.delta.column_rules import check, check_names, children, fits, relaxed
+from eos.delta.rows import conform
 from eos.errors import ConfigurationError, InputError
 from tests.delta.tables import commit, made, staged
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eos.delta._rows import can_partition, folder_of, serialized, split
+from eos.delta.rows import can_partition, folder_of, serialized, split
 from eos.errors import InputError
 from tests.delta.tables import appended, made, rows
 

@@ -17,7 +17,13 @@ from eos import Auth, Encryption, PulsarCatalog, PulsarClient
 from eos.catalog.cli import app as catalog
 from eos.cli.cluster import ACCESS
 from eos.recovery.cli import app as recovery
-from eos.sinks.options import DeltaSinkOptions, PulsarSinkOptions, WriterOptions
+from eos.sinks.options import (
+    DeltaSinkOptions,
+    IcebergSinkOptions,
+    PostgresSinkOptions,
+    PulsarSinkOptions,
+    WriterOptions,
+)
 from eos.sinks.options._writer import _NOT_HERE
 from eos.sources._source_options import SourceOptions
 from tests.support.checkout import ROOT
@@ -29,6 +35,8 @@ AUTH = {one.name: "" for one in fields(Auth)}
 MODELS: dict[str, tuple[type[Any], set[str]]] = {
     "S": (PulsarSinkOptions, set()),
     "D": (DeltaSinkOptions, set()),
+    "I": (IcebergSinkOptions, set()),
+    "Q": (PostgresSinkOptions, set()),
     "W": (WriterOptions, {*_NOT_HERE, "auth", "encryption"}),
     "R": (SourceOptions, {"auth", "encryption"}),
 }
@@ -93,7 +101,7 @@ def encryption(letter: str) -> dict[str, str]:
 
 def faces() -> Iterator[tuple[str, dict[str, str]]]:
     for letter, (model, left_out) in MODELS.items():
-        made_of = {} if letter == "D" else AUTH | encryption(letter)
+        made_of = {} if letter in "DIQ" else AUTH | encryption(letter)
         yield letter, of_model(model, left_out) | made_of
     for letter, cls in (("C", PulsarCatalog), ("P", PulsarClient)):
         yield letter, of_class(cls) | {"auth": shown(Auth())} | AUTH | encryption(letter)

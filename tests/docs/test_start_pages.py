@@ -70,6 +70,10 @@ def test_the_example_with_a_table(spark, here, capsys):
     run_page("start-table.md", here, capsys)
 
 
+def test_the_example_with_an_iceberg_table(spark, here, capsys):
+    run_page("iceberg.md", here, capsys)
+
+
 def test_the_example_with_postgres(spark, here, capsys):
     with PostgresServer() as server:
         local = lambda code: here(code).replace("127.0.0.1:5432", f"127.0.0.1:{server.port}")  # noqa: E731

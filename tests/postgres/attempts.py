@@ -9,11 +9,11 @@ import pyarrow as pa
 
 from eos.participant import Access, Upsert
 from eos.postgres._postgres_kind import KIND
-from eos.postgres.copying import CopyTarget, copy_rows
+from eos.postgres.copying import copy_rows
 from eos.postgres.database import Database
 from eos.postgres.part import PostgresPart
-from eos.postgres.participant import PostgresParticipant, StagedRows
-from eos.postgres.target_table import StagingColumn
+from eos.postgres.participant import PostgresParticipant
+from eos.postgres.staged import CopyTarget, StagedRows, StagingColumn
 from eos.protocol import Part
 from tests.support.postgres import Shop
 

@@ -28,7 +28,7 @@ RECORD = LogRecord.claimed(sink_id="contract", run_id="r", participants=())
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     """A driver that sleeps in its prepared transaction is not waited for as long."""
-    monkeypatch.setattr("eos.postgres.target_table._IDLE_S", 1)
+    monkeypatch.setattr("eos.postgres._target_table._IDLE_S", 1)
     monkeypatch.setenv("PGUSER", "postgres")  # as recovery logs in
 
 
@@ -170,7 +170,7 @@ def test_an_abort_fences_a_driver_that_sleeps_in_its_prepared_transaction(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Longer than the staging table is waited for: only the row in eos_epochs is the fence.
-    monkeypatch.setattr("eos.postgres.target_table._IDLE_S", 4)
+    monkeypatch.setattr("eos.postgres._target_table._IDLE_S", 4)
     part = table.prepared(mine, "one")
     assert other.abort(part, deadline_s=60, is_own=False).known is Known.ABORTED
     assert mine.commit(part, deadline_s=5, is_own=True).known is Known.ABORTED
@@ -268,7 +268,7 @@ def test_a_version_of_another_attempt_is_not_mistaken_for_this_one(
 def test_a_version_older_than_the_ledger_is_unknown(
     table: _Table, mine: PostgresParticipant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("target_table", "participant"):
+    for module in ("_target_table", "participant"):
         monkeypatch.setattr(f"eos.postgres.{module}.KEPT", 2)
     first = table.prepared(mine, "first")
     mine.commit(first, deadline_s=5, is_own=True)

@@ -18,7 +18,7 @@ assert [b.num_messages for b in encode_batches(Rows(pa.array([b"x", b"y"])))] ==
 from eos.client import PulsarClient
 """
 # Without data sources, the import of PulsarCatalog is an error.
-ON_DRIVERS = f"from eos import {'*' if HAS_DATA_SOURCES else 'PulsarSink, DeltaSink'}"
+ON_DRIVERS = f"from eos import {'*' if HAS_DATA_SOURCES else 'PulsarSink, DeltaSink, IcebergSink'}"
 EVERYTHING_BUT_SINKS = """
 import importlib, pkgutil, eos
 
@@ -42,10 +42,13 @@ load(eos)
             ON_EXECUTORS,
             [
                 *("deltalake", "pydantic", "tenacity", "pulsar", "typer", "rich", "testcontainers"),
-                *("prometheus_client", "opentelemetry"),
+                *("prometheus_client", "opentelemetry", "pyiceberg"),
             ],
         ),
-        (f"{ON_DRIVERS}\nimport eos.recovery.cli", ["prometheus_client", "opentelemetry"]),
+        (
+            f"{ON_DRIVERS}\nimport eos.recovery.cli",
+            ["prometheus_client", "opentelemetry", "pyiceberg"],
+        ),
         (EVERYTHING_BUT_SINKS, ["pyspark", "py4j", "delta", "testcontainers"]),
     ],
     ids=["executor code", "without metrics and traces", "all but sinks"],

@@ -15,7 +15,7 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eos.delta.column_rules import check, children, declared_text, nullable, plain
+from eos.delta.column_rules import DELTA, check, children, declared_text, nullable, plain
 from eos.errors import InputError
 
 NULL_FOLDER: Final = "__HIVE_DEFAULT_PARTITION__"
@@ -28,13 +28,13 @@ _EPOCH: Final = datetime(1970, 1, 1)
 Values = Mapping[str, str | None]
 
 
-def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def conform(batch: pa.RecordBatch, schema: pa.Schema, table_format: str = DELTA) -> pa.RecordBatch:
     """Return the rows of ``batch`` with the columns of ``schema``, in their order and types.
 
     Raises:
         InputError: they don't fit, or a required column has a null.
     """
-    check(batch.schema, schema, may_add=False)
+    check(batch.schema, schema, may_add=False, table_format=table_format)
     given = {name.lower(): at for at, name in enumerate(batch.schema.names)}
     arrays = [
         _column(pa.nulls(batch.num_rows) if at is None else batch.column(at), field)

@@ -8,12 +8,12 @@ the rows of the epoch, so it is also the witness.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from eos.errors import ConfigurationError
 from eos.postgres.database import psycopg, sql
 from eos.postgres.part import PostgresPart
+from eos.postgres.staged import StagingColumn, TargetColumn
 
 SqlConnection = psycopg.Connection[Any]
 Ending = Literal["committed", "aborted", "other"]
@@ -29,35 +29,6 @@ _LOCK_S: Final = 5
 
 class StagedRowsMissing(Exception):
     """The staging table is gone, or has lost rows: the attempt can't be committed any more."""
-
-
-@dataclass(frozen=True)
-class TargetColumn:
-    """A column of the target.
-
-    Attributes:
-        type: as PostgreSQL writes it, for example ``numeric(10,2)`` or ``text[]``.
-        base: the type below a domain; else the same.
-        is_required: it takes no nulls.
-        has_default: rows without it get a value.
-        is_generated: the database alone writes it.
-    """
-
-    name: str
-    type: str
-    base: str
-    is_required: bool
-    has_default: bool
-    is_generated: bool
-
-
-@dataclass(frozen=True)
-class StagingColumn:
-    """A column of the staging table, with its type as PostgreSQL writes it."""
-
-    name: str
-    type: str
-    is_required: bool = False
 
 
 class PostgresTable:

@@ -1,0 +1,282 @@
+"""The Iceberg participant: an attempt stages files, and its commit is one snapshot. Spark-free.
+
+The commit sets a property of the table and of the snapshot: app id of the log, version of the
+attempt. They prove the outcome. Nothing expires; the first process that commits succeeds.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from eos.errors import (
+    EosError,
+    Fatal,
+    Fenced,
+    Indeterminate,
+    NewCluster,
+    Retriable,
+)
+from eos.iceberg._iceberg_table import IcebergTable, LoadedTable
+from eos.iceberg.data_file_entry import DataFileEntry
+from eos.iceberg.part import KIND, IcebergPart
+from eos.iceberg.table_address import TableAddress
+from eos.participant import Attempt, Participant
+from eos.protocol import ABORTED, COMMITTED, Fate, History, Known, LogRecord, Part, State, unknown
+from eos.retry import Patience
+
+logger = logging.getLogger(__name__)
+
+
+class IcebergParticipant(Participant):
+    """Begin, prepare, commit, abort and outcome of a sink's appends to one table."""
+
+    def __init__(self, sink_id: str, address: TableAddress) -> None:
+        self.table = IcebergTable(address)
+        self._sink_id = sink_id
+        self._claim: IcebergPart | None = None
+        self._has_begun = False
+        self._version = 0
+        self._last_committed = 0
+        # Until PREPARED no log has them: if they are forgotten, remove_orphan_files deletes them.
+        self._staged: dict[str, tuple[DataFileEntry, ...]] = {}
+
+    def claimed(self, history: History, log_table_id: str) -> IcebergPart:
+        """The table, and this log's app id in it."""
+        address = self.table.address
+        claim = IcebergPart(
+            table=address.table,
+            catalog_name=address.catalog_name,
+            branch=address.branch,
+            catalog=address.recorded,
+            app_id=f"{self._sink_id}/{log_table_id}",
+        )
+        self._has_begun = history.last_begun(claim.key) is not None
+        return claim
+
+    def traces(self) -> list[str]:
+        """Whether a log of this sink has committed to the table: called if there is no log."""
+        table = self.table.find()
+        mine = f"{self._sink_id}/"
+        if table is None or not any(one.startswith(mine) for one in table.app_ids()):
+            return []
+        return [f"table {self.table.address.identity} has rows of it"]
+
+    def check(self, claim: Part) -> None:
+        """Check that a snapshot can be added. Whether the table exists is checked by ``missing``.
+
+        Raises:
+            ConfigurationError: the format version is too new, or the branch is missing.
+        """
+        # If the log has begun attempts, ``begin`` checks it instead: unfinished attempts must be
+        # ended first.
+        table = None if self._has_begun else self.table.find()
+        if table is not None:
+            table.check_writable()
+
+    def missing(self, claim: Part, history: History) -> str | None:
+        """Report the table if it is not the one that the log names."""
+        record = history.last_begun(claim.key)
+        last = None if record is None else record.part(claim.key)
+        if not isinstance(last, IcebergPart) or last.table_uuid is None:
+            return None
+        table = self.table.find()
+        if table is None:
+            return f"there is no Iceberg table {last.output}"
+        if table.uuid != last.table_uuid:
+            return f"the Iceberg table {last.output} was dropped and recreated"
+        return None
+
+    def lost_commit(self, claim: Part, history: History) -> str | None:
+        """Report the newest version that the log holds as committed, if the table lacks it."""
+        for record in (history.last_begun(claim.key), history.last_written):
+            if record is None or record.state is not State.COMMITTED or record.reason is not None:
+                continue  # a person's decision proves nothing about the table
+            part = record.part(claim.key)
+            if isinstance(part, IcebergPart) and _lacks(self.table.load(), part):
+                return f"{part.label} is missing: an older copy of the table was restored"
+        return None
+
+    def attach(self, claim: Part, history: History) -> None:
+        """Continue the version numbers of the log."""
+        self._claim = mine = _own(claim)
+        begun = (history.last_begun(part.key) for part in history.parts(KIND))
+        parts = (part for record in begun if record for part in record.participants)
+        # One count for all tables of this log, by any name.
+        self._version = max(
+            (
+                part.version or 0
+                for part in parts
+                if isinstance(part, IcebergPart) and part.app_id == mine.app_id
+            ),
+            default=0,
+        )
+
+    def newer_commit(self, history: History, *, timeout_s: float) -> str | None:
+        """Report a version of this log's app id in the table that is newer than the log."""
+        assert self._claim is not None
+        committed = self.table.load().committed_version(self._claim.app_id)
+        if committed is None or committed <= self._version:
+            return None
+        return f"version {committed} of {self._claim.app_id} is in table {self._claim.output}"
+
+    def begin(self, attempt: Attempt) -> IcebergPart:
+        """Name the next version; nothing is written yet.
+
+        Raises:
+            ConfigurationError: no snapshot can be added to the table any more.
+            NewCluster: a commit of this process is missing in the table.
+        """
+        assert self._claim is not None
+        table = self.table.load()
+        table.check_writable()
+        last = replace(self._claim, version=self._last_committed)
+        if self._last_committed and _lacks(table, last):
+            raise NewCluster(
+                f"{last.label} is no longer there: an older copy of the table was restored.",
+                hint="Restore the newest copy. To continue without the missing rows: start again "
+                'with on_new_cluster="continue" once.',
+            )
+        self._version += 1
+        return replace(
+            self._claim,
+            version=self._version,
+            table_uuid=table.uuid,
+            attempt_id=str(uuid.uuid4()),
+        )
+
+    def count(self, part: Part, written: Sequence[Any]) -> IcebergPart:
+        """Take the data files of all tasks: each of ``written`` is a ``DataFileEntry``."""
+        # The manifest is written by ``prepare``: an attempt that ends here leaves none.
+        mine, files = _own(part), tuple(written)
+        self._staged[str(mine.attempt_id)] = files
+        return replace(
+            mine,
+            files=len(files),
+            records=sum(file.records for file in files),
+            bytes=sum(file.size_bytes for file in files),
+        )
+
+    def prepare(self, record: LogRecord, part: Part) -> IcebergPart:
+        """Write the manifest, and check that all files exist, and that the table is the same.
+
+        Raises:
+            Retriable: files are missing: the epoch runs again.
+            NewCluster: the table was recreated.
+            ConfigurationError: no snapshot can be added to the table any more.
+        """
+        mine = _own(part)
+        table = self.table.load()
+        if table.uuid != mine.table_uuid:
+            raise NewCluster(
+                f"The Iceberg table {mine.output} was dropped and recreated in the meantime.",
+                hint="Restore the old one. To write to the new one: start again with "
+                'on_new_cluster="continue" once.',
+            )
+        table.check_writable()
+        attempt_id = str(mine.attempt_id)
+        return replace(mine, **table.staged.stage(self._staged[attempt_id], attempt_id))
+
+    def commit(self, part: Part, *, deadline_s: float, is_own: bool) -> Fate:
+        """Add the snapshot, or find that it was added. Without rows it is an empty one."""
+        mine = _own(part)
+        patience = Patience(deadline_s)
+        while True:
+            fate = self._commit_once(mine, is_own=is_own)
+            if fate.known is Known.COMMITTED:
+                self._last_committed = max(self._last_committed, mine.version or 0)
+            if fate.known is not Known.UNKNOWN or patience.is_over:
+                return fate
+            patience.pause()
+
+    def _commit_once(self, part: IcebergPart, *, is_own: bool) -> Fate:
+        try:
+            # ``prepare`` of this process has just looked for the files.
+            self.table.load().commit(part, check_files=not is_own)
+        except Fenced as error:
+            return unknown(f"{error.message} The commit log may be an older copy")
+        except Retriable as error:
+            # Usually another commit came first: nothing is asked of the files, the next look at the
+            # table's version is that of the next try.
+            logger.warning("%s: %s", part.label, error)
+            return unknown(error.message.rstrip("."))
+        except (Fatal, Indeterminate) as error:  # another driver may have committed it
+            logger.warning("%s: %s", part.label, error)
+            found = self.outcome(part, timeout_s=0.0)
+            if found.known is not Known.UNKNOWN:
+                return found
+            return unknown(f"{error.message} {error.hint}".strip().rstrip("."))
+        return COMMITTED
+
+    def abort(self, part: Part, *, deadline_s: float, is_own: bool) -> Fate:
+        """Delete staged files, as far as they are known and reachable."""
+        # It needs no fence: the attempt was never PREPARED, and no process commits it; or the
+        # deciding output has expired, and no process begins to commit this one.
+        mine = _own(part)
+        files = [file.path for file in self._staged.get(str(mine.attempt_id), ())]
+        try:
+            table = self.table.find()
+            if table is not None and table.uuid == mine.table_uuid:
+                if table.committed_version(mine.app_id) == mine.version:
+                    return COMMITTED
+                table.staged.discard(mine, files)
+        except EosError as error:
+            logger.warning(
+                "%s: staged files are left to remove_orphan_files: %s", mine.label, error
+            )
+        return ABORTED
+
+    def outcome(self, part: Part, *, timeout_s: float) -> Fate:
+        """The outcome by the version in the table, and by the staged files."""
+        mine = _own(part)
+        try:
+            table = self.table.find()
+            if table is None or table.uuid != mine.table_uuid:
+                # It may come back, with the version in it.
+                return unknown(f"the table {mine.output} is missing, or another one")
+            # The version first: after the commit a compaction may delete the staged files.
+            fate = _by_version(table, mine)
+            if fate is not None:
+                return fate
+            gone = table.staged.missing(mine)
+            if not gone:
+                return unknown(f"{mine.label} is staged")
+            # Once more: it may have been committed, compacted and expired after the first look.
+            fate = _by_version(self.table.load(), mine)
+        except EosError as error:
+            return unknown(f"table {mine.output} can't be read: {error.message}")
+        # Missing files can't be committed.
+        return fate or Fate(Known.ABORTED, f"{len(gone)} of its staged files are gone")
+
+    def after_end(self, record: LogRecord, part: Part, *, is_last: bool) -> None:
+        """Forget the attempt's files."""
+        self._staged.pop(str(_own(part).attempt_id), None)
+
+    def close(self) -> None:
+        """See ``Participant``."""
+        with suppress(Exception):
+            self.table.close()
+
+
+def _lacks(table: LoadedTable, part: IcebergPart) -> bool:
+    committed = table.committed_version(part.app_id)
+    return committed is None or committed < (part.version or 0)
+
+
+def _by_version(table: LoadedTable, part: IcebergPart) -> Fate | None:
+    assert part.version is not None
+    committed = table.committed_version(part.app_id)
+    if committed == part.version:
+        return COMMITTED
+    if committed is not None and committed > part.version:
+        return unknown(f"table {part.output} has version {committed} of {part.app_id} already")
+    return None
+
+
+def _own(part: Part) -> IcebergPart:
+    assert isinstance(part, IcebergPart)
+    return part
