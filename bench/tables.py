@@ -47,6 +47,7 @@ def _rows(env: Environment, shape: str, count: int) -> DataFrame:
         )  # fmt: skip
         columns = [kinds[n % len(kinds)].format(f"c{n}") for n in range(20)]
     rows = env.spark.range(count, numPartitions=2).selectExpr(*columns)
+    # Both ways get rows from memory: the bench is of writing.
     rows.cache().count()
     return rows
 
@@ -95,6 +96,7 @@ def upserts(
     env: Environment, table_rows: int, changes: list[int], rounds: int, tell: Callable[[str], None]
 ) -> dict[str, Any]:
     """Merge changes into tables of the same rows by each way; seconds."""
+    # One table for each way, made by Spark: both merge into the same files.
     ways: dict[str, Callable[[], float]] = {}
     columns = ("id", "id * 2 AS n", "concat('row-', id) AS text")
     for name in ("eos", "delta-spark"):
@@ -110,6 +112,7 @@ def upserts(
     theirs = DeltaTable.forPath(env.spark, str(env.folder / "delta-spark"))
     for count in changes:
         # A tenth of them are new keys.
+        # Spread over the whole table, as in real change data: each file has some.
         step = max(table_rows * 10 // 9 // count, 1)
         changed = env.spark.range(0, count * step, step, 2).selectExpr(
             "id", "id * 3 AS n", "concat('changed-', id) AS text"

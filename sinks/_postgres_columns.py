@@ -69,6 +69,7 @@ def created_type(path: str, kind: DataType) -> str:
             return f"numeric({kind.precision},{kind.scale})"
         case ArrayType() if not isinstance(kind.elementType, ArrayType | StructType | MapType):
             return f"{created_type(path, kind.elementType)}[]"
+        # JSON has names for fields; a composite type would have to be created.
         case ArrayType() | StructType() | MapType():
             return "jsonb"
     names = _FITS.get(type(kind))
@@ -88,6 +89,7 @@ def check_fits(path: str, kind: DataType, target: str) -> None:
 
 
 def _is_fit(kind: DataType, target: str) -> bool:
+    # Without its length: values that are longer are refused by the server, by row.
     base = _LENGTH.sub("", target)
     match kind:
         case NullType():

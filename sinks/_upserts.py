@@ -62,6 +62,7 @@ class Upserts:
         """
         # Spark looks columns up by name, and does not find one with a dot in it.
         names = [f"c{n}" for n in range(len(df.columns))]
+        # An append needs no shuffle.
         if not self.merge_on:
             return df.toDF(*names)
         key = [f.col(_numbered(df, name, "merge_on")) for name in self.merge_on]
@@ -82,6 +83,7 @@ class Upserts:
         newest_first = Window.partitionBy(*key).orderBy(
             *([column.desc_nulls_last() for column in order] or [f.lit(0)])
         )
+        # Equal rows that came twice, as Debezium sends them, are one change.
         same = (
             column.eqNullSafe(f.first(column).over(newest_first.rowsBetween(_BEGIN, 0)))
             for column in compared

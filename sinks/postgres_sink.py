@@ -160,6 +160,7 @@ class PostgresOutput(Output):
                     f"Table {table.name} has no unique index on ({names}), as merge_on needs.",
                     hint=f"CREATE UNIQUE INDEX ON {table.name} ({names}).",
                 )
+        # Once for each schema: a stream would log it in every epoch.
         if df.schema != self._checked:
             missing = [one.name for one in columns if one.name not in written.names]
             ChangedColumns((), missing).report(
@@ -274,6 +275,7 @@ class PostgresOutput(Output):
 
 def _found(name: str, columns: Iterable[TargetColumn]) -> TargetColumn | None:
     """Return the column of that name; else the only one that differs from it in case."""
+    # PostgreSQL folds names to lower case where they are not quoted, Spark ignores case.
     like = [one for one in columns if one.name.lower() == name.lower()]
     exact = [one for one in like if one.name == name]
     return next(iter(exact), like[0] if len(like) == 1 else None)

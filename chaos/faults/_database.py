@@ -56,6 +56,7 @@ def _killed(target: FaultTarget, *, at_end: bool) -> Iterator[Proof]:
 def _sessions_ended(target: FaultTarget) -> Iterator[Proof]:
     proof, ended = Proof(), 0
     with _connected(target) as connection:
+        # Again and again: a session that comes back is ended, too.
         deadline = time.monotonic() + _DOWN_S
         while time.monotonic() < deadline:
             ended += connection.execute(
@@ -69,6 +70,7 @@ def _sessions_ended(target: FaultTarget) -> Iterator[Proof]:
 
 @contextmanager
 def _locked(target: FaultTarget) -> Iterator[Proof]:
+    # Longer than the sink waits for a lock, shorter than its deadline.
     with _connected(target) as connection, connection.transaction():
         connection.execute(f"LOCK TABLE {DATABASE_TABLE} IN ACCESS EXCLUSIVE MODE")
         yield Proof(f"for {_LOCKED_S:.0f} s")

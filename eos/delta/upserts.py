@@ -70,6 +70,7 @@ def conform_upserts(
     relaxed = pa.schema([staged.field(name) for name in schema.names])
     deletes = batch.column(DELETE) if upsert.deletes else pa.array([False] * batch.num_rows)
     rows = batch.drop_columns([DELETE]) if upsert.deletes else batch
+    # In two parts: only rows that stay have to have values in required columns.
     for is_delete, wanted in ((False, keyed), (True, relaxed)):
         part = rows.filter(deletes if is_delete else pc.invert(deletes))
         if part.num_rows:
@@ -93,6 +94,7 @@ def merge(
     from eos.commit_log.delta_table import NO_HOOKS
     from eos.delta.opening import commit_properties
 
+    # Read as a stream: the driver does not hold all rows of the epoch.
     source = pyarrow.dataset.dataset(list(paths), filesystem=file_system, format="parquet")
     merging = table.merge(
         source.scanner().to_reader(),

@@ -215,7 +215,7 @@ class LoadedTable:
             compression=compression,
         )
 
-    def commit(self, part: IcebergPart, *, check_files: bool) -> None:
+    def commit(self, part: IcebergPart) -> None:
         """Add the attempt's snapshot, in one attempt, if the branch is still as it was loaded.
 
         Does nothing if this version was committed before. Without rows, the snapshot is empty.
@@ -243,7 +243,9 @@ class LoadedTable:
                 f"Iceberg table {self._address.identity}: {part.app_id!r} is at version "
                 f"{committed}, after {part.version}."
             )
-        if check_files and (gone := self.staged.missing(part)):
+        # Also by the driver that has just staged them: it may have slept, and a person has called
+        # the attempt aborted meanwhile, which deleted its files.
+        if gone := self.staged.missing(part):
             raise Fatal(
                 f"Iceberg table {self._address.identity}: {len(gone)} staged files are missing, "
                 f"for example {gone[0]}; nothing was committed.",

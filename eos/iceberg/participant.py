@@ -186,17 +186,16 @@ class IcebergParticipant(Participant):
         mine = _own(part)
         patience = Patience(deadline_s)
         while True:
-            fate = self._commit_once(mine, is_own=is_own)
+            fate = self._commit_once(mine)
             if fate.known is Known.COMMITTED:
                 self._last_committed = max(self._last_committed, mine.version or 0)
             if fate.known is not Known.UNKNOWN or patience.is_over:
                 return fate
             patience.pause()
 
-    def _commit_once(self, part: IcebergPart, *, is_own: bool) -> Fate:
+    def _commit_once(self, part: IcebergPart) -> Fate:
         try:
-            # ``prepare`` of this process has just looked for the files.
-            self.table.load().commit(part, check_files=not is_own)
+            self.table.load().commit(part)
         except Fenced as error:
             return unknown(f"{error.message} The commit log may be an older copy")
         except Retriable as error:

@@ -64,6 +64,7 @@ class PostgresTable:
 
     def unique_keys(self, connection: SqlConnection) -> list[frozenset[str]]:
         """Return the columns of each unique index that ``ON CONFLICT`` can use."""
+        # Partial and expression indexes, and deferrable ones, are no arbiters of ON CONFLICT.
         rows = connection.execute(
             "SELECT array_agg(a.attname::text) FROM pg_index i "
             "JOIN pg_class c ON c.oid = i.indrelid JOIN pg_namespace n ON n.oid = c.relnamespace "
@@ -159,6 +160,8 @@ class PostgresTable:
         self, connection: SqlConnection, part: PostgresPart, columns: Iterable[StagingColumn]
     ) -> None:
         """Create the attempt's staging table, for ``eos.postgres.copying``."""
+        # The run tells rows of a task's two runs apart. Names of columns are ours, as a user's name
+        # may be anything; types are the server's own text.
         parts = [sql.SQL("run bigint NOT NULL")]
         for column in columns:
             required = sql.SQL(" NOT NULL" if column.is_required else "")
@@ -184,6 +187,7 @@ class PostgresTable:
             "WHERE n.nspname = %s AND starts_with(c.relname::text, %s) AND c.relkind = 'r'",
             (self._staging_schema, prefix),
         ).fetchall()
+        # One transaction each: a table that is in use keeps no other.
         for (name,) in names:
             with connection.transaction():
                 # A late task may still be writing to it.
@@ -204,6 +208,7 @@ class PostgresTable:
         """
         _set_limits(connection)
         ended = self._end(connection, sink_id, part, "committed")
+        # An epoch without rows has no staging table.
         if ended is not None or not part.rows:
             return ended
         runs = (list(part.runs or ()),)
@@ -237,6 +242,7 @@ class PostgresTable:
         mine = connection.execute(self._insert(), (*key, part.attempt_id, ending, part.rows))
         if mine.rowcount == 0:
             return self.endings(connection, sink_id, part)[1]
+        # By primary key, so the cost does not grow with the epochs.
         old = sql.SQL(
             "DELETE FROM {} WHERE sink = %s AND log = %s AND target = %s "
             "AND version BETWEEN 1 AND %s"

@@ -45,6 +45,8 @@ def copy_rows(batches: Iterable[pa.RecordBatch], target: CopyTarget, *, run: int
         sql.Identifier(target.schema, target.table),
         sql.SQL(", ").join(map(sql.Identifier, ("run", *target.columns))),
     )
+    # One transaction: a task that dies leaves no rows. Some roles have limits of time for short
+    # queries, which a task that waits for Spark would exceed.
     with connection, failures("copying rows", names), connection.transaction():
         connection.execute("SET LOCAL statement_timeout = 0; SET LOCAL TIME ZONE 'UTC'")
         with connection.cursor() as cursor, cursor.copy(statement) as copy:
@@ -59,6 +61,7 @@ def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     if batch.nbytes <= _PART_BYTES or batch.num_rows == 1:
         yield batch
         return
+    # Spark cuts batches by rows: with values of a MB, one may have gigabytes.
     half = batch.num_rows // 2
     yield from _parts(batch.slice(0, half))
     yield from _parts(batch.slice(half))
@@ -67,6 +70,7 @@ def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 def encode(batch: pa.RecordBatch, run: int) -> memoryview:
     r"""Return rows in COPY's text format: fields by tabs, ``\N`` for null, a line for each row."""
     columns = [pa.scalar(str(run)), *(_texts(column) for column in batch.columns)]
+    # The line end first: so all lines are one buffer, which is sent without a copy.
     columns[-1] = pc.binary_join_element_wise(columns[-1], "", "\n", null_handling="skip")
     lines = pc.binary_join_element_wise(*columns, "\t")
     return _bytes_of(lines)

@@ -102,6 +102,7 @@ def recorded_database(place: str) -> Database:
     Raises:
         ConfigurationError: it says more than a place.
     """
+    # A log is a file from outside: it must not choose options, such as where a password file is.
     if set(_parsed(place)) - set(_PLACE):
         raise ConfigurationError("The commit log names a database by more than its place.")
     return Database(place)
@@ -119,6 +120,7 @@ def _parsed(conninfo: str) -> dict[str, Any]:
 
 def _refuse_connection(error: psycopg.Error) -> NoReturn:
     text = str(error).strip()
+    # A failed connection has no SQLSTATE, only libpq's text.
     if _REFUSED.search(text) and "starting up" not in text:
         raise ConfigurationError(
             f"No connection to the database: {text}.",
@@ -152,6 +154,7 @@ def failures(action: str, names: Mapping[str, str] | None = None) -> Iterator[No
 
 
 def _translated(error: psycopg.Error, action: str, names: Mapping[str, str]) -> EosError:
+    # By SQLSTATE, not by message: servers answer in their own language.
     diag = error.diag
     state = error.sqlstate or ""
     if isinstance(error, psycopg.InterfaceError) or state[:2] in ("", "08"):

@@ -88,6 +88,7 @@ class PostgresPart(Part):
     @property
     def staging_prefix(self) -> str:
         """The beginning of the names of all staging tables of this log and target."""
+        # Of the log and the target: a sink never touches the tables of another.
         return f"eos_{hashlib.sha256(f'{self.log} {self.target}'.encode()).hexdigest()[:12]}_"
 
     @property

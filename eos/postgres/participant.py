@@ -95,6 +95,7 @@ class PostgresParticipant(Participant):
 
     def claimed(self, history: History, log_table_id: str) -> PostgresPart:
         """The table, and this log's id."""
+        # Only the place, and no login: the log has more readers than the database.
         schema, table, staging_schema = self._names
         return PostgresPart(
             place=self.database.place,
@@ -120,6 +121,7 @@ class PostgresParticipant(Participant):
         if history.last_begun(claim.key) is None:
             return None
         mine = _own(claim)
+        # The mark is version 0 of this log. A copy that was restored has it: see lost_commit.
         if not self._endings(mine)[0]:
             return f"the database ({mine.place}) has no row of this log in eos_epochs"
         if not self.run("looking for the table", self.table.columns):
@@ -128,6 +130,7 @@ class PostgresParticipant(Participant):
 
     def lost_commit(self, claim: Part, history: History) -> str | None:
         """Report the newest version that the log holds as committed, if the database lacks it."""
+        # The newest attempt may have been aborted, so the newest written epoch is asked for, too.
         for record in (history.last_begun(claim.key), history.last_written):
             if record is None or record.state is not State.COMMITTED or record.reason is not None:
                 continue  # a person's decision proves nothing about the table
@@ -169,6 +172,7 @@ class PostgresParticipant(Participant):
     def ready(self, history: History) -> None:
         """Drop staging tables that earlier attempts have left."""
         assert self._claim is not None
+        # Of dead drivers, and of late tasks that held their table when its attempt ended.
         self._drop_staging(self._claim.staging_prefix)
 
     def _drop_staging(self, prefix: str) -> None:
@@ -209,6 +213,7 @@ class PostgresParticipant(Participant):
     def count(self, part: Part, written: Sequence[Any]) -> PostgresPart:
         """Take the runs from a ``StagedRows``."""
         (staged,) = written
+        # Tasks without rows have not connected, and have no run in the staging table.
         with_rows = [one for one in staged.copied if one.rows]
         return replace(
             _own(part),
@@ -236,6 +241,7 @@ class PostgresParticipant(Participant):
         return mine
 
     def _prepare(self, connection: SqlConnection, part: PostgresPart) -> None:
+        # Not the role's default: a second process must see the row that it waited for.
         connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
         try:
             ended = self.table.apply(connection, self._sink_id, part)
@@ -280,6 +286,7 @@ class PostgresParticipant(Participant):
             )
 
     def _write_staged(self, part: PostgresPart) -> Fate:
+        # Asked first: the transaction that follows would wait for nothing if all is known.
         before = self.outcome(part, timeout_s=0.0)
         is_staged = before.known is Known.UNKNOWN and before.why == _staged(part).why
         if not is_staged:

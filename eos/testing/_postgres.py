@@ -91,6 +91,7 @@ class PostgresServer:
         if self._process is None:
             return
         # Its processes have groups of their own.
+        # Asked before the kill: orphans have another parent.
         children = _children(self._process.pid)
         for pid in (self._process.pid, *children) if number is signal.SIGKILL else (self.pid,):
             with suppress(ProcessLookupError):

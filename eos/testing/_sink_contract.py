@@ -159,9 +159,8 @@ class SinkContract:
         record = start_driver().prepared()
         log = start_driver().log
         (stored,) = log.history.unfinished
-        other = output.kind.open("contract", part_of(stored), output.access)
-        other.attach(part_of(stored), log.history)
         assert part_of(stored) == part_of(record)
+        other = self._opened(output, start_driver(), stored)
         fate = other.commit(part_of(stored), deadline_s=20, is_own=False)
         other.close()
         assert fate.known is Known.COMMITTED
@@ -189,6 +188,44 @@ class SinkContract:
         driver.commit(record)
         assert driver.abort(record).known is not Known.ABORTED
         assert sorted(output.read()) == sorted(ROWS)
+
+    def test_a_driver_that_slept_does_not_commit_an_aborted_attempt(
+        self, output: OutputUnderTest, start_driver: _Start
+    ) -> None:
+        driver = start_driver()
+        record = driver.prepared()
+        other = self._opened(output, driver, record)
+        # As a person decides, while the driver sleeps between PREPARED and its commit.
+        fate = other.abort(part_of(record), deadline_s=20, is_own=False)
+        assert fate.known is Known.ABORTED
+        late = driver.participant.commit(part_of(record), deadline_s=0, is_own=True)
+        assert late.known is not Known.COMMITTED
+        other.close()
+        assert output.read() == []
+
+    def test_two_processes_that_commit_at_once_commit_once(
+        self, output: OutputUnderTest, start_driver: _Start
+    ) -> None:
+        driver = start_driver()
+        record = driver.prepared()
+        other = self._opened(output, driver, record)
+
+        def commit(participant: Participant) -> Known:
+            return participant.commit(part_of(record), deadline_s=20, is_own=False).known
+
+        with ThreadPoolExecutor(2) as executor:
+            fates = list(executor.map(commit, (driver.participant, other)))
+        other.close()
+        assert fates == [Known.COMMITTED] * 2
+        assert sorted(output.read()) == sorted(ROWS)
+
+    def _opened(
+        self, output: OutputUnderTest, driver: _DriverRun, record: LogRecord
+    ) -> Participant:
+        """Open the participant as recovery does, on another machine."""
+        other = output.kind.open("contract", part_of(record), output.access)
+        other.attach(part_of(record), driver.log.history)
+        return other
 
     def test_outcome_changes_nothing(self, output: OutputUnderTest, start_driver: _Start) -> None:
         driver = start_driver()

@@ -64,6 +64,7 @@ class CdcRun:
     attempts_failed: int = 0
     seconds: float = 0.0
 
+    # Compared whole: also the number of the last change must be that of the shop.
     def counts(self, output: str) -> tuple[int, int, int]:
         """Return how many rows an output lacks, has in addition, and has with wrong values."""
         truth, found = self.shop.rows, self.found[output]
@@ -117,6 +118,7 @@ class _Scenario:
         self._ended = 0  # epochs
 
     def run(self) -> CdcRun:
+        # Daemons: a demo that fails must end, whatever waits for a server.
         threads = [
             threading.Thread(target=target, daemon=True)
             for target in (self._produce, self._sample, self._drive)
@@ -200,6 +202,7 @@ class _Scenario:
             at = time.monotonic() - self._began
             self._run.samples["the shop"].append((at, len(self._run.shop.rows)))
             try:
+                # A server that was just killed is looked at again soon.
                 in_table = DeltaTable(self._task.table).to_pyarrow_dataset().count_rows()
                 self._run.samples["Delta table"].append((at, in_table))
                 self._run.samples["PostgreSQL"].append((at, len(self._rows_in_database())))

@@ -50,6 +50,7 @@ def changes_of(df: DataFrame) -> DataFrame:
 
 def messages_of(changes: DataFrame) -> DataFrame:
     """Return the message of each key's last change: the row as JSON, or none for a delete."""
+    # A topic has no upsert: of a key's changes only the last one is sent, as tasks have no order.
     last = changes.groupBy("id").agg(f.max_by(f.struct("*"), "lsn").alias("last")).select("last.*")
     value = f.to_json(f.struct("id", "name", "city", "spent", "lsn"))
     return last.select(

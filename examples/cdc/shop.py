@@ -102,7 +102,9 @@ def send(shop: Shop, service_url: str, rate: Callable[[], int]) -> Iterator[int]
 
 def _send(producer: pulsar.Producer, events: list[tuple[str, bytes, bool]]) -> None:
     for key, value, is_delete in events:
+        # Debezium's tombstone: a compacted topic forgets the key.
         for content in (value, b"")[: 1 + is_delete]:
+            # Until it is answered: the order of a key's changes must stay.
             while True:
                 try:
                     producer.send(content, partition_key=key)
