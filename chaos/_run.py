@@ -39,7 +39,13 @@ from eos.chaos.faults.nemesis import Happened, Nemesis
 from eos.chaos.job import Job, prepare
 from eos.chaos.observers.companion_judges import ArchiveJudge, CountJudge
 from eos.chaos.observers.observers import Observers, stuck_in
-from eos.chaos.observers.readers import Read, ids_in, ids_in_database, read_text
+from eos.chaos.observers.readers import (
+    Read,
+    ids_in,
+    ids_in_database,
+    ids_in_iceberg,
+    read_text,
+)
 from eos.chaos.observers.resources import Sample, Sampler, Timing, timing_of
 from eos.chaos.planning import shape_of
 from eos.chaos.schedule import Schedule
@@ -134,6 +140,7 @@ class ScheduleRun:
             shape=shape,
             user_code=tuple(habit for one in self._conditions for habit in one.user_code),
             table=str(folder / "table") if any(c.has_table for c in self._conditions) else "",
+            iceberg=self._iceberg_folder(),
             whole_rows=self._whole_rows,
             by_format=any(one.has_format for one in self._conditions),
             keys=str(folder / "keys") if any(c.is_encrypted for c in self._conditions) else "",
@@ -289,6 +296,8 @@ class ScheduleRun:
         found = {"table": ids_in(self._job.table, find)} if self._job.table else {}
         if target.database is not None:
             found["database"] = ids_in_database(target.database.conninfo, find)
+        if self._job.iceberg:
+            found["Iceberg table"] = ids_in_iceberg(self._job.iceberg_catalog, find)
         return found
 
     @property
@@ -312,6 +321,11 @@ class ScheduleRun:
     def _input_topic(self, name: str) -> str:
         is_from_topic = any(one.has_input_topic for one in self._conditions)
         return f"persistent://public/default/{name}-input" if is_from_topic else ""
+
+    def _iceberg_folder(self) -> str:
+        if not any(one.has_iceberg for one in self._conditions):
+            return ""
+        return str(self._folder / "iceberg")
 
     def _start_database(self, stack: ExitStack) -> PostgresServer | None:
         if not any(one.has_database for one in self._conditions):

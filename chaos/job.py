@@ -33,6 +33,7 @@ QueryShape = Literal[
 SLOT = "slot"
 KEY_NAME = "chaos"
 DATABASE_TABLE = "records"
+ICEBERG_TABLE = "chaos.records"
 READS_TOPIC = "chaos: from-topic:"
 READS_HISTORY = "chaos: from-history:"
 INPUT_SUBSCRIPTION = "chaos-input"
@@ -65,10 +66,11 @@ class Job:
         tiered: the folder of offloaded ledgers of ``input_topic``; "" for none.
         history: a table with the first inputs of ``input_topic``; "" for none.
         spark_conf: more Spark settings.
-        shape, table, database, whole_rows, by_format, user_code: only for the harness's own
-            workload: the query shape, the table of another output or "", the conninfo of a
-            database or "", whether to write whole rows (``eos.chaos._records``), whether to write
-            by ``format("pulsar")``, and the variants of user code (``eos.chaos._user_code``).
+        shape, table, database, iceberg, whole_rows, by_format, user_code: only for the harness's
+            own workload: the query shape, the table of another output or "", the conninfo of a
+            database or "", the folder of an Iceberg catalog or "", whether to write whole rows
+            (``eos.chaos._records``), whether to write by ``format("pulsar")``, and the variants of
+            user code (``eos.chaos._user_code``).
         keys: the folder of the keys with which the sink encrypts, or "".
     """
 
@@ -86,6 +88,7 @@ class Job:
     shape: QueryShape = "stream"
     table: str = ""
     database: str = ""
+    iceberg: str = ""
     whole_rows: bool = False
     by_format: bool = False
     keys: str = ""
@@ -135,6 +138,14 @@ class Job:
                 f"CAST(__messageProperties['{SLOT}'] AS INT) AS {SLOT}",
             )
         )
+
+    @property
+    def iceberg_catalog(self) -> dict[str, str]:
+        """The properties of the Iceberg catalog, as for ``pyiceberg``."""
+        folder = Path(self.iceberg)
+        folder.mkdir(exist_ok=True)
+        uri = f"sqlite:///{folder}/catalog.db"
+        return {"type": "sql", "uri": uri, "warehouse": f"file://{folder}/warehouse"}
 
     def to_json(self) -> str:
         """For the command line."""

@@ -13,7 +13,7 @@ from eos.chaos._query_shapes import rows_of
 from eos.chaos._records import java_hash, topics_of, whole_rows
 from eos.chaos._spark_checkpoint import Checkpoint
 from eos.chaos._user_code import log_line, with_user_code
-from eos.chaos.job import DATABASE_TABLE, INPUT_SCHEMA, KEY_NAME
+from eos.chaos.job import DATABASE_TABLE, ICEBERG_TABLE, INPUT_SCHEMA, KEY_NAME
 from eos.ids import TopicName
 
 if TYPE_CHECKING:
@@ -151,7 +151,14 @@ class _WholeRows:
 
 
 def _sink(job: Job) -> Sink | _WholeRows:
-    from eos import DeltaSink, Encryption, PostgresSink, PulsarSink, all_or_nothing
+    from eos import (
+        DeltaSink,
+        Encryption,
+        IcebergSink,
+        PostgresSink,
+        PulsarSink,
+        all_or_nothing,
+    )
 
     shared, to_pulsar = _shared(job), _to_pulsar(job)
     if job.whole_rows:
@@ -180,6 +187,9 @@ def _sink(job: Job) -> Sink | _WholeRows:
     if job.database:
         log_line("database", DATABASE_TABLE)
         others.append(PostgresSink(**shared, conninfo=job.database, table=DATABASE_TABLE, **key))
+    if job.iceberg:
+        log_line("iceberg", ICEBERG_TABLE)
+        others.append(IcebergSink(**shared, table=ICEBERG_TABLE, catalog=job.iceberg_catalog))
     return all_or_nothing(topic, *others) if others else topic
 
 

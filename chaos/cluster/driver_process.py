@@ -161,12 +161,12 @@ class DriverProcess:
             self.was_killed = True
         self.clean_up()
 
-    def last_error(self) -> str:
-        """The last line in its log with an error; "" without one."""
+    def last_error(self, wanted: str = "") -> str:
+        """The last line in its log with an error that contains ``wanted``; "" without one."""
         with self.log_file.open("rb") as log:
             log.seek(max(0, log.seek(0, os.SEEK_END) - _TAIL_BYTES))
             lines = log.read().decode(errors="replace").splitlines()
-        errors = [line.strip() for line in lines if _names_an_error(line)]
+        errors = [line.strip() for line in lines if _names_an_error(line) and wanted in line]
         return errors[-1][:_ERROR_SHOWN] if errors else ""
 
 

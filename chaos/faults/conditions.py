@@ -58,6 +58,7 @@ class Condition:
     has_admin_url: bool = True
     has_table: bool = False
     has_database: bool = False  # each epoch is written to a database, too
+    has_iceberg: bool = False  # each epoch is written to an Iceberg table, too
     includes: str = ""  # a condition whose faults can hit it, too
     has_input_topic: bool = False
     has_history: bool = False  # the first inputs are in a table, which the source reads first
@@ -239,6 +240,14 @@ CONDITIONS: Final[dict[str, Condition]] = {
             "each epoch is written to the topic and to PostgreSQL, all or nothing",
             log_prefix("database"),
             has_database=True,
+            is_drawn=False,
+        ),
+        Condition(
+            "topic-and-iceberg",
+            "output",
+            "each epoch is written to the topic and to an Iceberg table, all or nothing",
+            log_prefix("iceberg"),
+            has_iceberg=True,
             is_drawn=False,
         ),
         Condition(

@@ -9,7 +9,7 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, Self
@@ -19,7 +19,7 @@ from deltalake import DeltaTable, QueryBuilder
 
 from eos.chaos._records import id_in
 from eos.chaos.checker.history import Position, ReaderSightings, Sighting
-from eos.chaos.job import DATABASE_TABLE, key_files
+from eos.chaos.job import DATABASE_TABLE, ICEBERG_TABLE, key_files
 
 # Returns the record id in a message, or None, and the schema it was written with.
 Read = Callable[[Any], tuple[str | None, str]]
@@ -207,3 +207,16 @@ def ids_in_database(
         except psycopg.errors.UndefinedTable:
             return ()
     return tuple(find(str(value).encode()) for (value,) in rows)
+
+
+def ids_in_iceberg(
+    catalog: Mapping[str, str], find: Callable[[bytes], str | None] = id_in
+) -> tuple[str | None, ...]:
+    """As ``ids_in``, of the job's Iceberg table, by pyiceberg's own scan."""
+    from pyiceberg.catalog import load_catalog  # only runs with such a table need it
+
+    opened = load_catalog("default", **catalog)
+    if not opened.table_exists(ICEBERG_TABLE):
+        return ()
+    values = opened.load_table(ICEBERG_TABLE).scan().to_arrow()["value"].to_pylist()
+    return tuple(find(str(value).encode()) for value in values)

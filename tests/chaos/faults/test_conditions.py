@@ -26,7 +26,8 @@ from tests.transport.scripted import wait_until
 
 ALL = [*drawn(), *CONDITIONS]
 ASKED_FOR = {"from-tiered", "archiving", "counting", "encrypted", "from-chunks"}
-ASKED_FOR |= {"topic-and-database", "three-outputs"}
+WITHOUT_FAULTS = {"encrypted", "from-chunks", "topic-and-iceberg", "three-outputs"}
+ASKED_FOR |= {"topic-and-database", "topic-and-iceberg", "three-outputs"}
 
 
 def test_names_of_faults_and_conditions_are_different():
@@ -89,7 +90,12 @@ def test_single_condition_gets_a_kill_and_single_fault_its_shape():
 def test_faults_of_other_programs_need_their_condition():
     assert {one.name for one in CONDITIONS.values() if not one.is_drawn} == ASKED_FOR
     needing = {one.name: one.needs for one in FAULTS.values() if one.needs}
-    assert set(needing.values()) == ASKED_FOR - {"encrypted", "from-chunks", "three-outputs"}
+    assert set(needing.values()) == ASKED_FOR - {
+        "encrypted",
+        "from-chunks",
+        "topic-and-iceberg",
+        "three-outputs",
+    }
     for name, condition in needing.items():
         assert not fits(FAULTS[name], ())
         assert only(name).conditions == (condition,)
