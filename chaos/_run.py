@@ -139,8 +139,7 @@ class ScheduleRun:
             tasks=schedule.tasks,
             shape=shape,
             user_code=tuple(habit for one in self._conditions for habit in one.user_code),
-            table=str(folder / "table") if any(c.has_table for c in self._conditions) else "",
-            iceberg=self._iceberg_folder(),
+            **self._tables(),
             whole_rows=self._whole_rows,
             by_format=any(one.has_format for one in self._conditions),
             keys=str(folder / "keys") if any(c.is_encrypted for c in self._conditions) else "",
@@ -322,10 +321,13 @@ class ScheduleRun:
         is_from_topic = any(one.has_input_topic for one in self._conditions)
         return f"persistent://public/default/{name}-input" if is_from_topic else ""
 
-    def _iceberg_folder(self) -> str:
-        if not any(one.has_iceberg for one in self._conditions):
-            return ""
-        return str(self._folder / "iceberg")
+    def _tables(self) -> dict[str, str]:
+        traits = {"table": "has_table", "iceberg": "has_iceberg"}
+        return {
+            name: str(self._folder / name)
+            for name, trait in traits.items()
+            if any(getattr(one, trait) for one in self._conditions)
+        }
 
     def _start_database(self, stack: ExitStack) -> PostgresServer | None:
         if not any(one.has_database for one in self._conditions):
