@@ -104,8 +104,7 @@ class ScheduleRun:
         store: ObjectStore | None = None,  # to which the broker offloads ledgers
     ) -> None:
         self._schedule, self._minutes = schedule, minutes
-        self._soak = soak_of(schedule)
-        self._project = project or Path.cwd()
+        self._soak, self._project = soak_of(schedule), project or Path.cwd()
         self._broker, self._store = broker, store
         self._folder, self._tell = folder, tell
         name = f"chaos-{schedule.seed}-{uuid.uuid4().hex[:8]}"
@@ -139,12 +138,13 @@ class ScheduleRun:
             tasks=schedule.tasks,
             shape=shape,
             user_code=tuple(habit for one in self._conditions for habit in one.user_code),
-            **self._tables(),
+            table=self._path_if("has_table", "table"),
+            iceberg=self._path_if("has_iceberg", "iceberg"),
             whole_rows=self._whole_rows,
             by_format=any(one.has_format for one in self._conditions),
-            keys=str(folder / "keys") if any(c.is_encrypted for c in self._conditions) else "",
+            keys=self._path_if("is_encrypted", "keys"),
             input_topic=self._input_topic(name),
-            history=str(folder / "past") if any(c.has_history for c in self._conditions) else "",
+            history=self._path_if("has_history", "past"),
             tiered=ObjectStore.url if needs_store(schedule) else "",
             rows=schedule.rows,
             spark_conf={n: v for one in self._conditions for n, v in one.spark_conf.items()}
@@ -321,13 +321,8 @@ class ScheduleRun:
         is_from_topic = any(one.has_input_topic for one in self._conditions)
         return f"persistent://public/default/{name}-input" if is_from_topic else ""
 
-    def _tables(self) -> dict[str, str]:
-        traits = {"table": "has_table", "iceberg": "has_iceberg"}
-        return {
-            name: str(self._folder / name)
-            for name, trait in traits.items()
-            if any(getattr(one, trait) for one in self._conditions)
-        }
+    def _path_if(self, trait: str, name: str) -> str:
+        return str(self._folder / name) if any(getattr(c, trait) for c in self._conditions) else ""
 
     def _start_database(self, stack: ExitStack) -> PostgresServer | None:
         if not any(one.has_database for one in self._conditions):
