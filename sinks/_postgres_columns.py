@@ -34,6 +34,7 @@ from pyspark.sql.types import (
 
 from eos.errors import InputError
 
+_EPOCH: Final = "TIMESTAMP_NTZ '1970-01-01 00:00:00'"
 _WHOLE: Final = ("smallint", "integer", "bigint", "numeric")
 _JSON: Final = ("json", "jsonb")
 # Spark's type -> PostgreSQL's types that take each of its values unchanged, or refuse it; the first
@@ -53,6 +54,15 @@ _FITS: Final[dict[type[DataType], tuple[str, ...]]] = {
 }
 # Text is sent as it is, and the server parses it; but not where Spark has a type for it.
 _NOT_TEXT: Final = {name for names in _FITS.values() for name in names} | {"money"}
+# Spark's defaults leave out null fields and microseconds, and depend on the session's time zone.
+_AS_JSON: Final = {
+    "ignoreNullFields": "false",
+    "timeZone": "UTC",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+# Other keys become numbers of Spark's own, or texts that are not unique.
+_JSON_KEYS: Final = (StringType, ByteType, ShortType, IntegerType, LongType, BooleanType)
 _LENGTH: Final = re.compile(r"\(([^)]*)\)")
 
 
@@ -106,10 +116,21 @@ def _is_fit(kind: DataType, target: str) -> bool:
             is_nested = isinstance(inner, ArrayType)
             return _is_fit(inner, target if is_nested else target.removesuffix("[]"))
         case ArrayType() | StructType() | MapType():
-            return base in _JSON
+            return base in _JSON and _has_json_keys(kind)
     if type(kind).__name__ == "VariantType":
         return base in _JSON
     return base in _FITS.get(type(kind), ())
+
+
+def _has_json_keys(kind: DataType) -> bool:
+    match kind:
+        case ArrayType():
+            return _has_json_keys(kind.elementType)
+        case StructType():
+            return all(_has_json_keys(one.dataType) for one in kind.fields)
+        case MapType():
+            return isinstance(kind.keyType, _JSON_KEYS) and _has_json_keys(kind.valueType)
+    return True
 
 
 def _unfit(path: str, kind: DataType, where: str) -> InputError:
@@ -122,8 +143,7 @@ def _unfit(path: str, kind: DataType, where: str) -> InputError:
 def as_sent(column: Column, kind: DataType, target: str) -> Column:
     """Return the column as tasks send it: a number, a boolean, a time, or PostgreSQL's text."""
     if _LENGTH.sub("", target) in _JSON and not isinstance(kind, StringType):
-        # Spark leaves out null fields by default.
-        return f.to_json(column, {"ignoreNullFields": "false"})
+        return f.to_json(column, _AS_JSON)
     match kind:
         case FloatType() if target == "double precision":
             return column.cast("double")
@@ -144,8 +164,13 @@ def _text(column: Column, kind: DataType) -> Column:
             return f.concat(f.lit("{"), f.array_join(elements, ","), f.lit("}"))
         case BinaryType():
             return f.concat(f.lit("\\x"), f.hex(column))
-        case TimestampType():  # with its offset: the text of two moments is the same in autumn
-            return f.date_format(column, "yyyy-MM-dd HH:mm:ss.SSSSSSXXX")
+        case TimestampType():
+            # In UTC, as the server reads it: in the session's time zone two moments of autumn have
+            # one text, and offsets before 1900 have seconds, which no format shows.
+            second = f.lit(1_000_000).cast("decimal(20,0)")
+            seconds = (f.unix_micros(column).cast("decimal(20,0)") / second).cast("decimal(18,6)")
+            none = f.lit(0)
+            return (f.expr(_EPOCH) + f.make_dt_interval(none, none, none, seconds)).cast("string")
     return column.cast("string")
 
 

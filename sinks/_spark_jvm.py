@@ -232,6 +232,12 @@ def _stateful_rdds(plan: Any) -> Iterator[Any]:
                 yield rdd
 
 
+def referenced_columns(df: DataFrame) -> set[str]:
+    """Return the names of the columns that the newest step of ``df`` refers to."""
+    references = df._jdf.queryExecution().analyzed().references().toSeq()
+    return {str(attribute.name()) for attribute in _items(references)}
+
+
 def _items(sequence: Any) -> Iterator[Any]:
     # A Scala Seq is no Python iterable.
     return (sequence.apply(index) for index in range(sequence.size()))

@@ -7,7 +7,7 @@ gets a key once.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Final, Self
@@ -17,9 +17,19 @@ import pyarrow.compute as pc
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
-from pyspark.sql.types import BooleanType, DataType
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DoubleType,
+    FloatType,
+    MapType,
+    StructField,
+    StructType,
+)
 
 from eos.errors import ConfigurationError, InputError
+from eos.sinks._spark_jvm import referenced_columns
 
 if TYPE_CHECKING:  # executors have no pydantic
     from eos.sinks.options import TableSinkOptions
@@ -41,20 +51,28 @@ class Upserts:
         """Those of ``options``."""
         return cls(options.merge_on, options.latest_by, options.delete_when)
 
-    def is_control(self, name: str) -> bool:
-        """Whether a column also says how rows are written: it need not be in the table."""
-        return name not in self.merge_on and (name in self.latest_by or self._decides(name))
+    def left_out(self, df: DataFrame) -> frozenset[str]:
+        """Return the columns that only say which rows delete: a new table does not have them.
 
-    def is_left_out(self, name: str) -> bool:
-        """Whether a new table has no such column."""
-        return self._decides(name) and name not in (*self.merge_on, *self.latest_by)
+        Raises:
+            ConfigurationError: ``delete_when`` is no condition on the columns of ``df``.
+        """
+        if self.delete_when is None:
+            return frozenset()
+        # By Spark's analysis: a word of the condition may be a value.
+        condition = df.select(_condition(df, self.delete_when))
+        return frozenset(referenced_columns(condition)) - {*self.merge_on, *self.latest_by}
 
-    def _decides(self, name: str) -> bool:
-        return name in re.findall(r"\w+", self.delete_when or "")
+    def optional(self, df: DataFrame) -> frozenset[str]:
+        """Return the columns that also say how rows are written, and need not be in the table."""
+        return self.left_out(df) | frozenset(self.latest_by) - frozenset(self.merge_on)
 
-    def numbered(self, df: DataFrame) -> DataFrame:
+    def numbered(self, df: DataFrame, written: Collection[str]) -> DataFrame:
         """Return ``df`` with the columns c0, c1, ...; for upserts only the last change of each key,
         with the columns that ``checked`` takes away, and ``is_delete`` with ``delete_when``.
+
+        Args:
+            written: the columns that go to the output.
 
         Raises:
             ConfigurationError: ``delete_when`` is no condition on these columns.
@@ -65,12 +83,15 @@ class Upserts:
         # An append needs no shuffle.
         if not self.merge_on:
             return df.toDF(*names)
+        for field in df.schema.fields:
+            if field.name in self.merge_on:
+                _check_key(field)
         key = [f.col(_numbered(df, name, "merge_on")) for name in self.merge_on]
         order = [f.col(_numbered(df, name, "latest_by")) for name in self.latest_by]
         compared = [
             _comparable(f.col(name), field.dataType)
             for name, field in zip(names, df.schema.fields, strict=True)
-            if not self.is_control(field.name)
+            if field.name in written
         ]
         if self.delete_when is not None:
             df = df.select("*", _condition(df, self.delete_when))
@@ -125,6 +146,16 @@ def _numbered(df: DataFrame, name: str, option: str) -> str:
     if name not in df.columns:
         raise InputError(f"The rows have no column {name!r}, which {option} names.")
     return f"c{df.columns.index(name)}"
+
+
+def _check_key(field: StructField) -> None:
+    # Of numbers with fractions, Spark, Delta and PostgreSQL call different ones equal (-0.0, NaN).
+    if isinstance(field.dataType, FloatType | DoubleType | ArrayType | StructType | MapType):
+        raise InputError(
+            f"Column {field.name!r} of merge_on is {field.dataType.simpleString().upper()}, which "
+            "can't be a key.",
+            hint="Cast it to a decimal or a string.",
+        )
 
 
 def _comparable(column: Column, kind: DataType) -> Column:

@@ -78,7 +78,9 @@ class DeltaOutput(Output):
         self._checked_columns: pa.Schema | None = None
         self._schema: pa.Schema | None = None
         self._upsert: Upsert | None = None
+        # The table's columns, and those of the rows that need not be there.
         self._there: frozenset[str] = frozenset()
+        self._optional: frozenset[str] = frozenset()
         self.participant = DeltaParticipant(options.sink_id, options.table, options.storage_options)
 
     def traces(self) -> list[str]:
@@ -96,16 +98,18 @@ class DeltaOutput(Output):
         is_new = history.last_begun((KIND, table.folder.uri)) is None
         may_create = is_new or self._options.on_new_cluster == "continue"
         if may_create and not table.exists():
-            columns = [one for one in arrow_schema(df) if not self._upserts.is_left_out(one.name)]
+            left_out = self._upserts.left_out(df)
+            columns = [one for one in arrow_schema(df) if one.name not in left_out]
             table.create(pa.schema(columns), self._options.partition_by)
 
     def _is_written(self, name: str) -> bool:
-        return not self._upserts.is_control(name) or name.lower() in self._there
+        return name not in self._optional or name.lower() in self._there
 
     def check(self, df: DataFrame) -> None:
         """See ``Output``."""
         # The attempt uses the schema that is found here; PREPARED and the commit check it again.
         table, options = self.participant.table, self._options
+        self._optional = self._upserts.optional(df)
         self._there = frozenset(name.lower() for name in table.schema.names)
         columns = pa.schema([one for one in arrow_schema(df) if self._is_written(one.name)])
         is_checked = columns == self._checked_columns
@@ -122,6 +126,7 @@ class DeltaOutput(Output):
         options = self._options
         if not options.merge_on:
             return None
+        self.participant.table.check_writable(upsert=True)
         there = {name.lower(): name for name in schema.names}
         on = tuple(there.get(name.lower(), name) for name in options.merge_on)
         upsert = Upsert(on, options.delete_when is not None)
@@ -151,7 +156,7 @@ class DeltaOutput(Output):
             (*written, DELETE) if upsert is not None and upsert.deletes else tuple(written),
             self._upserts,
         )
-        numbered = self._upserts.numbered(df)
+        numbered = self._upserts.numbered(df, written)
         sent = [f"c{n}" for n, name in enumerate(df.columns) if name in written]
         flags = [name for name in numbered.columns if name in (IS_DELETE, IS_AMBIGUOUS)]
         writing = numbered.select(*sent, *flags).mapInArrow(task, REPORT_SCHEMA)

@@ -32,6 +32,7 @@ from eos.wire.from_python import text_row
 if TYPE_CHECKING:
     from eos.postgres.participant import PostgresParticipant
 
+_NAME_BYTES: Final = 63
 # The columns of a task's result: one row, JSON.
 _REPORT: Final = StructType().add("copied", StringType()).add("error", StringType())
 
@@ -136,10 +137,13 @@ class PostgresOutput(Output):
         table, options = self.participant.table, self._options
         if self.participant.run("looking for the table", table.columns):
             return
+        left_out = self._upserts.left_out(df)
+        for name in df.columns:
+            _check_length(name)
         columns = [
             (one.name, created_type(one.name, one.dataType))
             for one in df.schema.fields
-            if not self._upserts.is_left_out(one.name)
+            if one.name not in left_out
         ]
         self.participant.run(
             "creating the table", lambda c: table.create(c, columns, options.merge_on)
@@ -151,7 +155,7 @@ class PostgresOutput(Output):
         columns = self.participant.run("reading the table's columns", table.columns)
         if not columns:
             raise InputError(f"There is no table {table.name}.", hint="Create it, or restore it.")
-        self._written = written = self._match(df.schema, columns)
+        self._written = written = self._match(df, columns)
         if options.merge_on:
             keys = self.participant.run("reading the table's indexes", table.unique_keys)
             if frozenset(written.upsert.on if written.upsert else ()) not in keys:
@@ -170,8 +174,9 @@ class PostgresOutput(Output):
             )
             self._checked = df.schema
 
-    def _match(self, schema: StructType, columns: Sequence[TargetColumn]) -> _Written:
-        options = self._options
+    def _match(self, df: DataFrame, columns: Sequence[TargetColumn]) -> _Written:
+        options, schema = self._options, df.schema
+        optional = self._upserts.optional(df)
         names = [one.name for one in schema.fields]
         twice = {name for name in names if names.count(name) > 1}
         if twice:
@@ -179,7 +184,7 @@ class PostgresOutput(Output):
         targets: dict[str, tuple[TargetColumn, int]] = {}
         for place, one in enumerate(schema.fields):
             target = _found(one.name, columns)
-            if target is None and self._upserts.is_control(one.name):
+            if target is None and one.name in optional:
                 continue
             self._check_column(one, target)
             assert target is not None
@@ -264,13 +269,22 @@ class PostgresOutput(Output):
     def _sent(self, df: DataFrame, written: _Written) -> DataFrame:
         """Return the rows as the staging table has them, except for the column ``run``."""
         fields = df.schema.fields
-        numbered = self._upserts.numbered(df)
+        names = [fields[place].name for place in written.places]
+        numbered = self._upserts.numbered(df, names)
         columns = [
             as_sent(f.col(f"c{place}"), fields[place].dataType, target.base).alias(f"c{n}")
             for n, (target, place) in enumerate(zip(written.targets, written.places, strict=True))
         ]
         flags = [name for name in numbered.columns if name in (IS_DELETE, IS_AMBIGUOUS)]
         return numbered.select(*columns, *flags)
+
+
+def _check_length(name: str) -> None:
+    if len(name.encode()) > _NAME_BYTES:
+        raise InputError(
+            f"Column {name!r} has a name of more than {_NAME_BYTES} bytes, which PostgreSQL cuts.",
+            hint="Rename it.",
+        )
 
 
 def _found(name: str, columns: Iterable[TargetColumn]) -> TargetColumn | None:

@@ -236,8 +236,8 @@ def _unreachable(folder: Folder, what: str, error: Exception) -> Retriable:
     )
 
 
-def unsupported_features(table: DeltaTable) -> list[str]:
-    """List the table's requirements that an append of files can't meet; [] if there are none."""
+def unsupported_features(table: DeltaTable, *, upsert: bool = False) -> list[str]:
+    """List the table's requirements that an append of files, or an upsert, can't meet."""
     # deltalake 1.6 refuses the commit for a feature that it does not know: too late, the epoch is
     # decided. And it silently commits files that violate a constraint, an invariant, a generated
     # column or a column mapping: it leaves these checks to its callers (measured, docs/facts.md).
@@ -248,6 +248,8 @@ def unsupported_features(table: DeltaTable) -> list[str]:
         metadata.configuration,
         table.schema().to_json(),
     )
+    if upsert:
+        found += _forbids_upserts(table)
     if found:
         return found
     schema = arrow_schema(table)
@@ -256,6 +258,20 @@ def unsupported_features(table: DeltaTable) -> list[str]:
         for name in metadata.partition_columns
         if not can_partition(schema.field(name).type)
     ]
+
+
+def _forbids_upserts(table: DeltaTable) -> list[str]:
+    # An append can do with each of these. Merges were tested with none of them: they might bring
+    # deleted rows back, or leave changes out of the feed.
+    configuration = table.metadata().configuration
+    on = {name for name, value in configuration.items() if str(value).lower() == "true"}
+    has_vectors = "deletionVectors" in (table.protocol().reader_features or ())
+    found = {
+        "appends only (delta.appendOnly)": "delta.appendOnly" in on,
+        "a change data feed (delta.enableChangeDataFeed)": "delta.enableChangeDataFeed" in on,
+        "deletion vectors": has_vectors or "delta.enableDeletionVectors" in on,
+    }
+    return [text for text, is_there in found.items() if is_there]
 
 
 def find_unsupported(

@@ -204,7 +204,11 @@ class DeltaParticipant(Participant):
 
     def _check_unchanged(self, part: DeltaPart) -> None:
         try:
-            self.table.check_staged(schema_from_json(str(part.schema)), merge=part.merge)
+            self.table.check_staged(
+                schema_from_json(str(part.schema)),
+                merge=part.merge,
+                upsert=part.upsert is not None,
+            )
         except InputError as error:
             raise Retriable(f"{error.message} The epoch is written again.") from None
 

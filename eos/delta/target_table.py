@@ -81,17 +81,17 @@ class TargetTable:
         opening.create(self.folder, schema, partition_by)
         self._make_log_durable()
 
-    def check_writable(self) -> None:
-        """Refuse a table whose requirements for writers an append of files can't meet.
+    def check_writable(self, *, upsert: bool = False) -> None:
+        """Refuse a table whose requirements for writers this sink's commits can't meet.
 
         Raises:
             ConfigurationError: the message names each feature.
         """
-        self._check_features(self._open())
+        self._check_features(self._open(), upsert=upsert)
 
-    def _check_features(self, table: DeltaTable) -> None:
+    def _check_features(self, table: DeltaTable, *, upsert: bool) -> None:
         with self._reading():
-            unsupported = opening.unsupported_features(table)
+            unsupported = opening.unsupported_features(table, upsert=upsert)
         if unsupported:
             raise ConfigurationError(
                 f"Delta table {self.folder.uri} requires what eos can't do: "
@@ -123,14 +123,14 @@ class TargetTable:
         """List the columns and fields that only the rows have, and those only the table has."""
         return column_rules.compared(have, self.schema)
 
-    def check_staged(self, schema: pa.Schema, *, merge: bool) -> None:
+    def check_staged(self, schema: pa.Schema, *, merge: bool, upsert: bool = False) -> None:
         """Check that files staged for ``schema`` can still be appended.
 
         Raises:
             InputError: the table's columns have changed; the message names one.
             ConfigurationError: the table now requires something that an append can't do.
         """
-        self.check_writable()
+        self.check_writable(upsert=upsert)
         self._merged(schema, self.schema, merge)
 
     def check_schema(self, have: pa.Schema, *, merge: bool = False) -> pa.Schema:
@@ -240,7 +240,7 @@ class TargetTable:
             )
         if committed != version:
             try:
-                self._check_features(table)
+                self._check_features(table, upsert=upsert is not None)
             except ConfigurationError as error:  # the sink's next claim raises it as such
                 raise Fatal(error.message, hint=error.hint) from None
             self._check_files(table, files, may_differ=upsert is not None)

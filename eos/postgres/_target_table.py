@@ -8,6 +8,7 @@ the rows of the epoch, so it is also the witness.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Final, Literal
 
 from eos.errors import ConfigurationError
@@ -127,16 +128,14 @@ class PostgresTable:
 
     def mark(self, connection: SqlConnection, sink_id: str, part: PostgresPart) -> None:
         """Write version 0 of the log, by which its database is known."""
-        connection.execute(
-            self._insert(), (sink_id, part.log, part.target, 0, None, "claimed", None)
-        )
+        connection.execute(self._insert(sink_id, replace(part, version=0), "claimed"))
 
     def other_logs(self, connection: SqlConnection, sink_id: str) -> bool:
         """Whether any log of this sink has committed to the target."""
         statement = sql.SQL(
-            "SELECT 1 FROM {} WHERE sink = %s AND target = %s AND outcome = 'committed' LIMIT 1"
-        ).format(self._ledger)
-        return connection.execute(statement, (sink_id, self.name)).fetchone() is not None
+            "SELECT 1 FROM {} WHERE sink = {} AND target = {} AND outcome = 'committed' LIMIT 1"
+        ).format(self._ledger, sql.Literal(sink_id), sql.Literal(self.name))
+        return connection.execute(statement).fetchone() is not None
 
     def endings(
         self, connection: SqlConnection, sink_id: str, part: PostgresPart
@@ -145,13 +144,17 @@ class PostgresTable:
         the newest committed version."""
         statement = sql.SQL(
             "SELECT bool_or(version = 0), "
-            "max(CASE WHEN attempt = %s THEN outcome ELSE 'other' END) "
-            "FILTER (WHERE version = %s), "
-            "coalesce(max(version) FILTER (WHERE outcome = 'committed'), 0) "
-            "FROM {} WHERE sink = %s AND log = %s AND target = %s"
-        ).format(self._ledger)
-        keys = (part.attempt_id, part.version or -1, sink_id, part.log, part.target)
-        has_mark, ending, newest = connection.execute(statement, keys).fetchone() or (None, None, 0)
+            "max(CASE WHEN attempt = {attempt} THEN outcome ELSE 'other' END) "
+            "FILTER (WHERE version = {version}), "
+            "coalesce(max(version) FILTER (WHERE outcome = 'committed'), 0) FROM {ledger} "
+            "WHERE (sink, log, target) = ({key})"
+        ).format(
+            attempt=sql.Literal(part.attempt_id),
+            version=sql.Literal(part.version or -1),
+            ledger=self._ledger,
+            key=_literals(sink_id, part.log, part.target),
+        )
+        has_mark, ending, newest = connection.execute(statement).fetchone() or (None, None, 0)
         return bool(has_mark), ending, newest
 
     # --- staging -------------------------------------------------------------------------------
@@ -211,17 +214,17 @@ class PostgresTable:
         # An epoch without rows has no staging table.
         if ended is not None or not part.rows:
             return ended
-        runs = (list(part.runs or ()),)
-        staging = self._staging(part)
         # Not the number that INSERT reports: triggers may leave rows out.
-        count = sql.SQL("SELECT count(*) FROM {} WHERE run = ANY(%s)").format(staging)
+        count = sql.SQL("SELECT count(*) FROM {} WHERE run = ANY({})").format(
+            self._staging(part), _runs(part)
+        )
         try:
-            found = connection.execute(count, runs).fetchone()
+            found = connection.execute(count).fetchone()
         except psycopg.errors.UndefinedTable:
             raise StagedRowsMissing from None
         if found != (part.rows,):
             raise StagedRowsMissing
-        connection.execute(self._write(part), runs)
+        connection.execute(self._write(part))
         # Deferred checks run here, not at the end: a prepared transaction must commit.
         connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
         return None
@@ -238,23 +241,26 @@ class PostgresTable:
         self, connection: SqlConnection, sink_id: str, part: PostgresPart, ending: Ending
     ) -> Ending | None:
         assert part.version is not None
-        key = (sink_id, part.log, part.target, part.version)
-        mine = connection.execute(self._insert(), (*key, part.attempt_id, ending, part.rows))
+        mine = connection.execute(self._insert(sink_id, part, ending))
         if mine.rowcount == 0:
             return self.endings(connection, sink_id, part)[1]
         # By primary key, so the cost does not grow with the epochs.
         old = sql.SQL(
-            "DELETE FROM {} WHERE sink = %s AND log = %s AND target = %s "
-            "AND version BETWEEN 1 AND %s"
+            "DELETE FROM {} WHERE (sink, log, target) = ({}) AND version BETWEEN 1 AND {}"
+        ).format(
+            self._ledger,
+            _literals(sink_id, part.log, part.target),
+            sql.Literal(part.version - KEPT),
         )
-        connection.execute(old.format(self._ledger), (*key[:3], part.version - KEPT))
+        connection.execute(old)
         return None
 
-    def _insert(self) -> sql.Composed:
+    def _insert(self, sink_id: str, part: PostgresPart, outcome: str) -> sql.Composed:
+        values = (sink_id, part.log, part.target, part.version, part.attempt_id, outcome, part.rows)
         return sql.SQL(
             "INSERT INTO {} (sink, log, target, version, attempt, outcome, records) "
-            "VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING"
-        ).format(self._ledger)
+            "VALUES ({}) ON CONFLICT DO NOTHING"
+        ).format(self._ledger, _literals(*values))
 
     def _write(self, part: PostgresPart) -> sql.Composed:
         names, upsert = part.names or (), part.upsert
@@ -262,8 +268,8 @@ class PostgresTable:
         insert = sql.SQL("INSERT INTO {} ({}) SELECT {} FROM newest").format(
             self._identifier, _joined(map(sql.Identifier, names)), _joined(staged.values())
         )
-        newest = sql.SQL("WITH newest AS (SELECT * FROM {} WHERE run = ANY(%s))").format(
-            self._staging(part)
+        newest = sql.SQL("WITH newest AS (SELECT * FROM {} WHERE run = ANY({}))").format(
+            self._staging(part), _runs(part)
         )
         if upsert is None:
             return newest + sql.SQL(" ") + insert
@@ -295,6 +301,15 @@ def _set_limits(connection: SqlConnection) -> None:
             "SET LOCAL idle_in_transaction_session_timeout = {idle}; SET LOCAL TIME ZONE 'UTC'"
         ).format(lock=sql.Literal(f"{_LOCK_S}s"), idle=sql.Literal(f"{_IDLE_S}s"))
     )
+
+
+# Statements with names in them have no parameters: a percent sign in a name would be one.
+def _literals(*values: object) -> sql.Composed:
+    return _joined(map(sql.Literal, values))
+
+
+def _runs(part: PostgresPart) -> sql.Literal:
+    return sql.Literal(list(part.runs or ()))
 
 
 def _joined(parts: Iterable[sql.Composable]) -> sql.Composed:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eos.postgres.database import failures, sql
+from eos.postgres.database import TEXT_SETTINGS, failures, sql
 from eos.postgres.staged import Copied, CopyTarget
 from eos.retry import attempts
 
@@ -48,7 +48,7 @@ def copy_rows(batches: Iterable[pa.RecordBatch], target: CopyTarget, *, run: int
     # One transaction: a task that dies leaves no rows. Some roles have limits of time for short
     # queries, which a task that waits for Spark would exceed.
     with connection, failures("copying rows", names), connection.transaction():
-        connection.execute("SET LOCAL statement_timeout = 0; SET LOCAL TIME ZONE 'UTC'")
+        connection.execute(TEXT_SETTINGS)
         with connection.cursor() as cursor, cursor.copy(statement) as copy:
             for part in chain.from_iterable(map(_parts, chain((first,), full))):
                 data = encode(part, run)
@@ -80,7 +80,9 @@ def _texts(column: pa.Array) -> pa.Array:
     kind = column.type
     if pa.types.is_timestamp(kind):
         column = column.cast(pa.timestamp("us"))  # UTC without its name
-    if not pa.types.is_string(kind):
+    if pa.types.is_large_string(kind):
+        column = column.cast(pa.string())
+    elif not pa.types.is_string(kind):
         return column.cast(pa.string()).fill_null("\\N")
     data = column.buffers()[2]
     for char, escaped in _ESCAPES:

@@ -27,6 +27,11 @@ _LOCAL: Final = ("", "localhost", "127.0.0.1", "::1")
 # libpq's own variables, which executors don't have.
 _FROM_DRIVER: Final = {"user": "PGUSER", "password": "PGPASSWORD", "sslmode": "PGSSLMODE"}
 _CONNECT_S: Final = 10
+# Roles and databases have defaults of their own for how a text is read.
+TEXT_SETTINGS: Final = (
+    "SET LOCAL statement_timeout = 0; SET LOCAL TIME ZONE 'UTC'; SET LOCAL array_nulls = on; "
+    "SET LOCAL client_encoding = 'UTF8'; SET LOCAL DateStyle = 'ISO'"
+)
 _LINE: Final = re.compile(r"COPY \S+, line (\d+)(?:, column (\w+))?")
 _QUOTED: Final = re.compile(r':? ".*"|:? ".*', re.DOTALL)
 _REFUSED: Final = re.compile(
@@ -87,9 +92,9 @@ class Database:
             "connect_timeout": _CONNECT_S,
             "target_session_attrs": "read-write",
             "application_name": name,
-            "client_encoding": "UTF8",
         }
-        settings = {**defaults, **_parsed(self.conninfo)}
+        # Rows are sent as UTF-8, whatever the conninfo says.
+        settings = {**defaults, **_parsed(self.conninfo), "client_encoding": "UTF8"}
         try:
             return psycopg.connect(**settings, autocommit=True, prepare_threshold=None)
         except psycopg.Error as error:
@@ -157,8 +162,12 @@ def _translated(error: psycopg.Error, action: str, names: Mapping[str, str]) -> 
     # By SQLSTATE, not by message: servers answer in their own language.
     diag = error.diag
     state = error.sqlstate or ""
-    if isinstance(error, psycopg.InterfaceError) or state[:2] in ("", "08"):
-        return ConnectionLost(f"The connection was lost while {action}.")
+    lost = isinstance(error, psycopg.InterfaceError | psycopg.OperationalError) and not state
+    if lost or state.startswith("08"):
+        return ConnectionLost(
+            f"The connection to the database was lost while {action}.",
+            hint="Check that the server runs, and what its log says.",
+        )
     # Messages quote values of rows, which must not be in errors and logs.
     said = _QUOTED.sub("", diag.message_primary or type(error).__name__)
     match state[:2]:
@@ -170,7 +179,7 @@ def _translated(error: psycopg.Error, action: str, names: Mapping[str, str]) -> 
                 hint="The sink needs INSERT on the table, with merge_on also SELECT, UPDATE and "
                 "DELETE; and CREATE on the schema of its own tables (staging_schema).",
             )
-        case "42" | "0A" | "3D" | "3F" | "28" | "54":
+        case "" | "42" | "0A" | "3D" | "3F" | "28" | "54":
             return ConfigurationError(f"The database refused {action}: {said}.")
     return Retriable(
         f"The database failed while {action}: {said} ({state}).",
@@ -212,6 +221,8 @@ def _hint(state: str) -> str | None:
             return (
                 "Set merge_on to replace rows that are there, or leave out rows that were written."
             )
+        case "22007" | "22008" | "22009":
+            return "Times before the year 1, and in arrays after 9999, can't be written."
         case "22021":
             return r"PostgreSQL's text has no zero character: replace(column, '\0', '')."
         case "22P05":

@@ -311,3 +311,90 @@ def test_job_failures_leave_nothing(spark, make_sink, shop):
         make_sink().write(df, epoch=1)
     assert shop.execute("SELECT count(*) FROM orders") == [(0,)]
     assert shop.staging_tables() == []
+
+
+_ODD_NAMES = ["a%b", "a%s", "50%", "%(x)s", "{}", 'a"q', "a`b", "a.b", "run", "c0"]
+
+
+@pytest.mark.parametrize("column", _ODD_NAMES)
+def test_columns_may_have_any_name(spark, make_sink, shop, column):
+    df = spark.sql("SELECT 1, 'v'").toDF("id", column)
+    sink = make_sink(merge_on=[column])
+    sink.write(df, epoch=1)
+    sink.write(spark.sql("SELECT 2, 'v'").toDF("id", column), epoch=2)
+    assert shop.execute("SELECT * FROM orders") == [(2, "v")]
+
+
+def test_schemas_and_tables_may_have_any_name(spark, make_sink, shop):
+    shop.execute("CREATE SCHEMA \"50% 'off'\"")
+    sink = make_sink(table="50% 'off'.a%s \"t\"")
+    sink.write(spark.range(3), epoch=1)
+    assert shop.execute('SELECT count(*) FROM "50% \'off\'"."a%s ""t"""') == [(3,)]
+    shop.execute("DROP SCHEMA \"50% 'off'\" CASCADE")
+
+
+def test_too_long_names_are_refused_not_cut(spark, make_sink):
+    with pytest.raises(InputError, match="more than 63 bytes"):
+        make_sink().write(spark.range(1).toDF("x" * 64), epoch=1)
+
+
+def test_text_is_the_same_with_large_strings_and_another_encoding(spark, make_sink, shop):
+    texts = [(1, "C:\\new\\table\taé€"), (2, None), (3, "x\\")]
+    df = spark.createDataFrame(texts, "id int, text string").coalesce(1)
+    spark.conf.set("spark.sql.execution.arrow.useLargeVarTypes", "true")
+    try:
+        make_sink(conninfo=f"{shop.conninfo}?client_encoding=latin1").write(df, epoch=1)
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.useLargeVarTypes")
+    assert shop.execute("SELECT * FROM orders ORDER BY id") == texts
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "America/St_Johns"])
+def test_times_are_exact_in_arrays_and_in_json(spark, make_sink, shop, zone):
+    moments = (
+        "1850-01-01T00:00:00Z", "2026-10-25T00:30:00.123456Z", "2026-10-25T01:30:00Z",
+        "0005-01-02T03:04:05.000001Z", "9998-12-31T23:59:59.999999Z",
+    )  # fmt: skip
+    listed = ", ".join(f"TIMESTAMP '{one}'" for one in moments)
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        df = spark.sql(f"SELECT array({listed}) AS a, named_struct('t', array({listed})) AS j")
+        make_sink().write(df, epoch=1)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+    parsed = [dt.datetime.fromisoformat(one) for one in moments]
+    ((array, json_value),) = shop.execute("SELECT a, j FROM orders")
+    assert array == parsed
+    assert [dt.datetime.fromisoformat(one) for one in json_value["t"]] == parsed
+
+
+def test_maps_with_keys_that_json_lacks_are_refused(spark, make_sink):
+    with pytest.raises(InputError, match="'m' is"):
+        make_sink().write(spark.sql("SELECT map(current_timestamp(), 1) AS m"), epoch=1)
+
+
+def test_a_word_of_the_condition_is_not_a_column(spark, make_sink, shop):
+    columns = "id int, deleted boolean, d string, op string"
+    df = spark.createDataFrame([(1, True, "x", "a")], columns)
+    make_sink(merge_on=["id"], delete_when="op = 'deleted' or op = 'd'").write(df, epoch=1)
+    assert shop.execute("SELECT id, deleted, d FROM orders") == [(1, True, "x")]
+
+
+def test_rows_that_differ_in_a_column_of_the_condition_are_two_changes(spark, make_sink, shop):
+    shop.execute("CREATE TABLE orders (id int PRIMARY KEY, qty int)")
+    df = spark.createDataFrame([(1, 5), (1, 7)], "id int, qty int")
+    with pytest.raises(InputError, match="several rows"):
+        make_sink(merge_on=["id"], delete_when="qty = 0").write(df, epoch=1)
+
+
+def test_a_role_with_odd_defaults_writes_the_same(spark, make_sink, shop):
+    settings = ("array_nulls = off", "datestyle = 'SQL, DMY'", "statement_timeout = '1s'")
+    for setting in (*settings, "default_transaction_isolation = 'serializable'"):
+        shop.execute(f"ALTER ROLE postgres SET {setting}")
+    try:
+        df = spark.sql("SELECT array('a', NULL) AS a, DATE '2026-02-03' AS d")
+        make_sink().write(df, epoch=1)
+    finally:
+        shop.execute("ALTER ROLE postgres RESET ALL")
+    assert shop.execute("SELECT * FROM orders") == [(["a", None], dt.date(2026, 2, 3))]

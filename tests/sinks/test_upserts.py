@@ -12,7 +12,7 @@ from eos import DeltaSink
 from eos.delta.opening import schema_to_json
 from eos.delta.participant import DeltaParticipant, Staged
 from eos.delta.staging import StagingTarget, stage
-from eos.errors import InputError
+from eos.errors import ConfigurationError, InputError
 from eos.participant import Attempt, Upsert
 from eos.protocol import BATCH, History, Known
 from eos.recovery.resolve import resolve
@@ -163,3 +163,42 @@ def test_two_processes_that_merge_at_once_merge_once(tmp_path):
     assert fates == [Known.COMMITTED] * 2
     assert sorted(DeltaTable(uri).to_pyarrow_table()["id"].to_pylist()) == list(range(101))
     assert [one["operation"] for one in DeltaTable(uri).history()].count("MERGE") == 1
+
+
+def test_a_word_of_the_condition_is_not_a_column(spark, make_sink, table):
+    df = spark.createDataFrame([(1, "x", "a")], "id int, d string, op string")
+    make_sink(delete_when="op = 'd'").write(df, epoch=1)
+    assert rows(table) == [(1, "x")]
+
+
+def test_rows_that_differ_in_a_column_of_the_condition_are_two_changes(spark, make_sink, table):
+    write_deltalake(
+        table, pa.table({"id": pa.array([9], pa.int32()), "qty": pa.array([1], pa.int32())})
+    )
+    df = spark.createDataFrame([(1, 5), (1, 7)], "id int, qty int")
+    with pytest.raises(InputError, match="several rows"):
+        make_sink(delete_when="qty = 0").write(df, epoch=1)
+
+
+@pytest.mark.parametrize("kind", ["float", "double", "array<int>"])
+def test_keys_whose_equality_differs_between_systems_are_refused(spark, make_sink, kind):
+    with pytest.raises(InputError, match=r"merge_on|plain column"):
+        make_sink().write(spark.sql(f"SELECT cast(NULL AS {kind}) AS id"), epoch=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("delta.appendOnly", "appends only"),
+        ("delta.enableChangeDataFeed", "change data feed"),
+        ("delta.enableDeletionVectors", "deletion vectors"),
+    ],
+)
+def test_tables_that_a_merge_cannot_change_are_refused_before_the_decision(
+    spark, make_sink, table, name, error
+):
+    there = pa.table({"id": pa.array([1], pa.int64())})
+    write_deltalake(table, there, configuration={name: "true"})
+    with pytest.raises(ConfigurationError, match=error):
+        make_sink().write(spark.range(2), epoch=1)
+    assert DeltaTable(table).version() == 0
