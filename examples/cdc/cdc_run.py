@@ -308,9 +308,12 @@ def draw(run: CdcRun, *files: Path) -> None:
                 [at for at, _ in points], [n for _, n in points], style[0], where="post",
                 color=color, linewidth=style[1], label=name,
             )  # fmt: skip
-        for kind, at in run.kills:
+        for n, (kind, at) in enumerate(run.kills):
             axes.axvline(at, color="#b3261e", linewidth=1)
-            axes.text(at, 1.02, kind, transform=axes.get_xaxis_transform(), fontsize=10)
+            # At two heights: kills may be close.
+            axes.text(
+                at, 1.02 + 0.07 * (n % 2), kind, transform=axes.get_xaxis_transform(), fontsize=10
+            )
         axes.set_xlabel("seconds")
         axes.set_ylabel("rows")
         axes.yaxis.set_major_formatter("{x:,.0f}")
@@ -319,5 +322,5 @@ def draw(run: CdcRun, *files: Path) -> None:
         axes.spines[["top", "right"]].set_visible(False)
         figure.tight_layout()
         for file in files:
-            figure.savefig(file, dpi=120)
+            figure.savefig(file, dpi=120, bbox_inches="tight")
         plt.close(figure)
