@@ -202,3 +202,31 @@ def test_tables_that_a_merge_cannot_change_are_refused_before_the_decision(
     with pytest.raises(ConfigurationError, match=error):
         make_sink().write(spark.range(2), epoch=1)
     assert DeltaTable(table).version() == 0
+
+
+_KEYS = {
+    "decimal(38,10)": ["1.5", "12345678901234567890.0000000001", "-3"],
+    "date": ["0001-01-01", "2026-01-01", "9999-12-31"],
+    "timestamp": ["0001-01-02 00:00:00.000001", "2026-10-25 00:30:00.123456", "9999-01-01"],
+    "string": ["", "a'b", "ü%\\ \n"],
+    "binary": ["", "a\\x00", "ü"],
+    "boolean": ["true", "false"],
+    "bigint": ["-9223372036854775808", "0", "9223372036854775807"],
+}
+
+
+@pytest.mark.parametrize("is_partitioned", [False, True])
+@pytest.mark.parametrize("kind", _KEYS)
+def test_keys_of_any_plain_type_are_found_again(spark, make_sink, table, kind, is_partitioned):
+    if is_partitioned and kind.startswith(("binary", "decimal")):
+        pytest.skip("no table is partitioned by these")
+    sink = make_sink(
+        merge_on=["k"], delete_when="gone", partition_by=["k"] if is_partitioned else []
+    )
+    keys = _KEYS[kind]
+    df = spark.createDataFrame([(key, n) for n, key in enumerate(keys)], "k string, n int")
+    df = df.selectExpr(f"cast(k AS {kind}) AS k", "n")
+    sink.write(df.selectExpr("k", "n", "false AS gone"), epoch=1)
+    sink.write(df.selectExpr("k", "n + 10 AS n", "n = 0 AS gone"), epoch=2)
+    found = DeltaTable(table).to_pyarrow_table()["n"].to_pylist()
+    assert sorted(found) == [n + 10 for n in range(1, len(keys))]
