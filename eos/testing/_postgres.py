@@ -121,8 +121,9 @@ class PostgresServer:
 
 
 def _children(pid: int) -> list[int]:
-    listed = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True)
-    return [int(word) for word in listed.stdout.split()]
+    import psutil  # comes with the wheel
+
+    return [child.pid for child in psutil.Process(pid).children(recursive=True)]
 
 
 def _free_port() -> int:
