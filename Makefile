@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 END_TO_END := from-topic,topic-and-table
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-e2e demo-past demo-state demo-cdc test test-fast check docs chaos chaos-quick chaos-soak soak mutants compat compat-smoke compat-spark model bench bench-quick bench-scale bench-backlog bench-queries bench-schemas bench-past bench-reading bench-sending bench-log bench-hostile setup wheel clean
+.PHONY: help demo demo-e2e demo-past demo-state demo-cdc test test-fast check docs chaos chaos-quick chaos-soak soak mutants compat compat-smoke compat-spark model bench bench-quick bench-scale bench-backlog bench-queries bench-schemas bench-past bench-reading bench-sending bench-tables bench-log bench-hostile setup wheel clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -122,6 +122,10 @@ bench-past: setup ## Offloaded ledgers, an archive, and SQL over both; 10 minute
 bench-sending: setup ## Messages sent one by one, by eos and by pulsar-client; 2 minutes
 	$(BIN)/pip install --quiet --progress-bar off -e '.[bench]'
 	$(BIN)/python -m bench sending --page docs/measured.md
+
+bench-tables: setup ## PostgreSQL and upserts next to their alternatives; 10 minutes
+	$(BIN)/pip install --quiet --progress-bar off -e '.[bench]'
+	$(BIN)/python -m bench tables --page docs/measured.md
 
 bench-hostile: setup ## Memory of each way to read hostile entries; 15 minutes
 	$(BIN)/python -m bench hostile
