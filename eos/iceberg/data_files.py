@@ -6,6 +6,7 @@ The files have Iceberg's field ids, partition values and column bounds. Needs ``
 from __future__ import annotations
 
 import base64
+import struct
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -322,11 +323,21 @@ class _Partitioner:
         return f"{path}/" if is_short else ""
 
     def serialized(self, values: tuple[Any, ...]) -> tuple[str | None, ...]:
-        """Return the values in Iceberg's single-value binary form, as base64."""
-        return tuple(
-            None if value is None else base64.b64encode(to_bytes(kind, value)).decode()
-            for kind, value in zip(self._kinds, values, strict=True)
-        )
+        """Return the values in Iceberg's single-value binary form, as base64.
+
+        Raises:
+            InputError: a number near the smallest one was truncated below it.
+        """
+        try:
+            return tuple(
+                None if value is None else base64.b64encode(to_bytes(kind, value)).decode()
+                for kind, value in zip(self._kinds, values, strict=True)
+            )
+        except struct.error:
+            raise InputError(
+                "A value is too small for the truncate() of its partition.",
+                hint="Partition the table by another transform, such as bucket(16, column).",
+            ) from None
 
 
 def _place(columns: Iterable[NestedField], source_id: int) -> tuple[int, ...]:

@@ -102,6 +102,15 @@ def test_no_file_is_left_after_an_error_of_the_rows(target, tmp_path):
     assert on_disk(tmp_path) == []
 
 
+def test_numbers_that_a_truncation_would_leave_are_refused(tmp_path):
+    found = IcebergTable(TableAddress(NAME, properties=catalog_of(tmp_path)))
+    found.create(TWO, ["truncate(10, id)"])
+    batch = pa.record_batch({"id": [-(2**63)], "value": ["a"]}, schema=TWO)
+    target = found.load().target(1024 * 1024, "zstd")
+    with pytest.raises(InputError, match="too small"):
+        stage([batch], target, attempt_id=ATTEMPT, spark_partition=0)
+
+
 def test_an_error_of_the_storage_can_be_retried_and_hides_credentials(target, tmp_path):
     where = tmp_path / "a file"
     where.write_text("")
