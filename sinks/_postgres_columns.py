@@ -119,7 +119,8 @@ def _is_fit(kind: DataType, target: str) -> bool:
             return base in _JSON and _has_json_keys(kind)
     if type(kind).__name__ == "VariantType":
         return base in _JSON
-    return base in _FITS.get(type(kind), ())
+    # A negative scale rounds whole numbers.
+    return base in _FITS.get(type(kind), ()) and ",-" not in target
 
 
 def _has_json_keys(kind: DataType) -> bool:

@@ -251,7 +251,8 @@ class TargetTable:
                     self._append(table, files, identifiers)
                 else:
                     system, paths = self.folder.file_system(), [file.path for file in files]
-                    upserts.merge(table, system, paths, upsert, identifiers)
+                    if not upserts.merge(table, system, paths, upsert, identifiers):
+                        self._append(table, (), identifiers)
         with self._committing(app_id, version):
             self._make_log_durable()
 

@@ -85,11 +85,12 @@ def merge(
     paths: Sequence[str],
     upsert: Upsert,
     identifiers: Mapping[str, int],
-) -> None:
-    """Merge staged files into the table, in one commit.
+) -> bool:
+    """Merge staged files into the table, in one commit; return whether it changed a row.
 
     The driver reads them, and rewrites each file of the table that has one of the keys. A commit of
-    another process at the same version makes it fail, even if it added rows only.
+    another process at the same version makes it fail, even if it added rows only. If no row is
+    changed, as by a delete of unknown keys, ``deltalake`` commits nothing.
     """
     from eos.commit_log.delta_table import NO_HOOKS
     from eos.delta.opening import commit_properties
@@ -106,6 +107,7 @@ def merge(
     )
     if upsert.deletes:
         merging = merging.when_matched_delete(f"s.{DELETE}")
-    merging.when_matched_update_all(except_cols=[DELETE]).when_not_matched_insert_all(
-        predicate=f"NOT s.{DELETE}", except_cols=[DELETE]
-    ).execute()
+    merging = merging.when_matched_update_all(except_cols=[DELETE])
+    only_new = f"NOT s.{DELETE}"
+    done = merging.when_not_matched_insert_all(only_new, except_cols=[DELETE]).execute()
+    return any(done[f"num_target_rows_{what}"] for what in ("inserted", "updated", "deleted"))

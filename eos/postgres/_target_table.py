@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final, Literal
 
-from eos.errors import ConfigurationError
+from eos.errors import ConfigurationError, InputError
+from eos.participant import Upsert
 from eos.postgres.database import psycopg, sql
 from eos.postgres.part import PostgresPart
 from eos.postgres.staged import StagingColumn, TargetColumn
@@ -224,10 +225,29 @@ class PostgresTable:
             raise StagedRowsMissing from None
         if found != (part.rows,):
             raise StagedRowsMissing
+        if part.upsert is not None:
+            self._check_keys(connection, part, part.upsert)
         connection.execute(self._write(part))
         # Deferred checks run here, not at the end: a prepared transaction must commit.
         connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
         return None
+
+    def _check_keys(self, connection: SqlConnection, part: PostgresPart, upsert: Upsert) -> None:
+        # Spark has staged each key once, but by its own equality: a uuid in other case is another.
+        places = [(part.names or ()).index(name) for name in upsert.on]
+        statement = sql.SQL(
+            "SELECT 1 FROM {} WHERE run = ANY({}) GROUP BY {} HAVING count(*) > 1 LIMIT 1"
+        ).format(
+            self._staging(part),
+            _runs(part),
+            _joined(sql.Identifier(f"c{place}") for place in places),
+        )
+        if connection.execute(statement).fetchone() is not None:
+            raise InputError(
+                f"Keys ({', '.join(upsert.on)}) of several rows are equal for the database, and "
+                "not for Spark: in another case, or with spaces at the end, for example.",
+                hint="Cast the key's columns to one form, for example lower(...).",
+            )
 
     def end_without_rows(
         self, connection: SqlConnection, sink_id: str, part: PostgresPart

@@ -27,6 +27,8 @@ _LOCAL: Final = ("", "localhost", "127.0.0.1", "::1")
 # libpq's own variables, which executors don't have.
 _FROM_DRIVER: Final = {"user": "PGUSER", "password": "PGPASSWORD", "sslmode": "PGSSLMODE"}
 _CONNECT_S: Final = 10
+# Classes of SQLSTATE that may pass.
+_PASSING: Final = ("25", "40", "53", "55", "57", "58", "72", "XX")
 # Roles and databases have defaults of their own for how a text is read.
 TEXT_SETTINGS: Final = (
     "SET LOCAL statement_timeout = 0; SET LOCAL TIME ZONE 'UTC'; SET LOCAL array_nulls = on; "
@@ -181,6 +183,9 @@ def _translated(error: psycopg.Error, action: str, names: Mapping[str, str]) -> 
             )
         case "" | "42" | "0A" | "3D" | "3F" | "28" | "54":
             return ConfigurationError(f"The database refused {action}: {said}.")
+    if state[:2] not in _PASSING:
+        # Codes of users' own functions: their texts may quote rows.
+        return InputError(f"{_where(diag, names)}: it is refused by the database ({state}).")
     return Retriable(
         f"The database failed while {action}: {said} ({state}).",
         hint="Make room on the server's disk." if state == "53100" else None,
@@ -205,6 +210,8 @@ def _why(diag: Any, said: str) -> str:
         return "it has no value"
     if diag.constraint_name:
         return f"it violates the constraint {diag.constraint_name!r}"
+    if (diag.sqlstate or "").startswith("23"):  # raised by a function, with a text of its own
+        return "it violates a rule of the database"
     return said
 
 

@@ -59,6 +59,7 @@ class PostgresParticipant(Participant):
         self._last_committed = 0
         self._open: SqlConnection | None = None
         self._used_at = 0.0
+        self._is_marked = False
         # The attempt whose transaction is open on the connection.
         self._prepared: str | None = None
 
@@ -143,16 +144,9 @@ class PostgresParticipant(Participant):
         return None
 
     def make(self, claim: Part) -> None:
-        """Create ``eos_epochs`` and the log's mark in it."""
+        """Check that the sink's own tables can be there."""
         mine = _own(claim)
-
-        def create(connection: SqlConnection) -> None:
-            check_schema(connection, mine.staging_schema)
-            if not self.table.has_ledger(connection):
-                self.table.create_ledger(connection)
-            self.table.mark(connection, self._sink_id, mine)
-
-        self.run("creating eos_epochs", create)
+        self.run("looking for its schema", lambda c: check_schema(c, mine.staging_schema))
 
     def attach(self, claim: Part, history: History) -> None:
         """Continue the version numbers of the log."""
@@ -207,8 +201,21 @@ class PostgresParticipant(Participant):
                 'on_new_cluster="continue" once. A server whose replicas are synchronous loses '
                 "none.",
             )
+        if not self._is_marked:
+            self._mark(self._claim)
         self._version += 1
         return replace(self._claim, version=self._version, attempt_id=str(uuid.uuid4()))
+
+    def _mark(self, claim: PostgresPart) -> None:
+        # Here, not in ``make``: recovery claims the sink, too, and begins nothing. A mark of it in
+        # another database would prove that nothing was committed there.
+        def create(connection: SqlConnection) -> None:
+            if not self.table.has_ledger(connection):
+                self.table.create_ledger(connection)
+            self.table.mark(connection, self._sink_id, claim)
+
+        self.run("creating eos_epochs", create)
+        self._is_marked = True
 
     def count(self, part: Part, written: Sequence[Any]) -> PostgresPart:
         """Take the runs from a ``StagedRows``."""

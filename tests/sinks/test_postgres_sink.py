@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from eos import DeltaSink, PostgresSink, all_or_nothing, failpoints
 from eos.committer import OpenAttempt
-from eos.errors import ConfigurationError, InputError, NewLineage
+from eos.errors import ConfigurationError, InDoubt, InputError, NewLineage
 from eos.recovery.resolve import resolve
 from eos.steps import EndingStep, Step
 from tests.support.spark_releases import JobFailed
@@ -398,3 +398,51 @@ def test_a_role_with_odd_defaults_writes_the_same(spark, make_sink, shop):
     finally:
         shop.execute("ALTER ROLE postgres RESET ALL")
     assert shop.execute("SELECT * FROM orders") == [(["a", None], dt.date(2026, 2, 3))]
+
+
+def test_keys_that_only_the_database_calls_equal_are_refused(spark, make_sink, shop):
+    shop.execute("CREATE TABLE orders (k uuid PRIMARY KEY, v text)")
+    key = "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"
+    changes = [(key.upper(), "up", "u"), (key, "low", "d")]
+    df = spark.createDataFrame(changes, "k string, v string, op string")
+    with pytest.raises(InputError, match="equal for the database"):
+        make_sink(merge_on=["k"], delete_when="op = 'd'").write(df, epoch=1)
+    assert shop.execute("SELECT count(*) FROM orders") == [(0,)]
+
+
+@pytest.mark.parametrize("code", ["23514", "ZX001"])
+def test_texts_of_users_functions_are_in_no_error(spark, make_sink, shop, code):
+    shop.execute("CREATE TABLE orders (id bigint)")
+    shop.execute(
+        f"CREATE FUNCTION {shop.schema}.refuse() RETURNS trigger LANGUAGE plpgsql AS "
+        f"$$ BEGIN RAISE EXCEPTION 'bad value secret' USING errcode = '{code}'; END $$"
+    )
+    shop.execute(
+        f"CREATE TRIGGER refuse BEFORE INSERT ON orders FOR EACH ROW EXECUTE FUNCTION "
+        f"{shop.schema}.refuse()"
+    )
+    with pytest.raises(InputError) as failed:
+        make_sink().write(spark.range(1), epoch=1)
+    assert "secret" not in str(failed.value)
+
+
+@pytest.mark.parametrize("is_other", [True, False], ids=["another database", "eos_epochs lost"])
+def test_recovery_concludes_nothing_without_the_mark(
+    spark, make_sink, shop, tmp_path, name, is_other
+):
+    dies_behind(EndingStep.PART, make_sink(), lambda sink: sink.write(spark.range(2), epoch="a"))
+    assert shop.execute("SELECT count(*) FROM orders") == [(2,)]
+    shop.execute("ALTER TABLE eos_epochs RENAME TO hidden")
+    if is_other:
+        shop.execute("ALTER TABLE orders RENAME TO hidden_orders")
+        shop.execute("CREATE TABLE orders (id bigint)")
+    with pytest.raises(InDoubt, match="another database, or eos_epochs was lost"):
+        resolve(name, commit_log=tmp_path / "log")
+    if is_other:
+        shop.execute("DROP TABLE orders")
+        shop.execute("ALTER TABLE hidden_orders RENAME TO orders")
+    shop.execute("DROP TABLE IF EXISTS eos_epochs")
+    shop.execute("ALTER TABLE hidden RENAME TO eos_epochs")
+    resolve(name, commit_log=tmp_path / "log")
+    make_sink().write(spark.range(2), epoch="a")
+    assert shop.execute("SELECT count(*) FROM orders") == [(2,)]

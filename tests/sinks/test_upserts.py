@@ -230,3 +230,14 @@ def test_keys_of_any_plain_type_are_found_again(spark, make_sink, table, kind, i
     sink.write(df.selectExpr("k", "n + 10 AS n", "n = 0 AS gone"), epoch=2)
     found = DeltaTable(table).to_pyarrow_table()["n"].to_pylist()
     assert sorted(found) == [n + 10 for n in range(1, len(keys))]
+
+
+def test_an_epoch_that_changes_nothing_is_recorded(spark, make_sink, table):
+    sink = make_sink(delete_when="op = 'd'")
+    columns = "id int, name string, op string"
+    sink.write(spark.createDataFrame([(1, "a", "u")], columns), epoch=1)
+    sink.write(spark.createDataFrame([(7, None, "d")], columns), epoch=2)
+    make_sink(delete_when="op = 'd'").write(
+        spark.createDataFrame([(1, "b", "u")], columns), epoch=3
+    )
+    assert rows(table) == [(1, "b")]
