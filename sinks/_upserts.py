@@ -29,7 +29,6 @@ from pyspark.sql.types import (
 )
 
 from eos.errors import ConfigurationError, InputError
-from eos.sinks._spark_jvm import referenced_columns
 
 if TYPE_CHECKING:  # executors have no pydantic
     from eos.sinks.options import TableSinkOptions
@@ -59,8 +58,10 @@ class Upserts:
         """
         if self.delete_when is None:
             return frozenset()
+        from eos.sinks._spark_jvm import referenced_columns  # executors can't import it
+
         # By Spark's analysis: a word of the condition may be a value.
-        condition = df.select(_condition(df, self.delete_when))
+        condition = _analyzed(df, self.delete_when)
         return frozenset(referenced_columns(condition)) - {*self.merge_on, *self.latest_by}
 
     def optional(self, df: DataFrame) -> frozenset[str]:
@@ -72,10 +73,9 @@ class Upserts:
         with the columns that ``checked`` takes away, and ``is_delete`` with ``delete_when``.
 
         Args:
-            written: the columns that go to the output.
+            written: the columns that go to the output, chosen by ``optional``.
 
         Raises:
-            ConfigurationError: ``delete_when`` is no condition on these columns.
             InputError: a column of ``merge_on`` or ``latest_by`` is missing.
         """
         # Spark looks columns up by name, and does not find one with a dot in it.
@@ -94,7 +94,7 @@ class Upserts:
             if field.name in written
         ]
         if self.delete_when is not None:
-            df = df.select("*", _condition(df, self.delete_when))
+            df = df.select("*", f.coalesce(f.expr(self.delete_when), f.lit(False)))
             names.append(IS_DELETE)
             stays = ~f.col(IS_DELETE)
             compared = [f.when(stays, column) for column in compared] + [stays]
@@ -164,16 +164,17 @@ def _comparable(column: Column, kind: DataType) -> Column:
     return column if is_plain else f.to_json(f.struct(column))
 
 
-def _condition(df: DataFrame, delete_when: str) -> Column:
-    condition = f.expr(delete_when)
+def _analyzed(df: DataFrame, delete_when: str) -> DataFrame:
+    """Return ``df`` with the condition as its only column."""
     try:
-        (found,) = df.select(condition).schema.fields
+        analyzed = df.select(f.expr(delete_when))
     except AnalysisException as error:
         reason = str(error).partition("\n")[0]
         raise ConfigurationError(f"delete_when can't be evaluated: {reason}") from None
+    (found,) = analyzed.schema.fields
     if not isinstance(found.dataType, BooleanType):
         raise ConfigurationError(
             f"delete_when is {found.dataType.simpleString()}, not a condition.",
             hint="Write one, for example delete_when=\"op = 'd'\".",
         )
-    return f.coalesce(condition, f.lit(False))
+    return analyzed
