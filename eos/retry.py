@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from tenacity import (
     RetryCallState,
@@ -20,6 +20,8 @@ from tenacity import (
 from eos.errors import EosError, RequestTimeout, Retriable
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _BACKOFF: Final = wait_random_exponential(multiplier=0.05, max=2.0)
 
@@ -91,3 +93,11 @@ class Patience:
         """Sleep before the next question, longer each time."""
         time.sleep(min(_BACKOFF(self._state), self.left_s))
         self._state.attempt_number += 1
+
+
+def ask_until(ask: Callable[[], T], is_final: Callable[[T], bool], deadline_s: float) -> T:
+    """Repeat ``ask`` until its answer is final, or the deadline has passed; return the last one."""
+    patience = Patience(deadline_s)
+    while not is_final(answer := ask()) and not patience.is_over:
+        patience.pause()
+    return answer

@@ -1,4 +1,4 @@
-"""The Spark task of a ``DeltaSink`` or an ``IcebergSink``: writes its rows to staged files."""
+"""The Spark task of sinks of tables: stages its rows, in files or in a staging table."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from eos.steps import TaskStep
 from eos.wire.from_python import text_row
 
 # The columns of a task's result: one row, JSON.
-REPORT_SCHEMA: Final = StructType().add("files", StringType()).add("error", StringType())
+REPORT_SCHEMA: Final = StructType().add("staged", StringType()).add("error", StringType())
 
 
 @dataclass(frozen=True)
 class StageTask:
     """The function that ``mapInArrow`` runs on the executors."""
 
-    # It may run more than once: the driver commits only the files of the run whose result Spark
+    # It may run more than once: the driver commits only the rows of the run whose result Spark
     # took.
 
     target: Any
@@ -35,18 +35,18 @@ class StageTask:
     columns: tuple[str, ...]  # The names of the rows' columns; the batches have numbered ones.
     upserts: Upserts = NO_UPSERTS
     stage: Callable[..., Sequence[Any]] = stage
-    """Writes batches to ``target``, and returns the files, which have ``to_json``."""
+    """Writes batches to ``target``; each item of its result has ``to_json``."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Stage ``batches`` and yield the report."""
         disable_delayed_acks()
         context = TaskContext.get()
         assert context is not None
-        files: Sequence[Any] = ()
+        staged: Sequence[Any] = ()
         error = None
         try:
             rows = self.upserts.checked(batches)
-            files = self.stage(
+            staged = self.stage(
                 (batch.rename_columns(list(self.columns)) for batch in rows),
                 self.target,
                 attempt_id=self.attempt_id,
@@ -55,6 +55,6 @@ class StageTask:
         except EosError as failure:  # the epoch runs again, not the task
             error = json.dumps([type(failure).__name__, failure.message, failure.hint])
         failpoints.reached(TaskStep.SETTLE)
-        yield text_row(files=json.dumps([file.to_json() for file in files]), error=error)
+        yield text_row(staged=json.dumps([one.to_json() for one in staged]), error=error)
         freeze_imports()
         failpoints.reached(TaskStep.REPORT)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from typing import Unpack
 
@@ -17,15 +16,13 @@ from eos.delta.participant import DeltaParticipant, Staged
 from eos.delta.staging import StagingTarget
 from eos.delta.upserts import DELETE
 from eos.delta.upserts import check_names as check_upsert
-from eos.errors import reported_error
 from eos.participant import Upsert
 from eos.protocol import History, Part
-from eos.sinks._delta_task import REPORT_SCHEMA, StageTask
-from eos.sinks._spark_jvm import tagged_jobs
+from eos.sinks._stage_task import REPORT_SCHEMA, StageTask
 from eos.sinks._table_columns import arrow_schema
 from eos.sinks._upserts import IS_AMBIGUOUS, IS_DELETE, Upserts
 from eos.sinks.options import DeltaSinkArguments, DeltaSinkOptions
-from eos.sinks.output import Begun, ChangedColumns, Output, Write
+from eos.sinks.output import Begun, ChangedColumns, Output, Write, collect_staged
 from eos.sinks.sink import Sink
 
 
@@ -110,7 +107,9 @@ class DeltaOutput(Output):
         # The attempt uses the schema that is found here; PREPARED and the commit check it again.
         table, options = self.participant.table, self._options
         self._optional = self._upserts.optional(df)
-        self._there = frozenset(name.lower() for name in table.schema.names)
+        # An append asks for nothing more: each question opens the table.
+        if self._optional:
+            self._there = frozenset(name.lower() for name in table.schema.names)
         columns = pa.schema([one for one in arrow_schema(df) if self._is_written(one.name)])
         is_checked = columns == self._checked_columns
         changed = None if is_checked else ChangedColumns(*table.compared(columns))
@@ -162,18 +161,9 @@ class DeltaOutput(Output):
         writing = numbered.select(*sent, *flags).mapInArrow(task, REPORT_SCHEMA)
 
         def write() -> Sequence[Staged]:
-            with tagged_jobs(context):
-                reports = writing.collect()
-            for report in reports:
-                if report.error is not None:
-                    raise reported_error(*json.loads(report.error))
-            files = [
-                StagedFile.from_json(text)
-                for report in reports
-                for text in json.loads(report.files)
-            ]
+            files = tuple(map(StagedFile.from_json, collect_staged(writing, context)))
             text = schema_to_json(schema)
-            return [Staged(tuple(files), text, options.merge_schema, upsert)]
+            return [Staged(files, text, options.merge_schema, upsert)]
 
         return write
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -10,15 +9,13 @@ import pyarrow as pa
 from pyspark import SparkContext
 from pyspark.sql import DataFrame
 
-from eos.errors import reported_error
 from eos.iceberg.part import KIND, IcebergPart
 from eos.iceberg.table_address import require_pyiceberg
 from eos.protocol import History, Part
-from eos.sinks._delta_task import REPORT_SCHEMA, StageTask
-from eos.sinks._spark_jvm import tagged_jobs
+from eos.sinks._stage_task import REPORT_SCHEMA, StageTask
 from eos.sinks._table_columns import arrow_schema
 from eos.sinks.options import IcebergSinkArguments, IcebergSinkOptions
-from eos.sinks.output import Begun, ChangedColumns, Output, Write
+from eos.sinks.output import Begun, ChangedColumns, Output, Write, collect_staged
 from eos.sinks.sink import Sink
 
 if TYPE_CHECKING:
@@ -132,15 +129,7 @@ class IcebergOutput(Output):
         writing = numbered.mapInArrow(task, REPORT_SCHEMA)
 
         def write() -> Sequence[Any]:
-            with tagged_jobs(context):
-                reports = writing.collect()
-            for report in reports:
-                if report.error is not None:
-                    raise reported_error(*json.loads(report.error))
-            return [
-                DataFileEntry.from_json(text, attempt_id)
-                for report in reports
-                for text in json.loads(report.files)
-            ]
+            staged = collect_staged(writing, context)
+            return [DataFileEntry.from_json(text, attempt_id) for text in staged]
 
         return write

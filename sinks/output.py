@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -11,9 +12,10 @@ from typing import Any
 from pyspark import SparkContext
 from pyspark.sql import DataFrame
 
-from eos.errors import InputError
+from eos.errors import InputError, reported_error
 from eos.participant import Participant
 from eos.protocol import History, Part
+from eos.sinks._spark_jvm import tagged_jobs
 
 logger = logging.getLogger(__name__)
 
@@ -102,3 +104,20 @@ class ChangedColumns:
         # A renamed column is new and missing at once.
         level = logging.WARNING if self.new and self.missing else logging.INFO
         logger.log(level, "sink %s: %s", sink_id, text, extra={"sink": sink_id})
+
+
+def collect_staged(tasks: DataFrame, context: SparkContext) -> list[str]:
+    """Run the tasks, and return the JSON of each item that they have staged.
+
+    Args:
+        tasks: rows in which a ``StageTask`` was mapped, which reports by ``REPORT_SCHEMA``.
+
+    Raises:
+        EosError: of a task that failed.
+    """
+    with tagged_jobs(context):
+        reports = tasks.collect()
+    for report in reports:
+        if report.error is not None:
+            raise reported_error(*json.loads(report.error))
+    return [text for report in reports for text in json.loads(report.staged)]

@@ -2,39 +2,32 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Unpack
 
 import pyarrow as pa
 from pyspark import SparkContext, TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import StructField, StructType
 
-from eos import failpoints
-from eos.errors import EosError, InputError, reported_error
+from eos.errors import InputError
 from eos.participant import Upsert
 from eos.postgres.part import PostgresPart
 from eos.postgres.staged import Copied, CopyTarget, StagedRows, StagingColumn, TargetColumn
 from eos.protocol import History, Part
 from eos.sinks._postgres_columns import as_sent, check_fits, created_type
-from eos.sinks._spark_jvm import tagged_jobs
+from eos.sinks._stage_task import REPORT_SCHEMA, StageTask
 from eos.sinks._upserts import IS_AMBIGUOUS, IS_DELETE, Upserts
 from eos.sinks.options import PostgresSinkArguments, PostgresSinkOptions
-from eos.sinks.output import Begun, ChangedColumns, Output, Write
+from eos.sinks.output import Begun, ChangedColumns, Output, Write, collect_staged
 from eos.sinks.sink import Sink
-from eos.spark_worker import disable_delayed_acks, freeze_imports
-from eos.steps import TaskStep
-from eos.wire.from_python import text_row
 
 if TYPE_CHECKING:
     from eos.postgres.participant import PostgresParticipant
 
 _NAME_BYTES: Final = 63
-# The columns of a task's result: one row, JSON.
-_REPORT: Final = StructType().add("copied", StringType()).add("error", StringType())
 
 
 class PostgresSink(Sink):
@@ -238,17 +231,15 @@ class PostgresOutput(Output):
         part = begun()
         assert isinstance(part, PostgresPart)
         columns = tuple(column.name for column in written.staging)
-        task = _CopyTask(
-            self._upserts,
-            CopyTarget(
-                self.participant.database,
-                self._staging_schema,
-                part.staging,
-                columns,
-                (*written.names, *columns[len(written.names) :]),
-            ),
+        target = CopyTarget(
+            self.participant.database,
+            self._staging_schema,
+            part.staging,
+            columns,
+            (*written.names, *columns[len(written.names) :]),
         )
-        writing = sent.mapInArrow(task, _REPORT)
+        task = StageTask(target, str(part.attempt_id), columns, self._upserts, _copied)
+        writing = sent.mapInArrow(task, REPORT_SCHEMA)
 
         def write() -> Sequence[StagedRows]:
             table = self.participant.table
@@ -256,12 +247,7 @@ class PostgresOutput(Output):
                 "creating a staging table",
                 lambda c: table.create_staging(c, part, written.staging),
             )
-            with tagged_jobs(context):
-                reports = writing.collect()
-            for report in reports:
-                if report.error is not None:
-                    raise reported_error(*json.loads(report.error))
-            copied = tuple(Copied(**json.loads(report.copied)) for report in reports)
+            copied = tuple(map(Copied.from_json, collect_staged(writing, context)))
             return [StagedRows(copied, written.names, written.upsert)]
 
         return write
@@ -311,31 +297,10 @@ def _staging_columns(
     return (*columns, *flags)
 
 
-@dataclass(frozen=True)
-class _CopyTask:
-    """The function that ``mapInArrow`` runs on the executors."""
+def _copied(batches: Iterable[pa.RecordBatch], target: CopyTarget, **_: object) -> Sequence[Copied]:
+    """Copy a task's rows; see ``StageTask.stage``."""
+    from eos.postgres.copying import copy_rows
 
-    # It may run more than once: only the rows of the runs whose results Spark took are committed.
-
-    upserts: Upserts
-    target: CopyTarget
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Copy ``batches`` and yield the report."""
-        from eos.postgres.copying import copy_rows
-
-        disable_delayed_acks()
-        context = TaskContext.get()
-        assert context is not None
-        copied = error = None
-        try:
-            found = copy_rows(
-                self.upserts.checked(batches), self.target, run=context.taskAttemptId()
-            )
-            copied = json.dumps(asdict(found))
-        except EosError as failure:  # the epoch runs again, not the task
-            error = json.dumps([type(failure).__name__, failure.message, failure.hint])
-        failpoints.reached(TaskStep.SETTLE)
-        yield text_row(copied=copied, error=error)
-        freeze_imports()
-        failpoints.reached(TaskStep.REPORT)
+    context = TaskContext.get()
+    assert context is not None
+    return [copy_rows(batches, target, run=context.taskAttemptId())]

@@ -21,7 +21,7 @@ from pyspark.sql.types import StringType, StructType
 from eos import spark_worker
 from eos.delta.staging import StagingTarget
 from eos.sinks._datasource_tasks import Writing
-from eos.sinks._delta_task import StageTask
+from eos.sinks._stage_task import StageTask
 from eos.sinks._upserts import Upserts
 from eos.sinks.dataframe_columns import layout_of
 from eos.sinks.options import WriterOptions
@@ -175,7 +175,7 @@ def test_the_sinks_task_disables_delayed_acks_before_it_reads(rows):
 
 
 @linux
-def test_the_delta_task_disables_delayed_acks_before_it_reads(rows, tmp_path):
+def test_the_stage_task_disables_delayed_acks_before_it_reads(rows, tmp_path):
     target = StagingTarget(str(tmp_path), pa.schema([("value", pa.int64())]))
     with pytest.raises(RowsRequested):
         next(StageTask(target, "attempt", ("value",), Upserts((), (), None))(rows))

@@ -28,9 +28,9 @@ from eos.errors import (
     NewCluster,
     Retriable,
 )
-from eos.participant import Attempt, Audited, Participant, Upsert
+from eos.participant import Attempt, Audited, Participant, Upsert, committed_parts
 from eos.protocol import ABORTED, COMMITTED, Fate, History, Known, LogRecord, Part, State, unknown
-from eos.retry import Patience
+from eos.retry import ask_until
 
 logger = logging.getLogger(__name__)
 
@@ -106,10 +106,7 @@ class DeltaParticipant(Participant):
 
     def lost_commit(self, claim: Part, history: History) -> str | None:
         """Report the newest version that the log holds as committed, if the table lacks it."""
-        for record in (history.last_begun(claim.key), history.last_written):
-            if record is None or record.state is not State.COMMITTED or record.reason is not None:
-                continue  # a person's decision proves nothing about the table
-            part = record.part(claim.key)
+        for part in committed_parts(history, claim):
             if isinstance(part, DeltaPart) and self._lacks_version(part.app_id, part.version or 0):
                 return f"{part.label} is missing: an older copy of the table was restored"
         return None
@@ -215,14 +212,12 @@ class DeltaParticipant(Participant):
     def commit(self, part: Part, *, deadline_s: float, is_own: bool) -> Fate:
         """Append the files, or find that they were. Without rows only the version is recorded."""
         mine = _own(part)
-        patience = Patience(deadline_s)
-        while True:
-            fate = self._commit_once(mine)
-            if fate.known is Known.COMMITTED:
-                self._last_committed = max(self._last_committed, mine.version or 0)
-            if fate.known is not Known.UNKNOWN or patience.is_over:
-                return fate
-            patience.pause()
+        fate = ask_until(
+            lambda: self._commit_once(mine), lambda one: one.known is not Known.UNKNOWN, deadline_s
+        )
+        if fate.known is Known.COMMITTED:
+            self._last_committed = max(self._last_committed, mine.version or 0)
+        return fate
 
     def _commit_once(self, part: DeltaPart) -> Fate:
         assert part.version is not None

@@ -25,9 +25,9 @@ from eos.iceberg._iceberg_table import IcebergTable, LoadedTable
 from eos.iceberg.data_file_entry import DataFileEntry
 from eos.iceberg.part import KIND, IcebergPart
 from eos.iceberg.table_address import TableAddress
-from eos.participant import Attempt, Participant
-from eos.protocol import ABORTED, COMMITTED, Fate, History, Known, LogRecord, Part, State, unknown
-from eos.retry import Patience
+from eos.participant import Attempt, Participant, committed_parts
+from eos.protocol import ABORTED, COMMITTED, Fate, History, Known, LogRecord, Part, unknown
+from eos.retry import ask_until
 
 logger = logging.getLogger(__name__)
 
@@ -93,10 +93,7 @@ class IcebergParticipant(Participant):
 
     def lost_commit(self, claim: Part, history: History) -> str | None:
         """Report the newest version that the log holds as committed, if the table lacks it."""
-        for record in (history.last_begun(claim.key), history.last_written):
-            if record is None or record.state is not State.COMMITTED or record.reason is not None:
-                continue  # a person's decision proves nothing about the table
-            part = record.part(claim.key)
+        for part in committed_parts(history, claim):
             if isinstance(part, IcebergPart) and _lacks(self.table.load(), part):
                 return f"{part.label} is missing: an older copy of the table was restored"
         return None
@@ -184,14 +181,12 @@ class IcebergParticipant(Participant):
     def commit(self, part: Part, *, deadline_s: float, is_own: bool) -> Fate:
         """Add the snapshot, or find that it was added. Without rows it is an empty one."""
         mine = _own(part)
-        patience = Patience(deadline_s)
-        while True:
-            fate = self._commit_once(mine)
-            if fate.known is Known.COMMITTED:
-                self._last_committed = max(self._last_committed, mine.version or 0)
-            if fate.known is not Known.UNKNOWN or patience.is_over:
-                return fate
-            patience.pause()
+        fate = ask_until(
+            lambda: self._commit_once(mine), lambda one: one.known is not Known.UNKNOWN, deadline_s
+        )
+        if fate.known is Known.COMMITTED:
+            self._last_committed = max(self._last_committed, mine.version or 0)
+        return fate
 
     def _commit_once(self, part: IcebergPart) -> Fate:
         try:

@@ -87,9 +87,9 @@ class PostgresTable:
             sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(kind)) for name, kind in columns
         ]
         if key:
-            names = sql.SQL(", ").join(map(sql.Identifier, key))
+            names = _joined(map(sql.Identifier, key))
             parts.append(sql.SQL("PRIMARY KEY ({})").format(names))
-        self._create(connection, self._identifier, sql.SQL(", ").join(parts))
+        self._create(connection, self._identifier, _joined(parts))
 
     def create_ledger(self, connection: SqlConnection) -> None:
         """Create ``eos_epochs``, unless it is there."""
@@ -173,7 +173,7 @@ class PostgresTable:
             parts.append(sql.SQL("{} {}{}").format(name, sql.SQL(column.type), required))  # type: ignore[arg-type]
         connection.execute(
             sql.SQL("CREATE TABLE {} ({}) WITH (autovacuum_enabled = false)").format(
-                self._staging(part), sql.SQL(", ").join(parts)
+                self._staging(part), _joined(parts)
             )
         )
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from eos.errors import ConfigurationError, EosError, InputError, NewCluster, Retriable
-from eos.participant import Attempt, Participant
+from eos.participant import Attempt, Participant, committed_parts
 from eos.postgres._target_table import (
     KEPT,
     Ending,
@@ -27,8 +27,8 @@ from eos.postgres._target_table import (
 )
 from eos.postgres.database import Database, failures, psycopg
 from eos.postgres.part import PostgresPart
-from eos.protocol import ABORTED, COMMITTED, Fate, History, Known, LogRecord, Part, State, unknown
-from eos.retry import Patience, attempts
+from eos.protocol import ABORTED, COMMITTED, Fate, History, Known, LogRecord, Part, unknown
+from eos.retry import Patience, ask_until, attempts
 
 logger = logging.getLogger(__name__)
 
@@ -131,11 +131,7 @@ class PostgresParticipant(Participant):
 
     def lost_commit(self, claim: Part, history: History) -> str | None:
         """Report the newest version that the log holds as committed, if the database lacks it."""
-        # The newest attempt may have been aborted, so the newest written epoch is asked for, too.
-        for record in (history.last_begun(claim.key), history.last_written):
-            if record is None or record.state is not State.COMMITTED or record.reason is not None:
-                continue  # a person's decision proves nothing about the table
-            part = record.part(claim.key)
+        for part in committed_parts(history, claim):
             if isinstance(part, PostgresPart) and self._endings(part)[2] < (part.version or 0):
                 return (
                     f"{part.label} is missing: an older copy of the database was restored, or a "
@@ -244,7 +240,7 @@ class PostgresParticipant(Participant):
                 with attempt:
                     self.run("writing the epoch's rows", lambda c: self._prepare(c, mine))
         except StagedRowsMissing:
-            raise Retriable(f"StagedRows rows of {mine.label} are gone.") from None
+            raise Retriable(f"Staged rows of {mine.label} are gone.") from None
         return mine
 
     def _prepare(self, connection: SqlConnection, part: PostgresPart) -> None:
@@ -263,14 +259,12 @@ class PostgresParticipant(Participant):
         """Commit the open transaction; or write the rows from the staging table, or find that they
         were written."""
         mine = _own(part)
-        patience = Patience(deadline_s)
-        while True:
-            fate = self._commit_once(mine)
-            if fate.known is Known.COMMITTED:
-                self._last_committed = max(self._last_committed, mine.version or 0)
-            if fate.known is not Known.UNKNOWN or patience.is_over:
-                return fate
-            patience.pause()
+        fate = ask_until(
+            lambda: self._commit_once(mine), lambda one: one.known is not Known.UNKNOWN, deadline_s
+        )
+        if fate.known is Known.COMMITTED:
+            self._last_committed = max(self._last_committed, mine.version or 0)
+        return fate
 
     def _commit_once(self, part: PostgresPart) -> Fate:
         is_prepared = self._prepared is not None and self._prepared == part.attempt_id
@@ -318,7 +312,7 @@ class PostgresParticipant(Participant):
         while True:
             try:
                 if not self._endings(mine)[0]:
-                    return unknown(f"{mine.label} was in another database, or eos_epochs was lost")
+                    return _elsewhere(mine)
                 ended = self.run(
                     "aborting",
                     lambda c: self.table.end_without_rows(c, self._sink_id, mine),
@@ -344,7 +338,7 @@ class PostgresParticipant(Participant):
         except EosError as error:
             return unknown(f"the database of {mine.label} can't be read: {error.message}")
         if not has_mark:
-            return unknown(f"{mine.label} was in another database, or eos_epochs was lost")
+            return _elsewhere(mine)
         if ending is not None:
             return _ended(mine, ending)
         if mine.version <= newest - KEPT:
@@ -368,6 +362,10 @@ class PostgresParticipant(Participant):
 
 def _staged(part: PostgresPart) -> Fate:
     return unknown(f"{part.label} is staged")
+
+
+def _elsewhere(part: PostgresPart) -> Fate:
+    return unknown(f"{part.label} was in another database, or eos_epochs was lost")
 
 
 def _ended(part: PostgresPart, ending: Ending) -> Fate:

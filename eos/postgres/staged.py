@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Self
 
 from eos.participant import Upsert
 
@@ -61,6 +62,15 @@ class Copied:
     run: int
     rows: int
     size_bytes: int
+
+    def to_json(self) -> str:
+        """As JSON, for a task's report."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The inverse of ``to_json``."""
+        return cls(**json.loads(text))
 
 
 @dataclass(frozen=True)

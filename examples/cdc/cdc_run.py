@@ -50,7 +50,7 @@ class CdcRun:
     """The results.
 
     Attributes:
-        truth: the shop's rows at the end.
+        shop: with its rows at the end, the truth.
         found: each output's, by a plain reader.
         kills: their kinds and times.
         samples: time and number of rows, by output.

@@ -28,7 +28,7 @@ from eos.errors import (
 from eos.recovery.decide import Refused, decide
 from eos.recovery.resolve import resolve
 from eos.sinks import delta_sink as delta_sink_module
-from eos.sinks._delta_task import StageTask
+from eos.sinks._stage_task import StageTask
 from eos.steps import AnyStep, EndingStep, Step
 from tests.support.spark_releases import (
     JobFailed,

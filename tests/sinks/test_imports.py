@@ -11,7 +11,7 @@ from tests.support.spark_releases import HAS_DATA_SOURCES
 
 BLOCK = "import sys\nfor name in {names!r}: sys.modules[name] = None\n"
 ON_EXECUTORS = """
-import eos.schemas, eos.sinks._topics, eos.sinks._delta_task, eos.sinks._task, eos.task_report
+import eos.schemas, eos.sinks._topics, eos.sinks._stage_task, eos.sinks._task, eos.task_report
 import pyarrow as pa
 from eos.wire.batch import Rows, encode_batches
 assert [b.num_messages for b in encode_batches(Rows(pa.array([b"x", b"y"])))] == [2]
