@@ -50,7 +50,7 @@ _READER: Final = "dashboard"
 # As of a producer that sends all the time: some forty flights in an entry.
 _BATCH_BYTES: Final = 4096
 _ENTRIES_PER_LEDGER: Final = 400
-_PART_MB: Final = 8
+_PART_MB: Final = 2
 _IDLE_S: Final = 3
 _PATIENCE_S: Final = 120.0
 
