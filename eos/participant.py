@@ -23,14 +23,6 @@ from eos.transport.auth import Auth
 GROUP: Final = "eos.participants"
 """The group of entry points: an entry point's name is the kind, its object is a ``Kind``."""
 
-# Built-in kinds need no metadata of an installed package: eos also runs from a plain folder.
-_BUILT_IN: Final = {
-    "pulsar": "eos.pulsar._pulsar_kind",
-    "delta": "eos.delta._delta_kind",
-    "postgres": "eos.postgres._postgres_kind",
-    "iceberg": "eos.iceberg._iceberg_kind",
-}
-
 
 @dataclass(frozen=True)
 class Attempt:
@@ -260,7 +252,9 @@ def committed_parts(history: History, claim: Part) -> Iterator[Part]:
 @cache
 def kind_of(name: str) -> Kind | None:
     """Return the kind of that name; None if no installed package registers it."""
-    if name in _BUILT_IN:
-        return cast("Kind", import_module(_BUILT_IN[name]).KIND)
+    # By name: it imports this module, and kinds of other packages are found by name, too.
+    built_in: Mapping[str, Kind] = import_module("eos._kinds").BUILT_IN
+    if name in built_in:
+        return built_in[name]
     found = next(iter(entry_points(group=GROUP, name=name)), None)
     return None if found is None else cast("Kind", found.load())

@@ -85,7 +85,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmat
 Deadline = Annotated[
     float,
     typer.Option(
-        min=1, max=3600, help="Seconds to wait for each answer: mark, END_TXN or witness."
+        min=1, max=3600, help="Seconds to wait for each answer of a broker, table or database."
     ),
 ]
 GiveUp = Annotated[

@@ -247,9 +247,9 @@ def meaning_of(state: State, *, is_over: bool) -> str:
         case State.OPEN:
             return "Being written, or its driver died meanwhile: none of its rows is readable"
         case State.PREPARED:
-            return "In doubt: commit decided, not yet known whether the broker did it"
+            return "In doubt: commit decided, not yet known whether it took effect"
         case State.ABORTING:
-            return "Abort decided, not yet known whether the broker did it"
+            return "Abort decided, not yet known whether it took effect"
     return state.value
 
 

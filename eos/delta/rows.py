@@ -186,14 +186,15 @@ def split(batch: pa.RecordBatch, columns: tuple[str, ...]) -> Iterator[tuple[Val
     order = pc.sort_indices(codes)
     ends = pc.run_end_encode(codes.take(order)).run_ends.to_pylist()
     starts = [0, *ends][:-1]
-    rest = rest.take(order)
     firsts = batch.select(list(columns)).take(order.take(pa.array(starts, pa.int64())))
     values = {
         field.name: [_checked(value, field) for value in firsts.column(field.name)]
         for field in firsts.schema
     }
     for group, (start, end) in enumerate(zip(starts, ends, strict=True)):
-        yield {name: found[group] for name, found in values.items()}, rest.slice(start, end - start)
+        # Copies: a slice would keep its whole batch in memory, for rare partitions to the end.
+        rows = rest.take(order.slice(start, end - start))
+        yield {name: found[group] for name, found in values.items()}, rows
 
 
 def _codes(columns: Sequence[pa.Array]) -> pa.Array:

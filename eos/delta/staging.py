@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, Literal
 
 import pyarrow as pa
@@ -18,15 +19,11 @@ import pyarrow.parquet as pq
 from eos.delta._statistics import FileStatistics
 from eos.delta.files import StagedFile, file_name
 from eos.delta.folder import Folder
+from eos.delta.open_files import OpenFile, OpenFiles
 from eos.delta.rows import Values, conform, folder_of, split
 from eos.delta.upserts import conform_upserts, staged_schema
-from eos.errors import ConfigurationError, InputError
+from eos.errors import ConfigurationError
 from eos.participant import Upsert
-
-# Size of a row group in memory, before encoding; for all open files of a task together.
-_ROW_GROUP_BYTES: Final = 64 * 1024**2
-# Limit per task. With more partitions than this, there are more files than partitions.
-_OPEN_FILES: Final = 200
 
 
 @dataclass(frozen=True)
@@ -93,7 +90,7 @@ def stage(
 
 
 class _Staging:
-    """The files of one task: at most one open file per partition of the table."""
+    """The files of one task."""
 
     def __init__(self, target: StagingTarget, attempt_id: str, spark_partition: int) -> None:
         self._target = target
@@ -104,109 +101,64 @@ class _Staging:
         self._schema = pa.schema(
             [column for column in schema if column.name not in target.partition_columns]
         )
-        self._row_group_bytes = min(_ROW_GROUP_BYTES, target.file_bytes)
-        self._open: dict[str, _OpenFile] = {}
-        self._begun: list[str] = []
+        self._open: OpenFiles[_DataFile] = OpenFiles(
+            self._create,
+            self._on_closed,
+            lambda path: self._folder.failures(f"writing {path}"),
+            file_bytes=target.file_bytes,
+        )
         self._closed: list[StagedFile] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
         if not batch.num_rows:
             return
         for values, rows in split(batch, self._target.partition_columns):
-            self._file_for(values).add(rows)
-        while sum(file.pending_bytes for file in self._open.values()) >= self._row_group_bytes:
-            file = max(self._open.values(), key=lambda one: one.pending_bytes)
-            with self._failures(file):
-                size = file.write_row_group()
-            if size >= self._target.file_bytes:
-                self._close(file)
+            folder = folder_of(values)
+            self._open.add(folder, rows, partial(self._begin, folder, values))
+        self._open.write_full()
 
     def finish(self) -> tuple[StagedFile, ...]:
-        for file in list(self._open.values()):
-            self._close(file)
+        self._open.close()
         with self._folder.failures("making staged files durable"):
             self._folder.make_durable(file.path for file in self._closed)
         return tuple(self._closed)
 
     def discard(self) -> None:
-        for file in self._open.values():
-            # A file in S3 is created when it is closed: first close it, then delete it.
-            with suppress(Exception):
-                file.abandon()
-        for path in self._begun:
+        for path in self._open.abandon():
             with suppress(Exception):
                 self._folder.delete(path)
 
-    def _file_for(self, values: Values) -> _OpenFile:
-        folder = folder_of(values)
-        if folder not in self._open:
-            if len(self._open) >= _OPEN_FILES:
-                self._close(max(self._open.values(), key=lambda one: one.statistics.records))
-            compression = self._target.compression
-            # Where Delta's own writers put theirs: a vacuum cleans up after runs that died. From a
-            # folder of its own (``_staged``) it would never delete a file (measured,
-            # docs/facts.md).
-            path = folder + file_name(*self._names, uuid.uuid4().hex, compression)
-            self._begun.append(path)
-            with self._folder.failures(f"writing {path}"):
-                sink = self._folder.create(path)
-                self._open[folder] = _OpenFile(path, values, sink, self._schema, compression)
-        return self._open[folder]
+    def _begin(self, folder: str, values: Values) -> _DataFile:
+        # Where Delta's own writers put theirs: a vacuum cleans up after runs that died. From a
+        # folder of its own (``_staged``) it would never delete a file (measured, docs/facts.md).
+        path = folder + file_name(*self._names, uuid.uuid4().hex, self._target.compression)
+        return _DataFile(path, values, self._schema)
 
-    def _close(self, file: _OpenFile) -> None:
-        with self._failures(file):
-            self._closed.append(file.close())
-        del self._open[folder_of(file.values)]
+    def _create(self, path: str) -> tuple[Any, pq.ParquetWriter]:
+        sink = self._folder.create(path)
+        return sink, pq.ParquetWriter(sink, self._schema, compression=self._target.compression)
 
-    def _failures(self, file: _OpenFile) -> Any:
-        return self._folder.failures(f"writing {file.path}")
+    def _on_closed(self, file: _DataFile, _: pq.FileMetaData, size: int) -> None:
+        self._closed.append(
+            StagedFile(
+                path=file.path,
+                size_bytes=size,
+                partition_values=file.values,
+                records=file.records,
+                stats=file.statistics.to_json(),
+                written_at_ms=time.time_ns() // 1_000_000,
+            )
+        )
 
 
-class _OpenFile:
-    """A file that is being written; rows are buffered until they make a row group."""
+class _DataFile(OpenFile):
+    """A file, with its partition's values and the statistics of its rows."""
 
-    def __init__(
-        self, path: str, values: Values, sink: Any, schema: pa.Schema, compression: str
-    ) -> None:
-        self.path = path
-        self.values = values
-        self.statistics = FileStatistics(schema)
-        self.pending_bytes = 0
-        self._pending: list[pa.RecordBatch] = []
-        self._sink = sink
-        self._writer = pq.ParquetWriter(sink, schema, compression=compression)
+    def __init__(self, path: str, values: Values, schema: pa.Schema) -> None:
+        super().__init__(path)
+        self.values: Final = values
+        self.statistics: Final = FileStatistics(schema)
 
     def add(self, rows: pa.RecordBatch) -> None:
         self.statistics.add(rows)
-        self._pending.append(rows)
-        self.pending_bytes += max(rows.nbytes, 1)
-
-    def write_row_group(self) -> int:
-        """Encode the buffered rows; return the bytes of the file so far."""
-        rows = pa.Table.from_batches(self._pending)
-        self._pending, self.pending_bytes = [], 0
-        try:
-            self._writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
-        except pa.ArrowInvalid as error:
-            raise InputError(f"Parquet does not support these rows: {error}.") from None
-        return int(self._sink.tell())
-
-    def close(self) -> StagedFile:
-        if self._pending:
-            self.write_row_group()
-        self._writer.close()
-        size = int(self._sink.tell())
-        self._sink.close()
-        return StagedFile(
-            path=self.path,
-            size_bytes=size,
-            partition_values=self.values,
-            records=self.statistics.records,
-            stats=self.statistics.to_json(),
-            written_at_ms=time.time_ns() // 1_000_000,
-        )
-
-    def abandon(self) -> None:
-        with suppress(Exception):
-            self._writer.close()
-        self._sink.close()
+        super().add(rows)

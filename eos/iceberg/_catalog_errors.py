@@ -30,6 +30,8 @@ _REFUSED: Final = (
 )  # fmt: skip
 _INSTALL: Final = (NotInstalledError, ImportError)
 _USER: Final = re.compile(r"://[^/\s@]*@")
+# Of a URL, or of a path as urllib3 has it: a signature or token may be in it.
+_QUERY: Final = re.compile(r"\?[^\s?=]+=[^\s'\")>]*")
 
 
 @contextmanager
@@ -100,4 +102,5 @@ def committing(address: TableAddress, doing: str) -> Iterator[None]:
 
 def text_of(error: BaseException, properties: Mapping[str, str]) -> str:
     """Return the first line of an error's text without credentials."""
-    return _USER.sub("://***@", storage.clean(error, properties)).rstrip(".")
+    text = _USER.sub("://***@", storage.clean(error, properties))
+    return _QUERY.sub("?***", text).rstrip(".")

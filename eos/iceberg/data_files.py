@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, Literal
 
 import pyarrow as pa
@@ -30,17 +31,12 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import NestedField, StructType
 
 from eos import _storage as storage
+from eos.delta.open_files import OpenFile, OpenFiles
 from eos.delta.rows import conform
 from eos.errors import InputError, Retriable
 from eos.iceberg.data_file_entry import DataFileEntry, arrow_schema, make_durable, primitive
 
 ICEBERG: Final = "Iceberg"
-# Size of a row group in memory, before encoding; for all open files of a task together.
-_ROW_GROUP_BYTES: Final = 64 * 1024**2
-# Memory of a buffered batch in addition to its rows, roughly.
-_BATCH_BYTES: Final = 1024
-# Limit per task. If more partitions than this have full row groups, they have several files.
-_OPEN_FILES: Final = 200
 # A longer part of a path does not fit into the 255 bytes of most file systems.
 _MAX_FOLDER_CHARS: Final = 200
 
@@ -95,7 +91,7 @@ def stage(
 
 
 class _Staging:
-    """The files of one task: at most one open file per partition of the table."""
+    """The files of one task."""
 
     def __init__(self, target: IcebergTarget, prefix: str) -> None:
         self._target = target
@@ -106,53 +102,34 @@ class _Staging:
         self._partitioner = _Partitioner(self._spec, self._schema)
         self._io = load_file_io(dict(target.io), target.location)
         self._locations = load_location_provider(target.location, dict(target.properties))
-        self._row_group_bytes = min(_ROW_GROUP_BYTES, target.file_bytes)
-        self._open: dict[tuple[Any, ...], _OpenDataFile] = {}
-        self._begun: list[str] = []
+        self._open: OpenFiles[_DataFile] = OpenFiles(
+            self._create, self._on_closed, self._failures, file_bytes=target.file_bytes
+        )
         self._closed: list[DataFileEntry] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
         if not batch.num_rows:
             return
         for values, rows in self._partitioner.split(batch):
-            self._file_for(values).add(rows)
-        while sum(file.pending_bytes for file in self._open.values()) >= self._row_group_bytes:
-            file = max(self._open.values(), key=lambda one: one.pending_bytes)
-            with self._failures():
-                size = file.write_row_group()
-            if size >= self._target.file_bytes:
-                self._close(file)
+            self._open.add(values, rows, partial(self._begin, values))
+        self._open.write_full()
 
     def finish(self) -> tuple[DataFileEntry, ...]:
-        while self._open:  # not a loop over them: to close one may close another
-            self._close(next(iter(self._open.values())))
+        self._open.close()
         make_durable(file.path for file in self._closed)
         return tuple(self._closed)
 
     def discard(self) -> None:
-        for file in self._open.values():
-            # An object is created when it is closed: first close it, then delete it.
-            with suppress(Exception):
-                file.abandon()
-        for path in self._begun:
+        for path in self._open.abandon():
             with suppress(Exception):
                 self._io.delete(path)
 
-    def _file_for(self, values: tuple[Any, ...]) -> _OpenDataFile:
-        if values not in self._open:
-            # By the table's own rules: hashed prefixes (write.object-storage.enabled), a data path.
-            folder = self._partitioner.folder(values)
-            name = f"{folder}{self._prefix}-{uuid.uuid4().hex}.parquet"
-            path = self._locations.new_data_location(name)
-            self._open[values] = _OpenDataFile(path, values, self._create)
-        return self._open[values]
+    def _begin(self, values: tuple[Any, ...]) -> _DataFile:
+        # By the table's own rules: hashed prefixes (write.object-storage.enabled), a data path.
+        name = f"{self._partitioner.folder(values)}{self._prefix}-{uuid.uuid4().hex}.parquet"
+        return _DataFile(self._locations.new_data_location(name), values)
 
     def _create(self, path: str) -> tuple[Any, pq.ParquetWriter]:
-        """Open a file. Before the first row group a partition needs none, only memory."""
-        created = [file for file in self._open.values() if file.is_created]
-        if len(created) >= _OPEN_FILES:
-            self._close(max(created, key=lambda one: one.records))
-        self._begun.append(path)
         sink = self._io.new_output(path).create()
         # Decimals as Iceberg's Java writer has them: as integers, if they fit into 64 bits.
         writer = pq.ParquetWriter(
@@ -163,9 +140,7 @@ class _Staging:
         )
         return sink, writer
 
-    def _close(self, file: _OpenDataFile) -> None:
-        with self._failures():
-            metadata, size = file.close()
+    def _on_closed(self, file: _DataFile, metadata: pq.FileMetaData, size: int) -> None:
         # From the footer that was just written; the file is not read again. The table's properties
         # say how long bounds of texts may be, and which columns have none.
         statistics = data_file_statistics_from_parquet_metadata(
@@ -188,73 +163,25 @@ class _Staging:
                 split_offsets=tuple(statistics["split_offsets"]),
             )
         )
-        del self._open[file.values]
 
     @contextmanager
-    def _failures(self) -> Iterator[None]:
+    def _failures(self, path: str) -> Iterator[None]:
         try:
             yield
         except OSError as error:
             text = storage.clean(error, self._target.io)
             raise Retriable(
-                f"Iceberg table at {self._target.location}: writing a data file failed: {text}.",
+                f"Iceberg table at {self._target.location}: writing {path} failed: {text}.",
                 hint="Check that the storage can be reached and written to, and its free space.",
             ) from None
 
 
-class _OpenDataFile:
-    """A file that is being written; rows are buffered until they make a row group."""
+class _DataFile(OpenFile):
+    """A file, with its partition's values."""
 
-    def __init__(
-        self,
-        path: str,
-        values: tuple[Any, ...],
-        create: Callable[[str], tuple[Any, pq.ParquetWriter]],
-    ) -> None:
-        self.path = path
-        self.values = values
-        self.records = 0
-        self.pending_bytes = 0
-        self._pending: list[pa.RecordBatch] = []
-        self._create = create
-        self._file: tuple[Any, pq.ParquetWriter] | None = None
-
-    @property
-    def is_created(self) -> bool:
-        return self._file is not None
-
-    def add(self, rows: pa.RecordBatch) -> None:
-        self.records += rows.num_rows
-        self._pending.append(rows)
-        self.pending_bytes += rows.nbytes + _BATCH_BYTES
-
-    def write_row_group(self) -> int:
-        """Encode the buffered rows; return the bytes of the file so far."""
-        rows = pa.Table.from_batches(self._pending)
-        self._pending, self.pending_bytes = [], 0
-        self._file = sink, writer = self._file or self._create(self.path)
-        try:
-            writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
-        except pa.ArrowInvalid as error:
-            raise InputError(f"Parquet does not support these rows: {error}.") from None
-        return int(sink.tell())
-
-    def close(self) -> tuple[pq.FileMetaData, int]:
-        if self._pending:
-            self.write_row_group()
-        assert self._file is not None
-        sink, writer = self._file
-        writer.close()
-        size = int(sink.tell())
-        sink.close()
-        return writer.writer.metadata, size
-
-    def abandon(self) -> None:
-        if self._file is not None:
-            sink, writer = self._file
-            with suppress(Exception):
-                writer.close()
-            sink.close()
+    def __init__(self, path: str, values: tuple[Any, ...]) -> None:
+        super().__init__(path)
+        self.values: Final = values
 
 
 class _Partitioner:

@@ -134,11 +134,16 @@ def _refuse_connection(error: psycopg.Error) -> NoReturn:
             hint="Check host, database, user and password (or PGUSER and PGPASSWORD). Without "
             "sslmode a remote server's certificate is verified: set sslmode and sslrootcert.",
         ) from None
-    raise ConnectionLost(
-        f"No connection to the database: {text}.",
-        hint="Check that the server runs, and how many connections it allows: each running task "
-        "has one (max_connections).",
-    ) from None
+    hint = (
+        "Check that the server runs, and how many connections it allows: each running task has "
+        "one (max_connections)."
+    )
+    if "session is read-only" in text:
+        hint = (
+            "The server is a replica, or default_transaction_read_only is set for the role or the "
+            "database: name the primary, or ALTER ROLE ... RESET default_transaction_read_only."
+        )
+    raise ConnectionLost(f"No connection to the database: {text}.", hint=hint) from None
 
 
 @contextmanager

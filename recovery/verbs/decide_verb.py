@@ -27,10 +27,10 @@ from eos.recovery._target import Target
 from eos.recovery.decide import STATE, ManualDecision, reason_of
 
 _CONSEQUENCES: Final = {
-    Verdict.COMMITTED: "The epoch is never written again. If the broker did not commit it, its "
-    "rows are lost.",
-    Verdict.ABORTED: "The next run of its query writes the epoch again. If the broker did commit "
-    "it, its rows are duplicated.",
+    Verdict.COMMITTED: "The epoch is never written again. If it was not committed, its rows "
+    "are lost.",
+    Verdict.ABORTED: "The next run of its query writes the epoch again. If it was committed, its "
+    "rows are duplicated.",
     Verdict.ABANDONED: "Its query may continue without the epoch's rows. If Spark runs the epoch "
     "again, it is written.",
 }

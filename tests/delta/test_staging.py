@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from eos import _storage as storage
-from eos.delta import staging
+from eos.delta import open_files
 from eos.delta.folder import Folder
 from eos.delta.staging import StagingTarget, stage
 from eos.errors import ConfigurationError, InputError, Retriable
@@ -72,11 +72,32 @@ def test_the_requested_compression_is_used(table, compression):
 
 
 def test_more_partitions_than_open_files_lose_no_row(tmp_path, monkeypatch):
-    monkeypatch.setattr(staging, "_OPEN_FILES", 2)
+    monkeypatch.setattr(open_files, "_OPEN_FILES", 2)
     table = made(tmp_path / "t", SCHEMA, ["name"])
-    files, _ = staged(table, numbered(0, 9), numbered(0, 9))
-    assert sum(file.records for file in files) == 18
-    assert {file.partition_values["name"] for file in files} == {f"row {n}" for n in range(9)}
+    batches = [numbered(0, 9), numbered(0, 9)]
+    for row_group_bytes in (2**20, 2000, 1):
+        monkeypatch.setattr(open_files, "_ROW_GROUP_BYTES", row_group_bytes)
+        files, _ = staged(table, *batches)
+        # Files beyond one a partition only where the rows don't fit into memory.
+        assert (len(files) == 9) is (row_group_bytes == 2**20)
+        assert sum(file.records for file in files) == 18
+        assert {file.partition_values["name"] for file in files} == {f"row {n}" for n in range(9)}
+
+
+def test_a_rare_partition_does_not_keep_the_rows_of_others_in_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(open_files, "_ROW_GROUP_BYTES", 256 * 1024)
+    table = made(tmp_path / "t", SCHEMA, ["name"])
+    high = []
+
+    def rows():
+        for start in range(0, 400_000, 10_000):
+            names = ["rare", *["often"] * 9_999]
+            yield pa.record_batch({"id": pa.array(range(start, start + 10_000)), "name": names})
+            high.append(pa.total_allocated_bytes())
+
+    target = StagingTarget(table.folder.uri, table.schema, ("name",))
+    assert len(stage(rows(), target, attempt_id="a", spark_partition=0)) == 2
+    assert max(high) < 1.5 * high[4]
 
 
 @settings(

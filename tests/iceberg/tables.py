@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.table import Table
 
-from eos.iceberg._iceberg_kind import KIND
+from eos._kinds import IcebergKind
 from eos.iceberg._iceberg_table import IcebergTable
 from eos.iceberg.data_files import stage
 from eos.iceberg.part import IcebergPart
@@ -35,7 +35,7 @@ def catalog_of(folder: Path) -> dict[str, str]:
 class IcebergOutput:
     """A table with one column."""
 
-    kind = KIND
+    kind = IcebergKind()
     access = Access()
 
     def __init__(

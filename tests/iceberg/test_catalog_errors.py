@@ -28,6 +28,8 @@ ADDRESS = TableAddress("a.b", properties={"token": "hunter2", "uri": "postgresql
         (ForbiddenError("with hunter2"), ConfigurationError, r"with \*\*\*"),
         (NotInstalledError("pyarrow"), ConfigurationError, "pip install"),
         (ValueError("at postgresql://u:pw1@h/db"), Retriable, r"postgresql://\*\*\*@h/db"),
+        (OSError("of http://h/v1?a=pw1&b=pw1: no"), Retriable, r"http://h/v1\?\*\*\*"),
+        (OSError("url: /v1/config?sig=pw1%2F (Caused by x)"), Retriable, r"config\?\*\*\* \(Ca"),
     ],
     ids=lambda one: type(one).__name__,
 )

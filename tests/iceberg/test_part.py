@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from eos.iceberg._iceberg_kind import KIND
+from eos._kinds import IcebergKind
 from eos.iceberg.part import IcebergPart, manifest_name
 from eos.participant import Access
 from eos.protocol import Stage
@@ -74,7 +74,7 @@ def test_catalog_properties_come_from_options_then_the_environment_then_the_log(
     monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__URI", "https://ours.example.com")
     monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__TOKEN", "from the environment")
     options = {"iceberg.token": "from the options", "aws_region": "eu-west-1"}
-    participant = KIND.open("orders", PREPARED, Access(storage_options=options))
+    participant = IcebergKind().open("orders", PREPARED, Access(storage_options=options))
     assert dict(participant.table.address.properties) == {
         "type": "rest",
         "uri": "https://ours.example.com",

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from eos._kinds import PostgresKind
 from eos.participant import Access, Upsert
-from eos.postgres._postgres_kind import KIND
 from eos.postgres.copying import copy_rows
 from eos.postgres.database import Database
 from eos.postgres.part import PostgresPart
@@ -25,7 +25,7 @@ class TableUnderTest:
     shop: Shop
     sink_id: str = "contract"
     run: int = 0
-    kind = KIND
+    kind = PostgresKind()
     access = Access()
 
     def participant(self) -> PostgresParticipant:

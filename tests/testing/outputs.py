@@ -11,8 +11,8 @@ import pulsar
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from eos._kinds import DeltaKind, PulsarKind
 from eos.client import PulsarClient
-from eos.delta._delta_kind import KIND as DELTA
 from eos.delta.opening import schema_to_json
 from eos.delta.part import DeltaPart
 from eos.delta.participant import DeltaParticipant, Staged
@@ -20,7 +20,6 @@ from eos.delta.staging import StagingTarget, stage
 from eos.delta.target_table import TargetTable
 from eos.participant import Access, Kind, Participant
 from eos.protocol import Part
-from eos.pulsar._pulsar_kind import KIND as PULSAR
 from eos.pulsar.part import PulsarPart
 from eos.pulsar.participant import PulsarParticipant
 from eos.task_report import PartitionFigures, TaskSummary
@@ -62,7 +61,7 @@ class FolderOutput:
 class TableOutput:
     """A Delta table with one column."""
 
-    kind = DELTA
+    kind = DeltaKind()
     access = Access()
 
     def __init__(self, folder: Path) -> None:
@@ -87,7 +86,7 @@ class TableOutput:
 class TopicOutput:
     """An unpartitioned topic."""
 
-    kind = PULSAR
+    kind = PulsarKind()
 
     def __init__(self, service_url: str, topic: str) -> None:
         self.url = service_url
