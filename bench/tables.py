@@ -1,4 +1,4 @@
-"""Tables as outputs: appends to PostgreSQL beside Spark's JDBC, upserts beside Delta's MERGE."""
+"""Tables as outputs, each beside what Spark has for it: JDBC, Iceberg's runtime, Delta's MERGE."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
+import pyspark
 import typer
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame
@@ -21,19 +22,27 @@ from bench.environment import (
     timed_s,
 )
 from bench.publish import OUT, OutFolder, Page, progress, publish
-from eos import DeltaSink, PostgresSink
+from eos import DeltaSink, IcebergSink, PostgresSink
 from eos.sinks.sink import Sink
 from eos.testing import PostgresServer, maven
 
 _JDBC: Final = "org.postgresql:postgresql:42.7.4"
+# The newest that there is (1.12.0) fails on Spark 4.2: IncompatibleClassChangeError.
+_ICEBERG: Final = {"4.1": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"}
 _SMALL: Final = 10
 _EPOCHS: Final = itertools.count()
+_TABLE_ROWS: Final = 10_000_000
+_LARGE_ROWS: Final = 100_000_000
 
 SHAPES: Final = {"narrow": "one text of 100 bytes", "wide": "20 columns"}
 WAYS: Final = {
     "eos": "**`PostgresSink`**, exactly once",
     "jdbc": "Spark's JDBC, `append`",
     "jdbc-rewritten": "the same with `reWriteBatchedInserts`",
+}
+ICEBERG_WAYS: Final = {
+    "eos": "**`IcebergSink`**, exactly once",
+    "spark": "Spark's Iceberg append",
 }
 
 
@@ -68,28 +77,81 @@ def postgres(
 ) -> dict[str, Any]:
     """Append by each way; rows per second, and the seconds of an epoch of ten rows."""
     url = f"jdbc:{server.conninfo.replace('postgres@', '')}"
+
+    def ways(name: str, rows: DataFrame, many: int) -> dict[str, Callable[[], float]]:
+        sink = PostgresSink(
+            sink_id=name,
+            conninfo=server.conninfo,
+            table=f"{name}_eos",
+            commit_log=str(env.folder / "log"),
+        )
+        rewritten = f"{url}?reWriteBatchedInserts=true"
+        return {
+            "eos": partial(_written, sink, rows, many),
+            "jdbc": partial(_by_jdbc, rows, many, url, f"{name}_jdbc"),
+            "jdbc-rewritten": partial(_by_jdbc, rows, many, rewritten, f"{name}_rewritten"),
+        }
+
+    return _appended(env, ways, count, rounds, tell)
+
+
+def iceberg(
+    env: Environment, count: int, rounds: int, tell: Callable[[str], None]
+) -> dict[str, Any]:
+    """As ``postgres``, for Iceberg tables on this disk; needs Iceberg's runtime jar."""
+    here = "spark.sql.catalog.theirs"
+    env.spark.conf.set(here, "org.apache.iceberg.spark.SparkCatalog")
+    env.spark.conf.set(f"{here}.type", "hadoop")
+    env.spark.conf.set(f"{here}.warehouse", str(env.folder / "theirs"))
+    catalog = {
+        "type": "sql",
+        "uri": f"sqlite:///{env.folder}/catalog.db",
+        "warehouse": f"file://{env.folder}/ours",
+    }
+
+    def ways(name: str, rows: DataFrame, many: int) -> dict[str, Callable[[], float]]:
+        sink = IcebergSink(
+            sink_id=f"iceberg_{name}",
+            table=f"bench.{name}",
+            catalog=catalog,
+            commit_log=str(env.folder / "log"),
+        )
+        table = f"theirs.bench.{name}"
+        rows.limit(0).writeTo(table).create()
+        return {
+            "eos": partial(_written, sink, rows, many),
+            "spark": partial(_by_iceberg, rows, many, table),
+        }
+
+    return _appended(env, ways, count, rounds, tell)
+
+
+def _by_iceberg(rows: DataFrame, count: int, table: str) -> float:
+    rows.writeTo(table).append()
+    return count
+
+
+def _appended(
+    env: Environment,
+    ways: Callable[[str, DataFrame, int], dict[str, Callable[[], float]]],
+    count: int,
+    rounds: int,
+    tell: Callable[[str], None],
+) -> dict[str, Any]:
+    """Run the ways for large and for small epochs of each shape, by turns."""
     rates: dict[str, Callable[[], float]] = {}
     small: dict[str, Callable[[], float]] = {}
     for shape in SHAPES:
-        for into, rows in ((rates, _rows(env, shape, count)), (small, _rows(env, shape, _SMALL))):
-            many = count if into is rates else _SMALL
-            name = f"{shape}_{many}"
-            sink = PostgresSink(
-                sink_id=name,
-                conninfo=server.conninfo,
-                table=f"{name}_eos",
-                commit_log=str(env.folder / "log"),
-            )
-            into[f"{shape}/eos"] = partial(_written, sink, rows, many)
-            into[f"{shape}/jdbc"] = partial(_by_jdbc, rows, many, url, f"{name}_jdbc")
-            into[f"{shape}/jdbc-rewritten"] = partial(
-                _by_jdbc, rows, many, f"{url}?reWriteBatchedInserts=true", f"{name}_rewritten"
-            )
-    found = {"rates": interleaved_rates(env, rates, rounds, tell)}
+        for into, many in ((rates, count), (small, _SMALL)):
+            found = ways(f"{shape}_{many}", _rows(env, shape, many), many)
+            into.update({f"{shape}/{name}": way for name, way in found.items()})
     seconds = {name: partial(timed_s, way) for name, way in small.items()}
     for way in seconds.values():
         way()
-    return found | {"small_s": interleaved_seconds(env, seconds, rounds * 2, tell)}
+    return {
+        "rates": interleaved_rates(env, rates, rounds, tell),
+        "small_s": interleaved_seconds(env, seconds, rounds * 2, tell),
+    }
 
 
 def upserts(
@@ -99,19 +161,19 @@ def upserts(
     # One table for each way, made by Spark: both merge into the same files.
     ways: dict[str, Callable[[], float]] = {}
     columns = ("id", "id * 2 AS n", "concat('row-', id) AS text")
+    folder = env.folder / str(table_rows)
     for name in ("eos", "delta-spark"):
         tell(f"writing {table_rows:,} rows for {name}")
         rows = env.spark.range(table_rows, numPartitions=8).selectExpr(*columns)
-        rows.write.format("delta").save(str(env.folder / name))
+        rows.write.format("delta").save(str(folder / name))
     sink = DeltaSink(
-        sink_id="upserts",
-        table=str(env.folder / "eos"),
+        sink_id=f"upserts-{table_rows}",
+        table=str(folder / "eos"),
         commit_log=str(env.folder / "log"),
         merge_on=["id"],
     )
-    theirs = DeltaTable.forPath(env.spark, str(env.folder / "delta-spark"))
+    theirs = DeltaTable.forPath(env.spark, str(folder / "delta-spark"))
     for count in changes:
-        # A tenth of them are new keys.
         # Spread over the whole table, as in real change data: each file has some.
         step = max(table_rows * 10 // 9 // count, 1)
         changed = env.spark.range(0, count * step, step, 2).selectExpr(
@@ -132,56 +194,73 @@ def _merged(table: DeltaTable, changes: DataFrame) -> None:
 
 def page_text(results: dict[str, Any]) -> str:
     """Return the figures as Markdown."""
-    found = results["postgres"]
     lines = [
         f"{results['rows']:,} rows in two tasks to one PostgreSQL server on the same machine "
-        f"(`fsync` off), thousand rows/s; and an epoch of {_SMALL} rows, in ms.",
+        f"(`fsync` off), and to Iceberg tables on its disk, thousand rows/s; and an epoch of "
+        f"{_SMALL} rows, in ms. Spark {results['spark']}.",
         "",
         f"| | {' | '.join(SHAPES.values())} | {_SMALL} rows, narrow | {_SMALL} rows, wide |",
         "|---|---:|---:|---:|---:|",
     ]
-    for name, way in WAYS.items():
-        rates = [f"{found['rates'][f'{s}/{name}']['median'] / 1e3:.0f}" for s in SHAPES]
-        small = [f"{found['small_s'][f'{s}/{name}']['median'] * 1e3:.0f}" for s in SHAPES]
-        lines.append(f"| {way} | {' | '.join(rates + small)} |")
-    merged, changes = results["upserts"], results["changes"]
+    for system, ways in (("postgres", WAYS), ("iceberg", ICEBERG_WAYS)):
+        found: dict[str, Any] = results.get(system, {})
+        for name, way in ways.items() if found else ():
+            rates = [f"{found['rates'][f'{s}/{name}']['median'] / 1e3:.0f}" for s in SHAPES]
+            small = [f"{found['small_s'][f'{s}/{name}']['median'] * 1e3:.0f}" for s in SHAPES]
+            lines.append(f"| {way} | {' | '.join(rates + small)} |")
+    columns = [
+        (f"{count:,} in {int(rows):,}", measured, count)
+        for rows, measured in results["upserts"].items()
+        for count in _changes(int(rows))
+    ]
     lines += [
         "",
-        f"Upserts into a Delta table of {results['table_rows']:,} rows, seconds, nine of ten keys "
-        "known:",
+        "Upserts into a Delta table, seconds; the keys are known, and spread over all files:",
         "",
-        f"| changes | {' | '.join(f'{count:,}' for count in changes)} |",
-        f"|---|{'---:|' * len(changes)}",
+        f"| | {' | '.join(name for name, _, _ in columns)} |",
+        f"|---|{'---:|' * len(columns)}",
     ]
     for name, way in (
         ("eos", "**`DeltaSink(merge_on=...)`**, exactly once"),
         ("delta-spark", "delta-spark's `MERGE`"),
     ):
-        cells = [f"{merged[f'{count}/{name}']['median']:.2f}" for count in changes]
+        cells = [f"{measured[f'{count}/{name}']['median']:.2f}" for _, measured, count in columns]
         lines.append(f"| {way} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
+def _changes(table_rows: int) -> list[int]:
+    return [count for count in (10_000, 1_000_000, 10_000_000) if count < table_rows]
+
+
 def tables(
     rows: Annotated[int, typer.Option(help="Rows of the large epochs.")] = 500_000,
-    table_rows: Annotated[int, typer.Option(help="Rows of the table of upserts.")] = 10_000_000,
+    large: Annotated[
+        bool,
+        typer.Option(help=f"Upserts into {_LARGE_ROWS:,} rows, too: one round, 30 minutes."),
+    ] = False,
     rounds: Annotated[int, typer.Option(help="Rounds that count.")] = 5,
     out: OutFolder = OUT,
     page: Page = None,
 ) -> None:
     """Write to tables by each way; write tables.json."""
     console, tell = progress()
-    changes = [count for count in (10_000, 1_000_000, 10_000_000) if count < table_rows]
     jars: list[Path] = maven.resolve([_JDBC], "postgresql-jdbc-42.7.4")
+    runtime = _ICEBERG.get(pyspark.__version__.rpartition(".")[0])
+    if runtime:
+        jars += maven.resolve([runtime], "iceberg-spark-runtime-1.12.0")
     results: dict[str, Any] = {
         "machine": machine(),
         "rows": rows,
-        "table_rows": table_rows,
-        "changes": changes,
+        "spark": pyspark.__version__,
+        "upserts": {},
     }
     with environment(jars) as env, PostgresServer() as server:
         results["postgres"] = postgres(env, server, rows, rounds, tell)
-        results["upserts"] = upserts(env, table_rows, changes, rounds, tell)
+        if runtime:
+            results["iceberg"] = iceberg(env, rows, rounds, tell)
+        for count, of in ((_TABLE_ROWS, rounds), (_LARGE_ROWS, 1))[: 1 + large]:
+            results["upserts"][str(count)] = upserts(env, count, _changes(count), of, tell)
     text = page_text(results)
     publish(results, out / "tables.json", text, page)
     console.print(text)

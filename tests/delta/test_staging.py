@@ -97,7 +97,8 @@ def test_a_rare_partition_does_not_keep_the_rows_of_others_in_memory(tmp_path, m
 
     target = StagingTarget(table.folder.uri, table.schema, ("name",))
     assert len(stage(rows(), target, attempt_id="a", spark_partition=0)) == 2
-    assert max(high) < 1.5 * high[4]
+    # From batch 18 on the file has no dictionary, and Parquet's own memory stays as it is.
+    assert high[-1] < 1.2 * high[20]
 
 
 @settings(
