@@ -10,7 +10,6 @@ from typing import Annotated, Any, Final
 
 import pyspark
 import typer
-from delta.tables import DeltaTable
 from pyspark.sql import DataFrame
 
 from bench.environment import (
@@ -31,7 +30,6 @@ _JDBC: Final = "org.postgresql:postgresql:42.7.4"
 _ICEBERG: Final = {"4.1": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"}
 _SMALL: Final = 10
 _EPOCHS: Final = itertools.count()
-_TABLE_ROWS: Final = 10_000_000
 _LARGE_ROWS: Final = 100_000_000
 
 SHAPES: Final = {"narrow": "one text of 100 bytes", "wide": "20 columns"}
@@ -172,7 +170,6 @@ def upserts(
         commit_log=str(env.folder / "log"),
         merge_on=["id"],
     )
-    theirs = DeltaTable.forPath(env.spark, str(folder / "delta-spark"))
     for count in changes:
         # Spread over the whole table, as in real change data: each file has some.
         step = max(table_rows * 10 // 9 // count, 1)
@@ -181,23 +178,29 @@ def upserts(
         )
         changed.cache().count()
         ways[f"{count}/eos"] = partial(timed_s, partial(_written, sink, changed, count))
-        ways[f"{count}/delta-spark"] = partial(timed_s, partial(_merged, theirs, changed))
+        ways[f"{count}/delta-spark"] = partial(
+            timed_s, partial(_merged, changed, folder / "delta-spark")
+        )
     for way in ways.values():
         way()
     return interleaved_seconds(env, ways, rounds, tell)
 
 
-def _merged(table: DeltaTable, changes: DataFrame) -> None:
-    merging = table.alias("t").merge(changes.alias("s"), "t.id = s.id")
-    merging.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+def _merged(changes: DataFrame, table: Path) -> None:
+    changes.createOrReplaceTempView("changes")
+    changes.sparkSession.sql(
+        f"MERGE INTO delta.`{table}` AS t USING changes AS s ON t.id = s.id "
+        "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+    )
 
 
 def page_text(results: dict[str, Any]) -> str:
     """Return the figures as Markdown."""
+    tables_too = ", and to Iceberg tables on its disk" if "iceberg" in results else ""
     lines = [
         f"{results['rows']:,} rows in two tasks to one PostgreSQL server on the same machine "
-        f"(`fsync` off), and to Iceberg tables on its disk, thousand rows/s; and an epoch of "
-        f"{_SMALL} rows, in ms. Spark {results['spark']}.",
+        f"(`fsync` off){tables_too}, thousand rows/s; and an epoch of {_SMALL} rows, in ms. Spark "
+        f"{results['spark']}.",
         "",
         f"| | {' | '.join(SHAPES.values())} | {_SMALL} rows, narrow | {_SMALL} rows, wide |",
         "|---|---:|---:|---:|---:|",
@@ -213,6 +216,8 @@ def page_text(results: dict[str, Any]) -> str:
         for rows, measured in results["upserts"].items()
         for count in _changes(int(rows))
     ]
+    if not columns:
+        return "\n".join(lines) + "\n"
     lines += [
         "",
         "Upserts into a Delta table, seconds; the keys are known, and spread over all files:",
@@ -235,11 +240,11 @@ def _changes(table_rows: int) -> list[int]:
 
 def tables(
     rows: Annotated[int, typer.Option(help="Rows of the large epochs.")] = 500_000,
-    large: Annotated[
-        bool,
-        typer.Option(help=f"Upserts into {_LARGE_ROWS:,} rows, too: one round, 30 minutes."),
-    ] = False,
-    rounds: Annotated[int, typer.Option(help="Rounds that count.")] = 5,
+    table_rows: Annotated[
+        list[int],
+        typer.Option(help="Rows of a table that gets upserts; repeatable. 0: no upserts."),
+    ] = [10_000_000],  # noqa: B006
+    rounds: Annotated[int, typer.Option(help="Rounds that count; one for the largest tables.")] = 5,
     out: OutFolder = OUT,
     page: Page = None,
 ) -> None:
@@ -259,7 +264,8 @@ def tables(
         results["postgres"] = postgres(env, server, rows, rounds, tell)
         if runtime:
             results["iceberg"] = iceberg(env, rows, rounds, tell)
-        for count, of in ((_TABLE_ROWS, rounds), (_LARGE_ROWS, 1))[: 1 + large]:
+        for count in filter(None, table_rows):
+            of = 1 if count >= _LARGE_ROWS else rounds
             results["upserts"][str(count)] = upserts(env, count, _changes(count), of, tell)
     text = page_text(results)
     publish(results, out / "tables.json", text, page)

@@ -301,8 +301,8 @@ class InDoubt(Indeterminate):
     """A transaction is unfinished and its outcome can't be proved now."""
 
     default_hint = (
-        "No outcome was assumed. Restart when the broker and all other outputs are reachable and "
-        "healthy: recovery asks again."
+        "No outcome was assumed. Restart when all outputs (broker, tables, databases) are healthy "
+        "and can be reached: recovery asks again."
     )
 
 

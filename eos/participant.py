@@ -8,7 +8,7 @@ participant by its kind, the name in the log: an entry point of the group ``eos.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cache
@@ -16,7 +16,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, ClassVar, Final, Protocol, Self, cast
 
-from eos.protocol import Fate, History, LogRecord, Part, Payload, State
+from eos.protocol import Fate, History, LogRecord, Part, Payload
 from eos.transport.address import ClusterRules
 from eos.transport.auth import Auth
 
@@ -121,7 +121,10 @@ class Participant(ABC):
         return None
 
     def make(self, claim: Part) -> None:
-        """Before a claim: create what the output needs and does not have."""
+        """Before a driver's claim: create what the output needs and does not have.
+
+        Recovery never calls it: what is missing there may be on a disk that is not mounted.
+        """
 
     def attach(self, claim: Part, history: History) -> None:
         """After a claim: use the resources that it names."""
@@ -235,18 +238,6 @@ class Kind(Protocol):
         Raises:
             ConfigurationError: ``access`` is incomplete; the message names the missing value.
         """
-
-
-def committed_parts(history: History, claim: Part) -> Iterator[Part]:
-    """Yield the participant's parts that the log holds as committed and an output should have: of
-    the newest attempt, and of the newest epoch with rows."""
-    for record in (history.last_begun(claim.key), history.last_written):
-        # A person's decision proves nothing about the output.
-        if record is None or record.state is not State.COMMITTED or record.reason is not None:
-            continue
-        part = record.part(claim.key)
-        if part is not None:
-            yield part
 
 
 @cache

@@ -14,7 +14,7 @@ from eos.committer.participants import opened
 from eos.errors import EosError
 from eos.ids import TopicName, TxnId
 from eos.participant import Access
-from eos.protocol import History, Known, LogRecord
+from eos.protocol import History, Known, LogRecord, UnknownPart
 from eos.pulsar.end_rules import MarkAnswer, WitnessAnswer
 from eos.pulsar.part import PulsarPart, other_parts, pulsar_part
 from eos.pulsar.receipts import ReceiptTopic
@@ -168,26 +168,22 @@ def gather(
 def ask_outputs(
     record: LogRecord, history: History, access: Access, *, timeout_s: float
 ) -> list[OutputEvidence]:
-    """Ask the outputs that are not topics about an epoch.
-
-    Raises:
-        InDoubt: the participant of an output is not installed here.
-    """
+    """Ask the outputs that are not topics about an epoch."""
     found = []
     for part in other_parts(record):
-        if part.begun_at is None:
+        if part.begun_at is None and not isinstance(part, UnknownPart):
             continue  # the epoch has nothing there
         known, is_provable, has_answered = Known.UNKNOWN, False, False
-        with opened(record.sink_id, part, access) as participant:
-            # An error is evidence too: it is shown, and counts as no answer.
-            try:
+        # An error is evidence too: it is shown, and counts as no answer.
+        try:
+            with opened(record.sink_id, part, access) as participant:
                 missing = participant.missing(part, history)
                 fate = participant.outcome(part, timeout_s=timeout_s)
-            except EosError as error:
-                says = f"no answer: {error.message}"
-            else:
-                known, is_provable, has_answered = fate.known, missing is None, True
-                says = missing or f"{known.value}: {fate.why}".rstrip(": ")
+        except EosError as error:
+            says = f"no answer: {error.message}"
+        else:
+            known, is_provable, has_answered = fate.known, missing is None, True
+            says = missing or f"{known.value}: {fate.why}".rstrip(": ")
         found.append(
             OutputEvidence(
                 kind=part.kind,

@@ -136,7 +136,11 @@ class Takeover:
         # Unlike a driver, continue on a new cluster: a person needs a way out. Without its mark, no
         # transaction is ended there.
         self._claim = Claim(
-            self._log, self._participants, deadline_s=deadline_s, on_new_cluster="continue"
+            self._log,
+            self._participants,
+            deadline_s=deadline_s,
+            on_new_cluster="continue",
+            may_create=False,
         )
 
     @property

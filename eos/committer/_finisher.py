@@ -91,14 +91,14 @@ class Finisher:
                     raise self._in_doubt(record, doubt, is_lost=is_lost)
                 case AppendState(State.ABORTING) as aborting:
                     if aborting.expired and decided is None:
-                        reason = Reason(ReasonKind.EXPIRED, known[0].why)
+                        reason = _expired(known[0])
                     record = self._append(record, claim, State.ABORTING, reason)
                     failpoints.reached(EndingStep.ABORTING)
                     known = known[:1]  # the others were only prepared, and are asked to abort
                 case AppendState() as outcome:
                     why = reason if decided is not None else None
                     if outcome.expired and decided is None:
-                        why = Reason(ReasonKind.EXPIRED, known[0].why)
+                        why = _expired(known[0])
                     return EndedAttempt(record, outcome, why)
                 case EndPart(index, commit):
                     fate = self._end(record, index, commit=commit, is_own=is_own)
@@ -154,6 +154,10 @@ _BY_A_PERSON: Final = (
     f"{InDoubt.default_hint} If it can't be proved, a person may decide: "
     "`eos recovery decide` shows the evidence first."
 )
+
+
+def _expired(fate: Fate) -> Reason:
+    return Reason(ReasonKind.EXPIRED, fate.why or "it can't be committed any more")
 
 
 def _without(reason: Reason, record: LogRecord, index: int, fate: Fate) -> Reason:

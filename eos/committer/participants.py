@@ -49,6 +49,16 @@ class Participants:
                 hint="Write them as two sinks.",
                 sink_id=self._sink_id,
             ) from None
+        for part in parts:
+            # Before the first record: a part of an unknown kind can't be read back.
+            if kind_of(part.kind) is None:
+                raise ConfigurationError(
+                    f"The output {part.output} is of kind {part.kind!r}, which no installed "
+                    "package declares.",
+                    hint="Declare it as an entry point of the group eos.participants: the driver "
+                    "and eos recovery read the log by it (docs/writing-a-sink.md).",
+                    sink_id=self._sink_id,
+                )
         self._by_key = {part.key: one for part, one in zip(parts, self.own, strict=True)}
         if len(self._by_key) < len(parts):
             raise ConfigurationError(

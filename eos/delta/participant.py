@@ -28,7 +28,7 @@ from eos.errors import (
     NewCluster,
     Retriable,
 )
-from eos.participant import Attempt, Audited, Participant, Upsert, committed_parts
+from eos.participant import Attempt, Audited, Participant, Upsert
 from eos.protocol import ABORTED, COMMITTED, Fate, History, Known, LogRecord, Part, State, unknown
 from eos.retry import ask_until
 
@@ -106,7 +106,7 @@ class DeltaParticipant(Participant):
 
     def lost_commit(self, claim: Part, history: History) -> str | None:
         """Report the newest version that the log holds as committed, if the table lacks it."""
-        for part in committed_parts(history, claim):
+        for part in history.committed(claim.key):
             if isinstance(part, DeltaPart) and self._lacks_version(part.app_id, part.version or 0):
                 return f"{part.label} is missing: an older copy of the table was restored"
         return None

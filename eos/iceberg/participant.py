@@ -25,7 +25,7 @@ from eos.iceberg._iceberg_table import IcebergTable, LoadedTable
 from eos.iceberg.data_file_entry import DataFileEntry
 from eos.iceberg.part import KIND, IcebergPart
 from eos.iceberg.table_address import TableAddress
-from eos.participant import Attempt, Participant, committed_parts
+from eos.participant import Attempt, Participant
 from eos.protocol import ABORTED, COMMITTED, Fate, History, Known, LogRecord, Part, unknown
 from eos.retry import ask_until
 
@@ -93,7 +93,7 @@ class IcebergParticipant(Participant):
 
     def lost_commit(self, claim: Part, history: History) -> str | None:
         """Report the newest version that the log holds as committed, if the table lacks it."""
-        for part in committed_parts(history, claim):
+        for part in history.committed(claim.key):
             if isinstance(part, IcebergPart) and _lacks(self.table.load(), part):
                 return f"{part.label} is missing: an older copy of the table was restored"
         return None

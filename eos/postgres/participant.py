@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from eos.errors import ConfigurationError, EosError, InputError, NewCluster, Retriable
-from eos.participant import Attempt, Participant, committed_parts
+from eos.participant import Attempt, Participant
 from eos.postgres._target_table import (
     KEPT,
     Ending,
@@ -131,7 +131,7 @@ class PostgresParticipant(Participant):
 
     def lost_commit(self, claim: Part, history: History) -> str | None:
         """Report the newest version that the log holds as committed, if the database lacks it."""
-        for part in committed_parts(history, claim):
+        for part in history.committed(claim.key):
             if isinstance(part, PostgresPart) and self._endings(part)[2] < (part.version or 0):
                 return (
                     f"{part.label} is missing: an older copy of the database was restored, or a "

@@ -27,6 +27,7 @@ class History:
         self._run_ids: set[str] = set()
         self._parts: dict[ParticipantKey, Part] = {}
         self._last_begun: dict[ParticipantKey, LogRecord] = {}
+        self._committed: dict[ParticipantKey, dict[bool, Part]] = {}
         self._anchors: dict[ParticipantKey, set[int | str]] = {}
         self._newest: dict[tuple[str, str], LogRecord] = {}
         self._unfinished: dict[tuple[str, str], LogRecord] = {}
@@ -83,6 +84,11 @@ class History:
         Later commits in the output show that the log was rolled back.
         """
         return self._last_begun.get(key)
+
+    def committed(self, key: ParticipantKey) -> tuple[Part, ...]:
+        """The participant's parts that its output should have: of the newest committed attempt, and
+        of the newest one with rows. A person's decision does not count: it proves nothing."""
+        return tuple(self._committed.get(key, {}).values())
 
     def anchors(self, key: ParticipantKey) -> frozenset[int | str]:
         """Needed after an attempt's end, for example Pulsar's coordinators; see ``Part``."""
@@ -192,6 +198,12 @@ class History:
         # The end of an older attempt may be recorded after the begin of a newer one.
         if before is None or before.begun_at is None or part.begun_at >= before.begun_at:
             self._last_begun[part.key] = record
+        if record.state is State.COMMITTED and record.reason is None:
+            newest = self._committed.setdefault(part.key, {})
+            for with_rows in {False, bool(part.records)}:
+                known = newest.get(with_rows)
+                if known is None or known.begun_at is None or part.begun_at >= known.begun_at:
+                    newest[with_rows] = part
 
     def _add_epoch(self, record: LogRecord) -> None:
         key = record.key

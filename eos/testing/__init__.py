@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from eos.testing._broker import PulsarStandalone, offload
     from eos.testing._cluster import PulsarCluster
+    from eos.testing._contract_driver import OutputUnderTest
     from eos.testing._node import BrokerNode, ClusterNode
     from eos.testing._postgres import PostgresServer
     from eos.testing._settings import offloading_to_s3, rolling
-    from eos.testing._sink_contract import OutputUnderTest, SinkContract
+    from eos.testing._sink_contract import SinkContract
 
 __all__ = [
     "BrokerNode", "ClusterNode", "OutputUnderTest", "PostgresServer", "PulsarCluster",
@@ -23,7 +24,7 @@ __all__ = [
 _MODULES = {
     "BrokerNode": "_node",
     "ClusterNode": "_node",
-    "OutputUnderTest": "_sink_contract",
+    "OutputUnderTest": "_contract_driver",
     "PostgresServer": "_postgres",
     "PulsarCluster": "_cluster",
     "PulsarStandalone": "_broker",

@@ -11,22 +11,33 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import pytest
 
 from eos import failpoints
 from eos.commit_log import CommitLog
-from eos.committer import Claim, Committer, OpenAttempt, Participants, PartsBegun
-from eos.participant import Access, Kind, Participant, kind_of
-from eos.protocol import BATCH, History, Known, LogRecord, Part, Run, Stage, State
+from eos.committer import Committer, OpenAttempt, PartsBegun
+from eos.errors import EosError
+from eos.participant import Participant, kind_of
+from eos.protocol import BATCH, Known, LogRecord, Run, Stage, State
 from eos.steps import AnyStep, EndingStep, Step
+from eos.testing._contract_driver import (
+    ROWS,
+    DriverRun,
+    OutputUnderTest,
+    hidden,
+    part_of,
+    part_of_claim,
+    recover,
+    recover_in_vain,
+)
 
-ROWS: Final = ["one", "two", "three"]
 MORE: Final = ["four", "five"]
 _STEPS: Final[tuple[AnyStep, ...]] = (
     Step.CLAIM, Step.DECIDE, Step.BEGIN, Step.OPEN, Step.WRITE, Step.CHECK, Step.PREPARE,
@@ -34,73 +45,11 @@ _STEPS: Final[tuple[AnyStep, ...]] = (
 )  # fmt: skip
 
 
-class OutputUnderTest(Protocol):
-    """An empty output for one test, with methods to write to it and to read it."""
-
-    kind: Kind  # the object of the entry point
-    access: Access  # how recovery reaches the output
-
-    def participant(self) -> Participant:
-        """Return a new participant, as a starting driver creates it."""
-
-    def write(self, part: Part, rows: Sequence[str]) -> Sequence[Any]:
-        """Write ``rows`` in the attempt of ``part``, as tasks do; return the input of ``count``."""
-
-    def read(self) -> list[str]:
-        """Return the rows that a plain reader finds, in any order."""
-
-
 class _Died(BaseException):  # as a kill: no handler catches it
     """The process was killed."""
 
 
-@dataclass
-class _DriverRun:
-    """One run of a driver, from its start to its end."""
-
-    log: CommitLog
-    participant: Participant
-    output: OutputUnderTest
-
-    def __post_init__(self) -> None:
-        self.claim = Claim(self.log, Participants(self.log, [self.participant]), deadline_s=20)
-
-    def begin(self, epoch: str = "a", run: Run | None = None) -> OpenAttempt:
-        with ThreadPoolExecutor(1) as executor:
-            opened, _ = OpenAttempt.begin(
-                self.log,
-                self.claim,
-                BATCH,
-                epoch,
-                run or Run(1, None),
-                executor=executor,
-                meanwhile=lambda _: None,
-                deadline_s=20,
-            )
-        return opened
-
-    def prepared(self, epoch: str = "a", rows: Sequence[str] = tuple(ROWS)) -> LogRecord:
-        opened = self.begin(epoch)
-        opened.prepare([self.output.write(part_of(opened.record), rows)])
-        return opened.record
-
-    def commit(self, record: LogRecord) -> Any:
-        return self.participant.commit(part_of(record), deadline_s=20, is_own=False)
-
-    def abort(self, record: LogRecord) -> Any:
-        return self.participant.abort(part_of(record), deadline_s=20, is_own=False)
-
-    def outcome(self, record: LogRecord) -> Known:
-        return self.participant.outcome(part_of(record), timeout_s=20).known
-
-
-_Start = Callable[[], _DriverRun]
-
-
-def part_of(record: LogRecord) -> Part:
-    """Return the part of the only participant."""
-    (part,) = record.participants
-    return part
+_Start = Callable[[], DriverRun]
 
 
 class SinkContract:
@@ -118,11 +67,11 @@ class SinkContract:
     @pytest.fixture
     def start_driver(self, output: OutputUnderTest, tmp_path: Path) -> Any:
         """Return a function that starts a driver with a new participant."""
-        started: list[_DriverRun] = []
+        started: list[DriverRun] = []
 
-        def start() -> _DriverRun:
+        def start() -> DriverRun:
             log = CommitLog.open(tmp_path / "contract-log", "contract")
-            started.append(_DriverRun(log, output.participant(), output))
+            started.append(DriverRun(log, output.participant(), output))
             return started[-1]
 
         yield start
@@ -219,9 +168,7 @@ class SinkContract:
         assert fates == [Known.COMMITTED] * 2
         assert sorted(output.read()) == sorted(ROWS)
 
-    def _opened(
-        self, output: OutputUnderTest, driver: _DriverRun, record: LogRecord
-    ) -> Participant:
+    def _opened(self, output: OutputUnderTest, driver: DriverRun, record: LogRecord) -> Participant:
         """Open the participant as recovery does, on another machine."""
         other = output.kind.open("contract", part_of(record), output.access)
         other.attach(part_of(record), driver.log.history)
@@ -230,11 +177,58 @@ class SinkContract:
     def test_outcome_changes_nothing(self, output: OutputUnderTest, start_driver: _Start) -> None:
         driver = start_driver()
         record = driver.prepared()
+        before = driver.outcome(record)
         if not driver.participant.can_expire:  # a witness proves only an ended one
-            assert driver.outcome(record) is not Known.COMMITTED
+            assert before is not Known.COMMITTED
         assert output.read() == []
-        driver.commit(record)
+        assert driver.commit(record).known is Known.COMMITTED
+        assert before is not Known.ABORTED  # which says that it can't be committed any more
         assert driver.outcome(record) is Known.COMMITTED
+
+    def test_recovery_calls_nothing_aborted_while_the_output_is_away(
+        self, output: OutputUnderTest, start_driver: _Start
+    ) -> None:
+        start_driver().prepared()
+        with hidden(output):
+            recover_in_vain(output, start_driver())
+        assert recover(output, start_driver()).state is State.COMMITTED
+        assert sorted(output.read()) == sorted(ROWS)
+
+    def test_what_was_committed_is_not_called_aborted_while_the_output_is_away(
+        self, output: OutputUnderTest, start_driver: _Start
+    ) -> None:
+        driver = start_driver()
+        record = driver.prepared()
+        driver.commit(record)
+        with hidden(output):
+            recover_in_vain(output, start_driver())
+        assert recover(output, start_driver()).state is State.COMMITTED
+        assert sorted(output.read()) == sorted(ROWS)
+
+    def test_a_driver_does_not_start_while_the_output_is_away(
+        self, output: OutputUnderTest, start_driver: _Start
+    ) -> None:
+        self._run(start_driver(), "a", ROWS)
+        with hidden(output):
+            driver = start_driver()
+            with pytest.raises(EosError):
+                driver.claim.ensure()
+        self._run(start_driver(), "b", MORE)
+        assert sorted(output.read()) == sorted([*ROWS, *MORE])
+
+    def test_an_older_copy_of_the_log_is_noticed(
+        self, output: OutputUnderTest, start_driver: _Start, tmp_path: Path
+    ) -> None:
+        if type(output.participant()).newer_commit is Participant.newer_commit:
+            pytest.skip("the output does not know commits that the log lacks")
+        log, older = tmp_path / "contract-log", tmp_path / "older-log"
+        self._run(start_driver(), "a", ROWS)
+        shutil.copytree(log, older)
+        self._run(start_driver(), "b", MORE)
+        shutil.rmtree(log)
+        older.rename(log)
+        with pytest.raises(EosError):
+            start_driver().claim.ensure()
 
     def test_an_aborted_attempt_is_not_committed_with_the_next(
         self, output: OutputUnderTest, start_driver: _Start
@@ -336,7 +330,7 @@ class SinkContract:
         self._run(start_driver(), "b", MORE)
         assert sorted(output.read()) == sorted([*ROWS, *MORE])
 
-    def _run(self, driver: _DriverRun, epoch: str, rows: Sequence[str]) -> None:
+    def _run(self, driver: DriverRun, epoch: str, rows: Sequence[str]) -> None:
         def plan(begun: PartsBegun) -> Callable[[], list[Sequence[Any]]]:
             return lambda: [driver.output.write(begun()[0], rows)]
 
@@ -345,8 +339,3 @@ class SinkContract:
 
 def _die() -> None:
     raise _Died
-
-
-def part_of_claim(output: OutputUnderTest) -> Part:
-    """Return the part of a first claim."""
-    return output.participant().claimed(History("contract"), "00000000")

@@ -68,8 +68,13 @@ class FolderPart(Part):
         return self.size_bytes
 
     @property
+    def written(self) -> Path:
+        """The folder that tasks write to; some tasks run twice, or end late."""
+        return Path(self.root, ".staged", f"{self.name}.written")
+
+    @property
     def staged(self) -> Path:
-        """The folder of an attempt; readers ignore it."""
+        """The folder of the attempt's files; readers ignore it."""
         return Path(self.root, ".staged", str(self.name))
 
     @property
@@ -116,8 +121,9 @@ class FolderParticipant(Participant):
 
     def missing(self, claim: Part, history: History) -> str | None:
         """Report the folder as missing if the log names attempts in it."""
-        gone = history.last_begun(claim.key) is not None and not Path(self._root).is_dir()
-        return f"folder {self._root} does not exist" if gone else None
+        if history.last_begun(claim.key) is None or _is_there(self._root):
+            return None
+        return f"folder {self._root} does not exist, or is not mounted"
 
     def make(self, claim: Part) -> None:
         """Create the folder."""
@@ -135,10 +141,13 @@ class FolderParticipant(Participant):
         return FolderPart(self._root, name=str(uuid.uuid4()), number=self._number)
 
     def count(self, part: Part, written: Sequence[Any]) -> FolderPart:
-        """Count ``written``, the files of the attempt."""
-        paths = [Path(path) for path in written]
-        size_bytes = sum(path.stat().st_size for path in paths)
-        return replace(_mine(part), files=len(paths), size_bytes=size_bytes)
+        """Take and count ``written``, the files of the task runs that count."""
+        mine, size_bytes = _mine(part), 0
+        for path in map(Path, written):
+            mine.staged.mkdir(parents=True, exist_ok=True)
+            size_bytes += path.stat().st_size
+            path.rename(mine.staged / path.name)
+        return replace(mine, files=len(written), size_bytes=size_bytes)
 
     def prepare(self, record: LogRecord, part: Part) -> FolderPart:
         """Sync the files."""
@@ -159,13 +168,14 @@ class FolderParticipant(Participant):
         except FileNotFoundError:
             pass  # renamed before, or deleted
         except OSError as error:
-            return unknown(f"{mine.label} cannot be renamed: {error.strerror}")
+            return unknown(f"it cannot be renamed: {error.strerror}")
         return self.outcome(part, timeout_s=deadline_s)
 
     def abort(self, part: Part, *, deadline_s: float, is_own: bool) -> Fate:
         """Delete the staged files."""
         # No reader has seen them: only the renamed folder is listed.
-        shutil.rmtree(_mine(part).staged, ignore_errors=True)
+        for folder in (_mine(part).staged, _mine(part).written):
+            shutil.rmtree(folder, ignore_errors=True)
         # An abort never undoes a commit, and never denies one.
         return COMMITTED if _mine(part).done.is_dir() else ABORTED
 
@@ -174,7 +184,13 @@ class FolderParticipant(Participant):
         mine = _mine(part)
         if mine.done.is_dir() or mine.files == 0:  # without rows there is no folder
             return COMMITTED
-        return unknown(f"{mine.label} is staged") if mine.staged.is_dir() else ABORTED
+        if not _is_there(mine.root):
+            return unknown(f"{mine.root} does not exist, or is not mounted")
+        return unknown("it is staged") if mine.staged.is_dir() else ABORTED
+
+    def after_end(self, record: LogRecord, part: Part, *, is_last: bool) -> None:
+        """Delete what tasks left whose files were not taken."""
+        shutil.rmtree(_mine(part).written, ignore_errors=True)
 
 
 class FolderKind:
@@ -188,6 +204,11 @@ class FolderKind:
 
 
 KIND: Final[Kind] = FolderKind()
+
+
+def _is_there(root: str) -> bool:
+    # A disk that is not mounted looks like an empty folder: ``make`` leaves one in it.
+    return Path(root, ".staged").is_dir()
 
 
 def _mine(part: Part) -> FolderPart:

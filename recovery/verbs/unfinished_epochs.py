@@ -47,8 +47,19 @@ _ACTIONS: Final = {
 }
 
 
+# Without a topic there is neither a transaction nor a witness.
+_WITHOUT_TOPIC: Final = {
+    State.OPEN: "append ABORTING, delete what is staged, append ABORTED",
+    State.ABORTING: "delete what is staged, append ABORTED",
+    State.PREPARED: "commit it in its outputs, or find that it was committed; append COMMITTED, or "
+    "ABORTED if it is proved that it can't be",
+}
+
+
 def _step(sink: SinkView, one: Unfinished) -> PlanStep:
     what, why = _ACTIONS[one.state]
+    if one.txn is None:
+        what = _WITHOUT_TOPIC[one.state]
     return PlanStep(
         what=f"{label(sink.sink_id, one.query_id, one.epoch)}, {one.state.value}, "
         f"{one.what}: {what}.",

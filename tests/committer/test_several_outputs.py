@@ -11,9 +11,11 @@ import pytest
 from eos import failpoints, participant
 from eos.commit_log import CommitLog
 from eos.committer import OpenAttempt
-from eos.errors import ConfigurationError, InDoubt, NewCluster, TransactionPoisoned
+from eos.errors import ConfigurationError, EosError, InDoubt, NewCluster, TransactionPoisoned
+from eos.participant import Access
 from eos.protocol import State, UnknownPart, unknown
 from eos.pulsar.part import pulsar_part
+from eos.recovery._evidence import ask_outputs
 from eos.recovery.decide import decide
 from eos.recovery.resolve import resolve
 from eos.steps import AnyStep, EndingStep, Step
@@ -177,10 +179,28 @@ def test_a_participant_that_is_not_installed_leaves_the_epoch_in_doubt_with_a_hi
     assert isinstance(log.history.unfinished[0].participants[1], UnknownPart)
     with pytest.raises(InDoubt, match=r"'folder' .*not installed here.*Install its package"):
         resolve(driver.sink_id, commit_log=driver.commit_log)
+    (found,) = ask_outputs(log.history.unfinished[0], log.history, Access(), timeout_s=1)
+    assert not found.has_answered
+    assert "not installed here" in found.says
+    with pytest.raises(EosError, match="does not answer"):
+        decide(
+            driver.sink_id, commit_log=driver.commit_log, epoch="1", verdict="committed",
+            because="it is there", by="ada", query_id=None,
+        )  # fmt: skip
     assert driver.states("1") == ["OPEN", "PREPARED"]
     installed(True)
     resolve(driver.sink_id, commit_log=driver.commit_log)
     both_hold(driver, folder, "0", "1")
+
+
+def test_a_kind_that_is_not_declared_is_refused_before_it_is_recorded(driver, installed):
+    """Otherwise the driver could not read its own claim."""
+    installed(False)
+    with pytest.raises(ConfigurationError, match=r"'folder', which no installed.*entry point"):
+        driver.run("0")
+    assert CommitLog.open(driver.commit_log, driver.sink_id).records() == []
+    installed(True)
+    driver.run("0")
 
 
 def test_a_sink_without_an_earlier_output_raises_in_doubt_with_a_hint(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,13 @@ class IcebergOutput:
     def table(self) -> Table:
         """As another application opens it."""
         return self.catalog().load_table(self.address.table)
+
+    @contextmanager
+    def hidden(self) -> Iterator[None]:
+        """Under another name, as if the catalog were another one."""
+        self.catalog().rename_table(self.address.table, "shop.elsewhere")
+        yield
+        self.catalog().rename_table("shop.elsewhere", self.address.table)
 
     def read(self) -> list[str]:
         return self.table().scan().to_arrow()["value"].to_pylist()

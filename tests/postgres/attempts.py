@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
+import psycopg
 import pyarrow as pa
 
 from eos._kinds import PostgresKind
@@ -50,6 +52,17 @@ class TableUnderTest:
         )
         batches = [pa.record_batch({"c0": pa.array(list(rows), pa.string())})]
         return copy_rows(batches, target, run=self.run)
+
+    @contextmanager
+    def hidden(self) -> Iterator[None]:
+        """An empty schema in its place, as if the database were another one."""
+        schema = self.shop.schema
+        with psycopg.connect(self.shop.conninfo, autocommit=True) as connection:
+            connection.execute(f"ALTER SCHEMA {schema} RENAME TO {schema}_elsewhere")
+            connection.execute(f"CREATE SCHEMA {schema}")
+            yield
+            connection.execute(f"DROP SCHEMA {schema} CASCADE")
+            connection.execute(f"ALTER SCHEMA {schema}_elsewhere RENAME TO {schema}")
 
     def read(self) -> list[str]:
         return [str(word) for (word,) in self.shop.execute("SELECT word FROM words")]

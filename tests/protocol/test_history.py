@@ -9,7 +9,7 @@ import pytest
 
 from eos.errors import CommitLogError
 from eos.ids import TxnId
-from eos.protocol import History, State
+from eos.protocol import History, Reason, ReasonKind, State
 from eos.pulsar.part import KIND, pulsar_part
 from tests.protocol.epochs import (
     EMPTY,
@@ -56,6 +56,22 @@ def test_a_history_has_the_newest_record_of_each_epoch():
     (part,) = history.parts(KIND)
     assert part.identity == pulsar_part(CLAIM).receipt_topic
     assert history.streaming_queries == {QUERY}
+
+
+def test_an_output_should_have_the_newest_commit_and_the_newest_with_rows():
+    first, second = committed_epoch(CLAIM, "0"), committed_epoch(CLAIM, "1")
+    third = opened(CLAIM, "2", least=9)
+    history = history_of(CLAIM, *first, *second, third, step(third, State.PREPARED, CLAIM))
+    (key,) = {part.key for part in history.parts(KIND)}
+    assert set(history.committed(key)) == {pulsar_part(second[-1])}
+    assert history.committed(("delta", "/t")) == ()
+
+
+def test_a_persons_decision_does_not_say_that_an_output_has_the_rows():
+    *begun, last = committed_epoch(CLAIM, "0")
+    decided = changed(last, reason=Reason(ReasonKind.DECIDED, "ada: without it"))
+    history = history_of(CLAIM, *begun, decided)
+    assert history.committed(pulsar_part(last).key) == ()
 
 
 @pytest.mark.parametrize("seq", [0, 1, 3])

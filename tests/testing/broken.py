@@ -109,6 +109,43 @@ class TestOutcomeCommits(_Suite):
     broken = of(OutcomeCommits)
 
 
+class CallsStagedAborted(FolderParticipant):
+    def outcome(self, part, *, timeout_s):
+        return COMMITTED if part.done.is_dir() else ABORTED
+
+
+class TestCallsStagedAborted(_Suite):
+    broken = of(CallsStagedAborted)
+
+
+class CreatesInRecovery(FolderParticipant):
+    def attach(self, claim, history):
+        self.make(claim)
+        super().attach(claim, history)
+
+
+class TestCreatesInRecovery(_Suite):
+    broken = of(CreatesInRecovery)
+
+
+class DoesNotMissIt(FolderParticipant):
+    def missing(self, claim, history):
+        return None
+
+
+class TestDoesNotMissIt(_Suite):
+    broken = of(DoesNotMissIt)
+
+
+class OlderLogUnseen(FolderParticipant):
+    def newer_commit(self, history, *, timeout_s):
+        return None
+
+
+class TestOlderLogUnseen(_Suite):
+    broken = of(OlderLogUnseen)
+
+
 class Miscounts(FolderParticipant):
     def count(self, part, written):
         return replace(super().count(part, written), files=len(written) + 1)

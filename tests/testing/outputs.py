@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import closing, suppress
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,17 @@ from tests.support.judge import quiet_client
 SCHEMA = pa.schema([("value", pa.string())])
 
 
+@contextmanager
+def unmounted(folder: Path) -> Iterator[None]:
+    """An empty folder in its place."""
+    away = folder.with_name(f"{folder.name} elsewhere")
+    folder.rename(away)
+    folder.mkdir()
+    yield
+    shutil.rmtree(folder)
+    away.rename(folder)
+
+
 class FolderOutput:
     """Files in a folder."""
 
@@ -57,6 +69,9 @@ class FolderOutput:
         files = [path for path in self.folder.glob("*/*") if path.is_file()]
         return [path.read_text() for path in files if path.parent.name != ".staged"]
 
+    def hidden(self) -> AbstractContextManager[None]:
+        return unmounted(self.folder)
+
 
 class TableOutput:
     """A Delta table with one column."""
@@ -81,6 +96,9 @@ class TableOutput:
     def read(self) -> list[str]:
         found: list[str] = DeltaTable(self.uri).to_pyarrow_table()["value"].to_pylist()
         return found
+
+    def hidden(self) -> AbstractContextManager[None]:
+        return unmounted(Path(self.uri))
 
 
 class TopicOutput:

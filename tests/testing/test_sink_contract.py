@@ -1,4 +1,4 @@
-"""The built-in participants fulfil the contract; ten that are broken on purpose do not."""
+"""The built-in participants fulfil the contract; those that are broken on purpose do not."""
 
 from __future__ import annotations
 

@@ -1,0 +1,122 @@
+"""A driver without Spark, and recovery, for the contract of participants."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import pytest
+
+from eos.commit_log import CommitLog
+from eos.committer import Claim, OpenAttempt, Participants
+from eos.errors import EosError
+from eos.participant import Access, Kind, Participant
+from eos.protocol import BATCH, History, Known, LogRecord, Part, Run, State
+
+ROWS: Final = ["one", "two", "three"]
+
+
+class OutputUnderTest(Protocol):
+    """An empty output for one test, with methods to write to it and to read it."""
+
+    kind: Kind  # the object of the entry point
+    access: Access  # how recovery reaches the output
+
+    def participant(self) -> Participant:
+        """Return a new participant, as a starting driver creates it."""
+
+    def write(self, part: Part, rows: Sequence[str]) -> Sequence[Any]:
+        """Write ``rows`` in the attempt of ``part``, as tasks do; return the input of ``count``."""
+
+    def read(self) -> list[str]:
+        """Return the rows that a plain reader finds, in any order."""
+
+    def hidden(self) -> AbstractContextManager[None] | None:
+        """Make the output look empty or unreachable for a while, as a disk that is not mounted.
+
+        None: that can't be done here; a few tests are skipped.
+        """
+
+
+@dataclass
+class DriverRun:
+    """One run of a driver, from its start to its end."""
+
+    log: CommitLog
+    participant: Participant
+    output: OutputUnderTest
+
+    def __post_init__(self) -> None:
+        self.claim = Claim(self.log, Participants(self.log, [self.participant]), deadline_s=20)
+
+    def begin(self, epoch: str = "a", run: Run | None = None) -> OpenAttempt:
+        with ThreadPoolExecutor(1) as executor:
+            opened, _ = OpenAttempt.begin(
+                self.log,
+                self.claim,
+                BATCH,
+                epoch,
+                run or Run(1, None),
+                executor=executor,
+                meanwhile=lambda _: None,
+                deadline_s=20,
+            )
+        return opened
+
+    def prepared(self, epoch: str = "a", rows: Sequence[str] = tuple(ROWS)) -> LogRecord:
+        opened = self.begin(epoch)
+        opened.prepare([self.output.write(part_of(opened.record), rows)])
+        return opened.record
+
+    def commit(self, record: LogRecord) -> Any:
+        return self.participant.commit(part_of(record), deadline_s=20, is_own=False)
+
+    def abort(self, record: LogRecord) -> Any:
+        return self.participant.abort(part_of(record), deadline_s=20, is_own=False)
+
+    def outcome(self, record: LogRecord) -> Known:
+        return self.participant.outcome(part_of(record), timeout_s=20).known
+
+
+def part_of(record: LogRecord) -> Part:
+    """Return the part of the only participant."""
+    (part,) = record.participants
+    return part
+
+
+def part_of_claim(output: OutputUnderTest) -> Part:
+    """Return the part of a first claim."""
+    return output.participant().claimed(History("contract"), "00000000")
+
+
+def hidden(output: OutputUnderTest) -> AbstractContextManager[None]:
+    """Hide the output, or skip the test."""
+    found: AbstractContextManager[None] | None = getattr(output, "hidden", lambda: None)()
+    if found is None:
+        pytest.skip("the output can't be hidden")
+    return found
+
+
+def recover(output: OutputUnderTest, driver: DriverRun) -> LogRecord:
+    """End the unfinished attempt as ``eos recovery resolve`` does; return its last record."""
+    (record,) = driver.log.history.unfinished
+    other = output.kind.open("contract", part_of(record), output.access)
+    participants = Participants(driver.log, [other])
+    claim = Claim(
+        driver.log, participants, deadline_s=1, on_new_cluster="continue", may_create=False
+    )
+    try:
+        return claim.finish(record)
+    finally:
+        other.close()
+
+
+def recover_in_vain(output: OutputUnderTest, driver: DriverRun) -> None:
+    """As ``recover``; check that nothing is assumed about an attempt that can't be asked for."""
+    with pytest.raises(EosError):
+        recover(output, driver)
+    (record,) = driver.log.history.unfinished
+    assert record.state is State.PREPARED
