@@ -11,26 +11,7 @@ from typing import Final
 
 from pyspark.sql import Column
 from pyspark.sql import functions as f
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    ByteType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    MapType,
-    NullType,
-    ShortType,
-    StringType,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql import types as t
 
 from eos.errors import InputError
 
@@ -39,18 +20,18 @@ _WHOLE: Final = ("smallint", "integer", "bigint", "numeric")
 _JSON: Final = ("json", "jsonb")
 # Spark's type -> PostgreSQL's types that take each of its values unchanged, or refuse it; the first
 # one is that of a new table.
-_FITS: Final[dict[type[DataType], tuple[str, ...]]] = {
-    BooleanType: ("boolean",),
-    ByteType: _WHOLE,
-    ShortType: _WHOLE,
-    IntegerType: ("integer", *_WHOLE),
-    LongType: ("bigint", *_WHOLE),
-    FloatType: ("real", "double precision"),
-    DoubleType: ("double precision",),
-    DateType: ("date",),
-    TimestampType: ("timestamp with time zone",),
-    TimestampNTZType: ("timestamp without time zone",),
-    BinaryType: ("bytea",),
+_FITS: Final[dict[type[t.DataType], tuple[str, ...]]] = {
+    t.BooleanType: ("boolean",),
+    t.ByteType: _WHOLE,
+    t.ShortType: _WHOLE,
+    t.IntegerType: ("integer", *_WHOLE),
+    t.LongType: ("bigint", *_WHOLE),
+    t.FloatType: ("real", "double precision"),
+    t.DoubleType: ("double precision",),
+    t.DateType: ("date",),
+    t.TimestampType: ("timestamp with time zone",),
+    t.TimestampNTZType: ("timestamp without time zone",),
+    t.BinaryType: ("bytea",),
 }
 # Text is sent as it is, and the server parses it; but not where Spark has a type for it.
 _NOT_TEXT: Final = {name for names in _FITS.values() for name in names} | {"money"}
@@ -62,25 +43,34 @@ _AS_JSON: Final = {
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
 # Other keys become numbers of Spark's own, or texts that are not unique.
-_JSON_KEYS: Final = (StringType, ByteType, ShortType, IntegerType, LongType, BooleanType)
+_JSON_KEYS: Final = (
+    t.StringType,
+    t.ByteType,
+    t.ShortType,
+    t.IntegerType,
+    t.LongType,
+    t.BooleanType,
+)
 _LENGTH: Final = re.compile(r"\(([^)]*)\)")
 
 
-def created_type(path: str, kind: DataType) -> str:
+def created_type(path: str, kind: t.DataType) -> str:
     """Return the type of a new table's column.
 
     Raises:
         InputError: PostgreSQL has none for it; names ``path``.
     """
     match kind:
-        case StringType():
+        case t.StringType():
             return "text"
-        case DecimalType():
+        case t.DecimalType():
             return f"numeric({kind.precision},{kind.scale})"
-        case ArrayType() if not isinstance(kind.elementType, ArrayType | StructType | MapType):
+        case t.ArrayType() if not isinstance(
+            kind.elementType, t.ArrayType | t.StructType | t.MapType
+        ):
             return f"{created_type(path, kind.elementType)}[]"
         # JSON has names for fields; a composite type would have to be created.
-        case ArrayType() | StructType() | MapType():
+        case t.ArrayType() | t.StructType() | t.MapType():
             return "jsonb"
     names = _FITS.get(type(kind))
     if names is None:
@@ -88,7 +78,7 @@ def created_type(path: str, kind: DataType) -> str:
     return names[0]
 
 
-def check_fits(path: str, kind: DataType, target: str) -> None:
+def check_fits(path: str, kind: t.DataType, target: str) -> None:
     """Check that values of ``kind`` can be written to a column of PostgreSQL's type ``target``.
 
     Raises:
@@ -98,24 +88,24 @@ def check_fits(path: str, kind: DataType, target: str) -> None:
         raise _unfit(path, kind, f"a column of type {target}")
 
 
-def _is_fit(kind: DataType, target: str) -> bool:
+def _is_fit(kind: t.DataType, target: str) -> bool:
     # Without its length: values that are longer are refused by the server, by row.
     base = _LENGTH.sub("", target)
     match kind:
-        case NullType():
+        case t.NullType():
             return True
-        case StringType():
+        case t.StringType():
             return base not in _NOT_TEXT and not base.endswith("[]")
-        case DecimalType():
+        case t.DecimalType():
             digits = _LENGTH.search(target)
             scale = int(digits[1].rpartition(",")[2]) if digits and "," in digits[1] else None
             return base == "numeric" and (digits is None or (scale or 0) >= kind.scale)
-        case ArrayType() if base.endswith("[]"):
+        case t.ArrayType() if base.endswith("[]"):
             inner = kind.elementType
             # Arrays of arrays have their elements' type.
-            is_nested = isinstance(inner, ArrayType)
+            is_nested = isinstance(inner, t.ArrayType)
             return _is_fit(inner, target if is_nested else target.removesuffix("[]"))
-        case ArrayType() | StructType() | MapType():
+        case t.ArrayType() | t.StructType() | t.MapType():
             return base in _JSON and _has_json_keys(kind)
     if type(kind).__name__ == "VariantType":
         return base in _JSON
@@ -123,49 +113,49 @@ def _is_fit(kind: DataType, target: str) -> bool:
     return base in _FITS.get(type(kind), ()) and ",-" not in target
 
 
-def _has_json_keys(kind: DataType) -> bool:
+def _has_json_keys(kind: t.DataType) -> bool:
     match kind:
-        case ArrayType():
+        case t.ArrayType():
             return _has_json_keys(kind.elementType)
-        case StructType():
+        case t.StructType():
             return all(_has_json_keys(one.dataType) for one in kind.fields)
-        case MapType():
+        case t.MapType():
             return isinstance(kind.keyType, _JSON_KEYS) and _has_json_keys(kind.valueType)
     return True
 
 
-def _unfit(path: str, kind: DataType, where: str) -> InputError:
+def _unfit(path: str, kind: t.DataType, where: str) -> InputError:
     return InputError(
         f"Column {path!r} is {kind.simpleString().upper()}, which does not fit {where}.",
         hint="Cast it, for example CAST(... AS STRING) or to_json(...), or drop it.",
     )
 
 
-def as_sent(column: Column, kind: DataType, target: str) -> Column:
+def as_sent(column: Column, kind: t.DataType, target: str) -> Column:
     """Return the column as tasks send it: a number, a boolean, a time, or PostgreSQL's text."""
-    if _LENGTH.sub("", target) in _JSON and not isinstance(kind, StringType):
+    if _LENGTH.sub("", target) in _JSON and not isinstance(kind, t.StringType):
         return f.to_json(column, _AS_JSON)
     match kind:
-        case FloatType() if target == "double precision":
+        case t.FloatType() if target == "double precision":
             return column.cast("double")
-        case ArrayType() | BinaryType():
+        case t.ArrayType() | t.BinaryType():
             return _text(column, kind)
-        case NullType():
+        case t.NullType():
             return column.cast("string")
     return column
 
 
-def _text(column: Column, kind: DataType) -> Column:
+def _text(column: Column, kind: t.DataType) -> Column:
     match kind:
-        case ArrayType():
+        case t.ArrayType():
             inner = kind.elementType
             elements = f.transform(
                 column, lambda item: f.coalesce(_element(item, inner), f.lit("NULL"))
             )
             return f.concat(f.lit("{"), f.array_join(elements, ","), f.lit("}"))
-        case BinaryType():
+        case t.BinaryType():
             return f.concat(f.lit("\\x"), f.hex(column))
-        case TimestampType():
+        case t.TimestampType():
             # In UTC, as the server reads it: in the session's time zone two moments of autumn have
             # one text, and offsets before 1900 have seconds, which no format shows.
             second = f.lit(1_000_000).cast("decimal(20,0)")
@@ -175,9 +165,9 @@ def _text(column: Column, kind: DataType) -> Column:
     return column.cast("string")
 
 
-def _element(item: Column, kind: DataType) -> Column:
+def _element(item: Column, kind: t.DataType) -> Column:
     text = _text(item, kind)
-    if isinstance(kind, ArrayType):
+    if isinstance(kind, t.ArrayType):
         return text
     for char in ("\\", '"'):
         text = f.replace(text, f.lit(char), f.lit(f"\\{char}"))

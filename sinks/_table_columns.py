@@ -6,37 +6,16 @@ from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    ByteType,
-    CharType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    MapType,
-    NullType,
-    ShortType,
-    StringType,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-    UserDefinedType,
-    VarcharType,
-)
+from pyspark.sql import types as t
 
 from eos.delta.column_rules import DELTA, relaxed
 from eos.errors import InputError
 from eos.sinks import spark_compat
 
 _IN_TABLES: Final = (
-    BinaryType, BooleanType, ByteType, CharType, DateType, DecimalType, DoubleType, FloatType,
-    IntegerType, LongType, ShortType, TimestampNTZType, TimestampType, VarcharType,
+    t.BinaryType, t.BooleanType, t.ByteType, t.CharType, t.DateType, t.DecimalType, t.DoubleType,
+    t.FloatType, t.IntegerType, t.LongType, t.ShortType, t.TimestampNTZType, t.TimestampType,
+    t.VarcharType,
 )  # fmt: skip
 # First word of a type's name -> the hint for it.
 _HINTS: Final = {
@@ -68,35 +47,35 @@ def arrow_schema(df: DataFrame, table_format: str = DELTA) -> pa.Schema:
     return relaxed(pa.schema(list(schema)))
 
 
-def _check_type(path: str, kind: DataType, table_format: str) -> None:
+def _check_type(path: str, kind: t.DataType, table_format: str) -> None:
     match kind:
-        case StructType() if not kind.fields:
+        case t.StructType() if not kind.fields:
             raise InputError(
                 f"Column {path!r} is a struct without fields, which Parquet can't hold.",
                 hint="Drop it, or give it a field.",
             )
-        case StructType():
+        case t.StructType():
             for field in kind.fields:
                 _check_type(f"{path}.{field.name}", field.dataType, table_format)
-        case ArrayType():
+        case t.ArrayType():
             _check_type(f"{path}.element", kind.elementType, table_format)
-        case MapType():
+        case t.MapType():
             _check_type(f"{path}.key", kind.keyType, table_format)
             _check_type(f"{path}.value", kind.valueType, table_format)
-        case NullType():
+        case t.NullType():
             raise InputError(
                 f"Column {path!r} has no type (void).",
                 hint="Cast it, for example CAST(... AS STRING).",
             )
-        case StringType() if kind.simpleString() == "string":
+        case t.StringType() if kind.simpleString() == "string":
             pass
-        case StringType():
+        case t.StringType():
             raise InputError(
                 f"Column {path!r} is {kind.simpleString()}: {table_format} tables have no "
                 "collations.",
                 hint=f"Cast it: CAST({path} AS STRING).",
             )
-        case UserDefinedType():
+        case t.UserDefinedType():
             raise InputError(
                 f"Column {path!r} has a user-defined type ({type(kind).__name__}), which "
                 f"{table_format} tables don't have.",
@@ -114,7 +93,7 @@ def _check_type(path: str, kind: DataType, table_format: str) -> None:
             )
 
 
-def _instead_of(path: str, kind: UserDefinedType) -> str:
+def _instead_of(path: str, kind: t.UserDefinedType) -> str:
     if type(kind).__name__ == "VectorUDT":
         numbers = f"pyspark.ml.functions.vector_to_array({path})"
         return f"Write its numbers: {numbers}; in when(...isNotNull(), ...), where it may be null."

@@ -7,26 +7,7 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    ByteType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    MapType,
-    ShortType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql import types as t
 
 from eos.errors import InputError
 from eos.schemas import PrimitiveSchema, Schema
@@ -45,10 +26,10 @@ from eos.sinks._message_names import (
 )
 
 _IN_SCHEMAS: Final = (
-    BooleanType, ByteType, ShortType, IntegerType, LongType, FloatType, DoubleType, DecimalType,
-    StringType, BinaryType, DateType, TimestampType, TimestampNTZType,
+    t.BooleanType, t.ByteType, t.ShortType, t.IntegerType, t.LongType, t.FloatType, t.DoubleType,
+    t.DecimalType, t.StringType, t.BinaryType, t.DateType, t.TimestampType, t.TimestampNTZType,
 )  # fmt: skip
-_TEXT: Final = (StringType, BinaryType)
+_TEXT: Final = (t.StringType, t.BinaryType)
 _ENCODE: Final = (
     "Choose a schema for whole rows, for example schema='json'; or encode them first: "
     "to_json(struct('*')) AS value."
@@ -56,38 +37,38 @@ _ENCODE: Final = (
 
 
 _CAST: Final = "Cast it: CAST({name} AS STRING)."
-_WHOLE: Final = (ByteType, ShortType, IntegerType, LongType)
+_WHOLE: Final = (t.ByteType, t.ShortType, t.IntegerType, t.LongType)
 
-COLUMNS: Final[dict[str, tuple[tuple[type[DataType], ...], str, str | None]]] = {
+COLUMNS: Final[dict[str, tuple[tuple[type[t.DataType], ...], str, str | None]]] = {
     "value": (_TEXT, "string or binary", _ENCODE),
     "key": (_TEXT, "string or binary", _CAST),
     "event_time": (
-        (TimestampType, LongType, IntegerType),
+        (t.TimestampType, t.LongType, t.IntegerType),
         "a timestamp, or whole milliseconds since 1970 as long",
         None,
     ),
-    "properties": ((MapType,), "map<string,string>", None),
+    "properties": ((t.MapType,), "map<string,string>", None),
     "ordering_key": (_TEXT, "string or binary", _CAST),
     "partition": (_WHOLE, "a whole number, from 0 on", None),
-    "topic": ((StringType,), "string", None),
+    "topic": ((t.StringType,), "string", None),
     "message_key": (_TEXT, "string or binary", _CAST),
-    "key_is_binary": ((BooleanType,), "boolean", None),
-    "is_tombstone": ((BooleanType,), "boolean", None),
+    "key_is_binary": ((t.BooleanType,), "boolean", None),
+    "is_tombstone": ((t.BooleanType,), "boolean", None),
 }
 """Column of the messages -> its types in Spark, the same in words, and the hint for another one."""
 
 
-def _check_kind(column: str, name: str, kind: DataType) -> None:
+def _check_kind(column: str, name: str, kind: t.DataType) -> None:
     """Check the type of the messages' ``column``, which the DataFrame calls ``name``."""
     kinds, wanted, hint = COLUMNS[column]
-    if column == "event_time" and isinstance(kind, TimestampNTZType):
+    if column == "event_time" and isinstance(kind, t.TimestampNTZType):
         raise InputError(
             f"Column {name!r} is a timestamp without time zone, so its moment is unknown.",
             hint=f"Convert it from its time zone: to_utc_timestamp({name}, 'Europe/Berlin').",
         )
     fits = isinstance(kind, kinds)
-    if isinstance(kind, MapType):
-        fits &= isinstance(kind.keyType, StringType) and isinstance(kind.valueType, StringType)
+    if isinstance(kind, t.MapType):
+        fits &= isinstance(kind.keyType, t.StringType) and isinstance(kind.valueType, t.StringType)
     if not fits:
         raise InputError(
             f"Column {name!r} is {kind.simpleString()}: it must be {wanted}.",
@@ -95,10 +76,10 @@ def _check_kind(column: str, name: str, kind: DataType) -> None:
         )
 
 
-def _converted(name: str, kind: DataType) -> str:
+def _converted(name: str, kind: t.DataType) -> str:
     """Return the SQL that converts a column to the form that tasks take."""
     match name:
-        case "event_time" if isinstance(kind, TimestampType):
+        case "event_time" if isinstance(kind, t.TimestampType):
             return "unix_millis(event_time) AS event_time"
         case "event_time" | "partition":
             return f"CAST({name} AS LONG) AS {name}"
@@ -146,7 +127,7 @@ class Layout:
 
     names: dict[str, str]
     record: tuple[str, ...]
-    kinds: dict[str, DataType]
+    kinds: dict[str, t.DataType]
     value_type: pa.DataType | None
     json: tuple[str, ...]
     own: tuple[str, ...]
@@ -185,7 +166,7 @@ def select_columns(
 
 
 def layout_of(
-    columns: StructType,
+    columns: t.StructType,
     *,
     names_topics: bool = False,
     schema: Schema | None = None,
@@ -218,7 +199,7 @@ def layout_of(
         record = record_fields(columns.fields, names) if metadata else tuple(columns.names)
         if not record:
             raise InputError("The rows have no columns for the record, only the message's own.")
-        value = StructType([columns[name] for name in record])
+        value = t.StructType([columns[name] for name in record])
         kinds = {"value": value, **{ours: types[name] for ours, name in names.items()}}
     else:
         others = [name for name in types if name not in {*names.values(), *NOT_KEPT}]
@@ -239,7 +220,7 @@ def layout_of(
     )
 
 
-def _check_no_column_comes_twice(columns: StructType) -> None:
+def _check_no_column_comes_twice(columns: t.StructType) -> None:
     lower = [name.lower() for name in columns.names]  # Spark ignores case, too
     twice = next((name for name in lower if lower.count(name) > 1), None)
     if twice is not None:
@@ -249,9 +230,9 @@ def _check_no_column_comes_twice(columns: StructType) -> None:
         )
 
 
-def _own_names(columns: StructType, *, whole_rows: bool, is_pair: bool) -> dict[str, str]:
+def _own_names(columns: t.StructType, *, whole_rows: bool, is_pair: bool) -> dict[str, str]:
     # A struct `value` may be meant as one field of the record.
-    is_struct = "value" in columns.names and isinstance(columns["value"].dataType, StructType)
+    is_struct = "value" in columns.names and isinstance(columns["value"].dataType, t.StructType)
     if not whole_rows and is_struct:
         _check_value_is_not_a_field(columns)
     otherwise = ALL_FIELDS
@@ -262,7 +243,7 @@ def _own_names(columns: StructType, *, whole_rows: bool, is_pair: bool) -> dict[
     )
 
 
-def _check_value_is_not_a_field(columns: StructType) -> None:
+def _check_value_is_not_a_field(columns: t.StructType) -> None:
     if origin_of(columns["value"]) == FIELD:
         raise InputError(
             "Column 'value' is one field of the records that were read, but would be written as "
@@ -272,7 +253,7 @@ def _check_value_is_not_a_field(columns: StructType) -> None:
 
 
 def _check_all_are_known(
-    others: list[str], kinds: dict[str, DataType], columns: list[StructField]
+    others: list[str], kinds: dict[str, t.DataType], columns: list[t.StructField]
 ) -> None:
     if "value" not in kinds:
         raise InputError(
@@ -281,7 +262,7 @@ def _check_all_are_known(
         )
     if others:
         hint = "Drop them, or encode them into 'value'."
-        if isinstance(kinds["value"], StructType):
+        if isinstance(kinds["value"], t.StructType):
             hint = f"Drop them. Or, if 'value' is a field of the record: {as_value(columns)}."
         raise InputError(
             f"Columns {', '.join(map(repr, others))} are unknown: a sink writes "
@@ -290,7 +271,7 @@ def _check_all_are_known(
         )
 
 
-def _check_names(kinds: dict[str, DataType], *, names_topics: bool) -> None:
+def _check_names(kinds: dict[str, t.DataType], *, names_topics: bool) -> None:
     if any(name in DELAYED for name in kinds):
         raise InputError(
             "Delayed delivery does not work in transactions.",
@@ -303,17 +284,19 @@ def _check_names(kinds: dict[str, DataType], *, names_topics: bool) -> None:
         )
 
 
-def _takes_whole_rows(kinds: dict[str, DataType], schema: Schema | None, *, metadata: bool) -> bool:
+def _takes_whole_rows(
+    kinds: dict[str, t.DataType], schema: Schema | None, *, metadata: bool
+) -> bool:
     if schema is None or isinstance(schema, PrimitiveSchema) or len(schema.columns) > 1:
         return False
-    return not metadata or not isinstance(kinds.get("value"), StructType)
+    return not metadata or not isinstance(kinds.get("value"), t.StructType)
 
 
 def _quoted(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
 
 
-def _value_type(kinds: dict[str, DataType], schema: Schema | None) -> pa.DataType | None:
+def _value_type(kinds: dict[str, t.DataType], schema: Schema | None) -> pa.DataType | None:
     # A type that can't be written is refused here, before an attempt begins.
     if schema is None:
         return None
@@ -321,7 +304,7 @@ def _value_type(kinds: dict[str, DataType], schema: Schema | None) -> pa.DataTyp
     if len(schema.columns) > 1:
         if "key" not in kinds:
             raise InputError("Column 'key' is missing: a key_value schema needs it.")
-        wanted = StructType([StructField(name, kinds[name]) for name in schema.columns])
+        wanted = t.StructType([t.StructField(name, kinds[name]) for name in schema.columns])
     # Spark's own types would be written as whatever Arrow makes of them.
     _check_has_schema(wanted)
     kind = spark_compat.arrow_type(wanted)
@@ -329,17 +312,17 @@ def _value_type(kinds: dict[str, DataType], schema: Schema | None) -> pa.DataTyp
     return kind
 
 
-def _check_has_schema(kind: DataType, path: str | None = None) -> None:
+def _check_has_schema(kind: t.DataType, path: str | None = None) -> None:
     # Spark's own types, such as VARIANT, look like others in Arrow. The path is None for the value
     # itself; a column may have an empty name.
     match kind:
-        case StructType():
+        case t.StructType():
             for field in kind.fields:
                 inner = field.name if path is None else f"{path}.{field.name}"
                 _check_has_schema(field.dataType, inner)
-        case ArrayType():
+        case t.ArrayType():
             _check_has_schema(kind.elementType, f"{path or ''}[]")
-        case MapType():
+        case t.MapType():
             _check_has_schema(kind.keyType, f"{path or ''}{{}}")
             _check_has_schema(kind.valueType, f"{path or ''}{{}}")
         case _ if not isinstance(kind, _IN_SCHEMAS):
