@@ -120,10 +120,12 @@ class Participant(ABC):
         """
         return None
 
-    def make(self, claim: Part) -> None:
-        """Before a driver's claim: create what the output needs and does not have.
+    def make(self, claim: Part, *, in_recovery: bool) -> None:
+        """Before a claim: create what the output needs and does not have.
 
-        Recovery never calls it: what is missing there may be on a disk that is not mounted.
+        Args:
+            in_recovery: ``missing`` has stopped nobody. What seems to be missing may be on a disk
+                that is not mounted: create nothing that a later proof could be mistaken by.
         """
 
     def attach(self, claim: Part, history: History) -> None:

@@ -140,7 +140,7 @@ class Takeover:
             self._participants,
             deadline_s=deadline_s,
             on_new_cluster="continue",
-            may_create=False,
+            in_recovery=True,
         )
 
     @property

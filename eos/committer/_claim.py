@@ -24,7 +24,7 @@ class Claim:
         participants: the sink's outputs.
         deadline_s: timeout of each wait for a participant.
         on_new_cluster: whether to accept a cluster that lacks the transactions in the log.
-        may_create: whether outputs may create what they need; not in recovery.
+        in_recovery: whether a person's command claims, not a driver.
         shared_run: the id of a run that several processes share: the first process claims, the
             others find its claim. None: the run belongs to this process alone.
     """
@@ -36,7 +36,7 @@ class Claim:
         *,
         deadline_s: float = 60.0,
         on_new_cluster: Literal["refuse", "continue"] = "refuse",
-        may_create: bool = True,
+        in_recovery: bool = False,
         shared_run: str | None = None,
     ) -> None:
         self.finisher = Finisher(log, participants, deadline_s)
@@ -44,7 +44,7 @@ class Claim:
         self._log = log
         self._deadline_s = deadline_s
         self._on_new_cluster = on_new_cluster
-        self._may_create = may_create
+        self._in_recovery = in_recovery
         self._shared_run = shared_run
         self._record: LogRecord | None = None
         self._is_ready = False
@@ -123,8 +123,7 @@ class Claim:
                 with attempt:  # a driver that can't write must not fence one that can
                     participant.check(part)
                     self._check_same_cluster(participant, part)
-                    if self._may_create:
-                        participant.make(part)
+                    participant.make(part, in_recovery=self._in_recovery)
         run_id = self._shared_run or str(uuid.uuid4())
         return self._log.append(
             LogRecord.claimed(sink_id=self._log.sink_id, run_id=run_id, participants=parts)

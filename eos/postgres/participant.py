@@ -139,7 +139,7 @@ class PostgresParticipant(Participant):
                 )
         return None
 
-    def make(self, claim: Part) -> None:
+    def make(self, claim: Part, *, in_recovery: bool) -> None:
         """Check that the sink's own tables can be there."""
         mine = _own(claim)
         self.run("looking for its schema", lambda c: check_schema(c, mine.staging_schema))

@@ -174,13 +174,14 @@ class PulsarParticipant(Participant):
             "subscription and without the log's newest mark, as geo-replication creates it"
         )
 
-    def make(self, claim: Part) -> None:
+    def make(self, claim: Part, *, in_recovery: bool) -> None:
         """Create the receipt topic and its subscription before a claim, if they do not exist.
 
         Raises:
             ConfigurationError: eos may not create it; names the command that does.
         """
         topic = self._topic(_own(claim).receipt_topic)
+        # In recovery, too: after it the query continues here. Without its mark no attempt is ended.
         topic.create(self._admin)
         topic.subscribe()
 

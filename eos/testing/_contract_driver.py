@@ -43,7 +43,7 @@ class OutputUnderTest(Protocol):
 
 @dataclass
 class DriverRun:
-    """One run of a driver, from its start to its end."""
+    """One run of a driver, from its start to its end, with the only participant of a sink."""
 
     log: CommitLog
     participant: Participant
@@ -53,6 +53,7 @@ class DriverRun:
         self.claim = Claim(self.log, Participants(self.log, [self.participant]), deadline_s=20)
 
     def begin(self, epoch: str = "a", run: Run | None = None) -> OpenAttempt:
+        """Claim the sink if needed, and append OPEN."""
         with ThreadPoolExecutor(1) as executor:
             opened, _ = OpenAttempt.begin(
                 self.log,
@@ -67,17 +68,21 @@ class DriverRun:
         return opened
 
     def prepared(self, epoch: str = "a", rows: Sequence[str] = tuple(ROWS)) -> LogRecord:
+        """Write an epoch up to PREPARED, as a driver that dies then."""
         opened = self.begin(epoch)
         opened.prepare([self.output.write(part_of(opened.record), rows)])
         return opened.record
 
     def commit(self, record: LogRecord) -> Any:
+        """Call the participant's method, as for another driver's attempt; like ``abort``."""
         return self.participant.commit(part_of(record), deadline_s=20, is_own=False)
 
     def abort(self, record: LogRecord) -> Any:
+        """See ``commit``."""
         return self.participant.abort(part_of(record), deadline_s=20, is_own=False)
 
     def outcome(self, record: LogRecord) -> Known:
+        """Ask the participant."""
         return self.participant.outcome(part_of(record), timeout_s=20).known
 
 
@@ -106,7 +111,7 @@ def recover(output: OutputUnderTest, driver: DriverRun) -> LogRecord:
     other = output.kind.open("contract", part_of(record), output.access)
     participants = Participants(driver.log, [other])
     claim = Claim(
-        driver.log, participants, deadline_s=1, on_new_cluster="continue", may_create=False
+        driver.log, participants, deadline_s=1, on_new_cluster="continue", in_recovery=True
     )
     try:
         return claim.finish(record)

@@ -125,8 +125,10 @@ class FolderParticipant(Participant):
             return None
         return f"folder {self._root} does not exist, or is not mounted"
 
-    def make(self, claim: Part) -> None:
+    def make(self, claim: Part, *, in_recovery: bool) -> None:
         """Create the folder."""
+        if in_recovery:
+            return  # it may not be mounted: an empty one would prove that nothing was written
         Path(self._root, ".staged").mkdir(parents=True, exist_ok=True)
 
     def attach(self, claim: Part, history: History) -> None:

@@ -45,7 +45,7 @@ class _Table(TableUnderTest):
     def claimed(self, log: str = "a" * 8, begun: int = 0) -> PostgresParticipant:
         participant = self.participant()
         claim = participant.claimed(History(self.sink_id), log)
-        participant.make(claim)
+        participant.make(claim, in_recovery=False)
         participant.attach(claim, History(self.sink_id))
         participant._version = begun
         return participant

@@ -120,7 +120,7 @@ class TestCallsStagedAborted(_Suite):
 
 class CreatesInRecovery(FolderParticipant):
     def attach(self, claim, history):
-        self.make(claim)
+        self.make(claim, in_recovery=False)
         super().attach(claim, history)
 
 
