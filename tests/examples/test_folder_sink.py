@@ -11,11 +11,19 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from eos import DeltaSink, all_or_nothing
+from eos.participant import kind_of
 from examples.folder.folder_sink import FolderSink, WriteLines
-from examples.folder.participant import FolderParticipant
-from tests.support.watched import folder_kind  # noqa: F401 - an autouse fixture
+from examples.folder.participant import KIND, FolderParticipant
 
 ROWS = [{"a.id": 1, "item": "tea"}, {"a.id": 2, "item": "ríce"}]
+
+
+@pytest.fixture(autouse=True)
+def declared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the example's package were installed."""
+    find = lambda name: KIND if name == "folder" else kind_of(name)  # noqa: E731
+    for where in ("eos.commit_log.schema", "eos.committer.participants"):
+        monkeypatch.setattr(f"{where}.kind_of", find)
 
 
 @pytest.fixture
@@ -38,7 +46,7 @@ def test_an_epoch_that_is_written_twice_is_in_the_folder_once(df, sink, tmp_path
     assert [sink.write(df, epoch="a").status for _ in range(2)] == ["written", "skipped"]
     assert rows_in(tmp_path / "out") == ROWS
     sink.write(df.limit(0), epoch="b")
-    sink(df, 0)  # as foreachBatch
+    sink.write(df, epoch="c")
     assert rows_in(tmp_path / "out") == sorted([*ROWS, *ROWS], key=str)
 
 
