@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 from eos import failpoints
 from eos.commit_log import CommitLog
 from eos.committer.participants import Participants
-from eos.errors import InDoubt
+from eos.errors import EosError, Fenced, InDoubt
 from eos.protocol import (
     COMMITTED,
     AppendState,
@@ -138,7 +139,12 @@ class Finisher:
     ) -> LogRecord:
         return self.log.append(record.advance(state, claim=claim, reason=reason))
 
-    def _in_doubt(self, record: LogRecord, why: str, *, is_lost: bool) -> InDoubt:
+    def _in_doubt(self, record: LogRecord, why: str, *, is_lost: bool) -> InDoubt | Fenced:
+        # A successor may have ended it and gone on, while this driver slept.
+        with suppress(EosError):
+            self.log.refresh()
+        if self.log.is_fenced:
+            return Fenced("Another driver has claimed the sink.", **record.context)
         seen: list[str] = []
         if record.state is State.PREPARED and not is_lost:
             seen = [p.diagnose(part) for part, p in self.participants.of_record(record)]

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 from eos.errors import ConfigurationError, InputError
 from eos.participant import Upsert
-from eos.postgres.database import psycopg, sql
+from eos.postgres.database import DURABLE, psycopg, sql
 from eos.postgres.part import PostgresPart
 from eos.postgres.staged import StagingColumn, TargetColumn
 
@@ -317,7 +317,7 @@ class PostgresTable:
 def _set_limits(connection: SqlConnection) -> None:
     connection.execute(
         sql.SQL(
-            "SET LOCAL lock_timeout = {lock}; SET LOCAL statement_timeout = 0; "
+            DURABLE + "SET LOCAL lock_timeout = {lock}; SET LOCAL statement_timeout = 0; "
             "SET LOCAL idle_in_transaction_session_timeout = {idle}; SET LOCAL TIME ZONE 'UTC'"
         ).format(lock=sql.Literal(f"{_LOCK_S}s"), idle=sql.Literal(f"{_IDLE_S}s"))
     )

@@ -29,8 +29,13 @@ _FROM_DRIVER: Final = {"user": "PGUSER", "password": "PGPASSWORD", "sslmode": "P
 _CONNECT_S: Final = 10
 # Classes of SQLSTATE that may pass.
 _PASSING: Final = ("25", "40", "53", "55", "57", "58", "72", "XX")
+# Some roles have it off: what is committed would be lost with the server, though not by it.
+DURABLE: Final = (
+    "SELECT set_config('synchronous_commit', 'on', true) "
+    "WHERE current_setting('synchronous_commit') = 'off'; "
+)
 # Roles and databases have defaults of their own for how a text is read.
-TEXT_SETTINGS: Final = (
+TEXT_SETTINGS: Final = DURABLE + (
     "SET LOCAL statement_timeout = 0; SET LOCAL TIME ZONE 'UTC'; SET LOCAL array_nulls = on; "
     "SET LOCAL client_encoding = 'UTF8'; SET LOCAL DateStyle = 'ISO'"
 )
@@ -242,4 +247,4 @@ def _hint(state: str) -> str | None:
     return None
 
 
-__all__ = ["Database", "failures", "psycopg", "sql"]
+__all__ = ["DURABLE", "Database", "failures", "psycopg", "sql"]

@@ -26,7 +26,7 @@ from eos.postgres._target_table import (
     check_schema,
 )
 from eos.postgres.database import Database, failures, psycopg
-from eos.postgres.part import PostgresPart
+from eos.postgres.part import KIND, PostgresPart
 from eos.protocol import ABORTED, COMMITTED, Fate, History, Known, LogRecord, Part, unknown
 from eos.retry import Patience, ask_until, attempts
 
@@ -131,8 +131,13 @@ class PostgresParticipant(Participant):
 
     def lost_commit(self, claim: Part, history: History) -> str | None:
         """Report the newest version that the log holds as committed, if the database lacks it."""
-        for part in history.committed(claim.key):
-            if isinstance(part, PostgresPart) and self._endings(part)[2] < (part.version or 0):
+        # The same database at another place, moved or by another name, is known by its mark.
+        is_moved = history.last_begun(claim.key) is None
+        for key in _keys(claim, history) if is_moved else [claim.key]:
+            for part in map(_own, history.committed(key)):
+                is_marked, _, newest = self._endings(part)
+                if newest >= (part.version or 0) or (is_moved and not is_marked):
+                    continue
                 return (
                     f"{part.label} is missing: an older copy of the database was restored, or a "
                     "replica that lacked it was promoted"
@@ -147,9 +152,9 @@ class PostgresParticipant(Participant):
     def attach(self, claim: Part, history: History) -> None:
         """Continue the version numbers of the log."""
         self._claim = mine = _own(claim)
-        last = history.last_begun(mine.key)
-        part = None if last is None else last.part(mine.key)
-        self._version = (part.version or 0) if isinstance(part, PostgresPart) else 0
+        last = {key: history.last_begun(key) for key in _keys(mine, history)}
+        parts = [record.part(key) for key, record in last.items() if record is not None]
+        self._version = max((_own(part).version or 0 for part in parts if part), default=0)
 
     def newer_commit(self, history: History, *, timeout_s: float) -> str | None:
         """Report a committed version of this log that is newer than the log."""
@@ -375,6 +380,12 @@ def _ended(part: PostgresPart, ending: Ending) -> Fate:
         case "aborted":
             return ABORTED
     return unknown(f"{part.label} is another attempt's in eos_epochs: the log is an older copy")
+
+
+def _keys(claim: Part, history: History) -> list[tuple[str, str]]:
+    # Of the table at all places where the log has had it.
+    target = _own(claim).target
+    return [part.key for part in history.parts(KIND) if _own(part).target == target]
 
 
 def _own(part: Part) -> PostgresPart:

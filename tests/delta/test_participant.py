@@ -15,7 +15,7 @@ from eos.committer import Committer
 from eos.delta.part import DeltaPart
 from eos.delta.participant import DeltaParticipant
 from eos.delta.target_table import TargetTable
-from eos.errors import CommitUnconfirmed, ConfigurationError, InDoubt, NewCluster
+from eos.errors import CommitUnconfirmed, ConfigurationError, Fenced, InDoubt, NewCluster
 from eos.protocol import BATCH, Known, LogRecord, Stage, State
 from eos.recovery.decide import decide
 from eos.recovery.resolve import resolve
@@ -158,6 +158,23 @@ def test_a_commit_that_the_table_has_lost_is_known_by_its_version(output, log):
     shutil.copytree(f"{output.uri}-older", output.uri)
     assert "an older copy" in str(participant.lost_commit(part, log.history))
     assert part.label in str(participant.lost_commit(part, log.history))
+
+
+def test_a_driver_that_slept_while_its_successor_went_on_is_fenced(output, log, tmp_path):
+    """Its version is not the newest any more, and proves nothing."""
+    once = iter([1])
+
+    def successor() -> None:
+        if next(once, None):
+            other = Committer(CommitLog.open(tmp_path / "log", "contract"), [output.participant()])
+            for epoch in ("a", "b"):
+                other.run_epoch(BATCH, epoch, plan)
+
+    plan = lambda begun: lambda: [output.write(begun()[0], ["row"])]  # noqa: E731
+    sleeper = Committer(log, [output.participant()], deadline_s=0.1)
+    with failpoints.armed(Step.PREPARE, successor), pytest.raises(Fenced):
+        sleeper.run_epoch(BATCH, "a", plan)
+    assert output.read() == ["row", "row"]
 
 
 @pytest.mark.parametrize("way_out", ["drop", "decide"])

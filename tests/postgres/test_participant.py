@@ -13,7 +13,7 @@ import pytest
 
 from eos.errors import InputError, NewCluster, Retriable
 from eos.participant import Attempt
-from eos.postgres.database import Database
+from eos.postgres.database import TEXT_SETTINGS, Database
 from eos.postgres.part import PostgresPart
 from eos.postgres.participant import PostgresParticipant
 from eos.protocol import BATCH, History, Known, LogRecord, Stage
@@ -219,6 +219,22 @@ def test_lost_staged_rows_are_not_committed_in_part(
         mine.prepare(RECORD, part)
     assert mine.commit(part, deadline_s=5, is_own=False).known is Known.ABORTED
     assert table.read() == []
+
+
+def test_rows_are_durable_whatever_the_roles_settings_are(table: _Table) -> None:
+    """With synchronous_commit off a server that dies would lose what it has confirmed."""
+    database = Database(f"{table.shop.conninfo}?options=-c%20synchronous_commit%3Doff")
+    participant = PostgresParticipant("contract", database, *table.claimed()._names)
+    claim = participant.claimed(History("contract"), "a" * 8)
+    participant.attach(claim, History("contract"))
+    table.prepared(participant, "one")
+    assert participant._open is not None
+    assert participant._open.execute("SHOW synchronous_commit").fetchone() == ("on",)
+    participant.close()
+    with database.connect("a task") as task, task.transaction():
+        assert task.execute("SHOW synchronous_commit").fetchone() == ("off",)
+        task.execute(TEXT_SETTINGS)
+        assert task.execute("SHOW synchronous_commit").fetchone() == ("on",)
 
 
 def test_another_database_proves_nothing(table: _Table, mine: PostgresParticipant) -> None:

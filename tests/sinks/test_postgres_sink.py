@@ -7,12 +7,13 @@ import decimal
 import json
 import math
 
+import psycopg
 import pytest
 from deltalake import DeltaTable
 
 from eos import DeltaSink, PostgresSink, all_or_nothing, failpoints
 from eos.committer import OpenAttempt
-from eos.errors import ConfigurationError, InDoubt, InputError, NewLineage
+from eos.errors import ConfigurationError, InDoubt, InputError, NewCluster, NewLineage
 from eos.recovery.resolve import resolve
 from eos.steps import EndingStep, Step
 from tests.support.spark_releases import JobFailed
@@ -246,6 +247,21 @@ def test_a_lost_log_is_not_taken_for_a_first_run(spark, make_sink, shop, tmp_pat
     make_sink().write(spark.range(3), epoch=1)
     with pytest.raises(NewLineage, match="has rows of it"):
         make_sink(commit_log=str(tmp_path / "other")).write(spark.range(3), epoch=1)
+
+
+def test_a_database_at_another_address_is_known_by_its_mark(spark, make_sink, shop):
+    """It was moved, or is named in another way."""
+    moved = shop.conninfo.replace("127.0.0.1", "localhost")
+    assert moved != shop.conninfo
+    for epoch, conninfo in enumerate((shop.conninfo, moved, shop.conninfo)):
+        make_sink(conninfo=conninfo).write(spark.range(3), epoch=epoch)
+    assert shop.execute("SELECT count(*) FROM orders") == [(9,)]
+    shop.execute("DELETE FROM eos_epochs WHERE version = 3")  # an older copy
+    elsewhere = psycopg.conninfo.make_conninfo(
+        shop.conninfo, host="db", hostaddr="127.0.0.1", sslmode="disable"
+    )
+    with pytest.raises(NewCluster, match="older copy"):
+        make_sink(conninfo=elsewhere).write(spark.range(3), epoch=4)
 
 
 def test_passwords_are_in_no_text(make_sink, spark, shop):
