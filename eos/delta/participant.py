@@ -19,11 +19,8 @@ from eos.delta.opening import schema_from_json
 from eos.delta.part import KIND, DeltaPart
 from eos.delta.target_table import TargetTable
 from eos.errors import (
-    ConfigurationError,
     EosError,
-    Fatal,
     Fenced,
-    Indeterminate,
     InputError,
     NewCluster,
     Retriable,
@@ -235,10 +232,8 @@ class DeltaParticipant(Participant):
             )
         except Fenced as error:
             return unknown(f"{error.message} The commit log may be an older copy")
-        except (Retriable, Indeterminate, ConfigurationError) as error:
+        except EosError as error:  # another driver may have committed before
             logger.warning("%s: %s", part.label, error)
-            return self.outcome(part, timeout_s=0.0)
-        except Fatal as error:  # not possible any more; another driver may have committed before
             found = self.outcome(part, timeout_s=0.0)
             if found.known is not Known.UNKNOWN:
                 return found

@@ -111,6 +111,16 @@ def test_after_a_lost_answer_the_table_is_asked(output, log, monkeypatch):
     assert log.history.newest(BATCH, "a").state is State.COMMITTED
 
 
+def test_a_commit_that_others_always_overtake_says_so(output, log, monkeypatch):
+    def overtaken(self, *args, **options) -> None:
+        raise CommitUnconfirmed("the commit was not confirmed: another one came first")
+
+    monkeypatch.setattr(TargetTable, "commit", overtaken)
+    committer = Committer(log, [output.participant()], deadline_s=0.1)
+    with pytest.raises(InDoubt, match="another one came first"):
+        committer.run_epoch(BATCH, "a", lambda begun: lambda: [output.write(begun()[0], ["a"])])
+
+
 def test_a_later_version_in_the_table_means_an_older_log(output, log):
     part, _ = written(output, log, "a")
     written(output, log, "b")
