@@ -73,9 +73,10 @@ class IcebergOutput:
     @contextmanager
     def hidden(self) -> Iterator[None]:
         """Under another name, as if the catalog were another one."""
-        self.catalog().rename_table(self.address.table, "shop.elsewhere")
+        elsewhere = f"{self.address.table}_elsewhere"
+        self.catalog().rename_table(self.address.table, elsewhere)
         yield
-        self.catalog().rename_table("shop.elsewhere", self.address.table)
+        self.catalog().rename_table(elsewhere, self.address.table)
 
     def read(self) -> list[str]:
         return self.table().scan().to_arrow()["value"].to_pylist()

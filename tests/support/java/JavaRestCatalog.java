@@ -21,6 +21,7 @@ import org.apache.iceberg.rest.RESTSerializers;
 import org.apache.iceberg.rest.RESTCatalogProperties.SnapshotMode;
 import org.apache.iceberg.rest.requests.CreateNamespaceRequest;
 import org.apache.iceberg.rest.requests.CreateTableRequest;
+import org.apache.iceberg.rest.requests.RenameTableRequest;
 import org.apache.iceberg.rest.requests.UpdateTableRequest;
 import org.apache.iceberg.rest.responses.LoadTableResponse;
 import org.apache.iceberg.shaded.com.fasterxml.jackson.annotation.JsonAutoDetect;
@@ -89,6 +90,10 @@ public class JavaRestCatalog {
         }
         if (path.length == 2) {
             return CatalogHandlers.createNamespace(catalog, JSON.readValue(body, CreateNamespaceRequest.class));
+        }
+        if (path[1].equals("tables")) {
+            CatalogHandlers.renameTable(catalog, JSON.readValue(body, RenameTableRequest.class));
+            return Map.of();
         }
         Namespace namespace = Namespace.of(path[2]);
         if (path.length == 3) {
