@@ -609,7 +609,7 @@ def test_decide_ends_an_epoch_of_a_lost_table(spark, make_sink, table, name, tmp
     with pytest.raises(Refused, match="`resolve` ends it"):
         decide(name, commit_log=tmp_path / "log", **(choice | {"verdict": "committed"}))
     shutil.rmtree(table)
-    with pytest.raises(InDoubt, match="table does not exist.*Dropping a table deletes its staged"):
+    with pytest.raises(InDoubt, match=r"table does not exist.*Dropping a table deletes its staged"):
         resolve(name, commit_log=tmp_path / "log", deadline_s=1)
     decide(name, commit_log=tmp_path / "log", **choice)
     again = make_sink(on_new_cluster="continue")
