@@ -29,7 +29,7 @@ _FROM_DRIVER: Final = {"user": "PGUSER", "password": "PGPASSWORD", "sslmode": "P
 _CONNECT_S: Final = 10
 # Classes of SQLSTATE that may pass.
 _PASSING: Final = ("25", "40", "53", "55", "57", "58", "72", "XX")
-# Some roles have it off: what is committed would be lost with the server, though not by it.
+# Some roles have it off: their server confirms commits that it loses if it dies.
 DURABLE: Final = (
     "SELECT set_config('synchronous_commit', 'on', true) "
     "WHERE current_setting('synchronous_commit') = 'off'; "

@@ -88,7 +88,9 @@ class History:
     def committed(self, key: ParticipantKey) -> tuple[Part, ...]:
         """The participant's parts that its output should have: of the newest committed attempt, and
         of the newest one with rows. A person's decision does not count: it proves nothing."""
-        return tuple(self._committed.get(key, {}).values())
+        newest = self._committed.get(key, {})
+        # Mostly the same part: an output is asked about it once.
+        return tuple({id(part): part for part in newest.values()}.values())
 
     def anchors(self, key: ParticipantKey) -> frozenset[int | str]:
         """Needed after an attempt's end, for example Pulsar's coordinators; see ``Part``."""
@@ -196,13 +198,12 @@ class History:
         last = self._last_begun.get(part.key)
         before = None if last is None else last.part(part.key)
         # The end of an older attempt may be recorded after the begin of a newer one.
-        if before is None or before.begun_at is None or part.begun_at >= before.begun_at:
+        if _follows(part, before):
             self._last_begun[part.key] = record
         if record.state is State.COMMITTED and record.reason is None:
             newest = self._committed.setdefault(part.key, {})
             for with_rows in {False, bool(part.records)}:
-                known = newest.get(with_rows)
-                if known is None or known.begun_at is None or part.begun_at >= known.begun_at:
+                if _follows(part, newest.get(with_rows)):
                     newest[with_rows] = part
 
     def _add_epoch(self, record: LogRecord) -> None:
@@ -251,3 +252,10 @@ class History:
             last = self._last_committed.get(record.query_id, -1)
             if epoch_number(record.query_id, record.epoch) <= last:
                 raise refused(record, f"epoch {last} of the query is committed already")
+
+
+def _follows(part: Part, before: Part | None) -> bool:
+    """Whether a part was begun with ``before``, or later."""
+    if before is None or before.begun_at is None:
+        return True
+    return part.begun_at is not None and part.begun_at >= before.begun_at
