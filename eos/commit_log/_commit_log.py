@@ -241,6 +241,11 @@ class CommitLog:
         with self._lock:
             self._position.catch_up()
 
+    def refresh_if_moved(self) -> None:
+        """As ``refresh``, unless nobody has appended since this handle."""
+        with self._lock:
+            self._position.catch_up_if_moved()
+
     def compact(self, *, keep_epochs: int | None = None) -> CompactionReport:
         """Compact now, instead of at the next hundredth append. Claims nothing.
 

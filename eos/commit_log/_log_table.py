@@ -22,7 +22,7 @@ from eos.commit_log import corruption, delta_table
 from eos.commit_log.corruption import LostRace, newest_append, panics_as_errors, unreadable
 from eos.commit_log.delta_table import Stopwatch, require_exclusive
 from eos.commit_log.location import LOG_FOLDER, Location
-from eos.commit_log.schema import SCHEMA, deduplicate, to_table
+from eos.commit_log.schema import SCHEMA, deduplicate, rows_of, to_table
 from eos.errors import CommitLogError, ConfigurationError
 from eos.protocol import LogRecord
 from eos.steps import LogStep
@@ -190,9 +190,8 @@ class LogTable:
             with panics_as_errors():
                 # After ``DeltaTable.to_pyarrow_table`` the process often aborts at its exit.
                 query = QueryBuilder().register("log", self.delta)
-                rows: list[dict[str, Any]] = pa.table(
-                    query.execute("select * from log").read_all()
-                ).to_pylist()
+                found = query.execute("select * from log")
+                rows = rows_of(pa.RecordBatchReader.from_stream(found).read_all())
             rows.sort(key=lambda row: int(row["seq"]))
             # Concurrent compactions by Delta's own tools duplicate every row, in equal copies.
             rows, self.doubled = deduplicate(rows)
@@ -259,10 +258,8 @@ class LogTable:
             LostRace: it is written, but maybe not visible to readers.
             NotWritten, NotDurable: as ``own_commit.commit``.
         """
-        folder, since, newest = self.location.folder, self._since_seen, self.version
-        if folder is None or since is None or since.elapsed_s > _FRESH_S:
-            return False
-        if self._may_be_cleaned_up(folder, newest) or self.position != record.seq - 1:
+        folder, newest = self.location.folder, self.version
+        if folder is None or not self._is_fresh(folder) or self.position != record.seq - 1:
             return False
         if not self.is_plain or not self._has_all_columns():
             return False
@@ -273,6 +270,16 @@ class LogTable:
             raise LostRace(f"version {newest + 1} may have been cleaned up before")
         self._own, self._since_seen = (newest + 1, record.seq), since
         return True
+
+    def is_newest(self) -> bool:
+        """Whether the table is known to be at this handle's version, by a look at some names."""
+        folder, following = self.location.folder, corruption.commit_name(self.version + 1)
+        return folder is not None and self._is_fresh(folder) and not (folder / following).exists()
+
+    def _is_fresh(self, folder: Path) -> bool:
+        if self._since_seen is None or self._since_seen.elapsed_s > _FRESH_S:
+            return False
+        return not self._may_be_cleaned_up(folder, self.version)
 
     def _may_be_cleaned_up(self, folder: Path, version: int) -> bool:
         """Whether a later version has a checkpoint: only then can this one's name be free again."""

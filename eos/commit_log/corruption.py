@@ -115,8 +115,10 @@ def newest_append(
 
 def active_files(table: DeltaTable) -> list[tuple[str, int]]:
     """List path, relative to the folder, and bytes of each data file of the table."""
-    actions = pa.table(table.get_add_actions()).to_pylist()
-    return [(action["path"], action["size_bytes"]) for action in actions]
+    # ``pa.table`` would import pandas: 0.2 s of a new process.
+    actions = pa.RecordBatchReader.from_stream(table.get_add_actions()).read_all()
+    names = actions.column("path").to_pylist()
+    return list(zip(names, actions.column("size_bytes").to_pylist(), strict=True))
 
 
 def file_of(table: DeltaTable, seq: int) -> str | None:

@@ -296,7 +296,7 @@ class Committer:
         # An overtaken driver's history may be older than the log. Any driver may have committed a
         # batch key since: it is skipped, even by a run that has lost its claim.
         if not is_streaming(query_id):
-            self._log.refresh()
+            self._log.refresh_if_moved()
         try:
             return decide_epoch(self._log.history, query_id, epoch)
         except UnfinishedEpoch:

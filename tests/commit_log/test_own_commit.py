@@ -101,6 +101,23 @@ def test_the_first_append_of_a_handle_and_one_after_a_pause_look_at_the_table(
     assert ways == ["look", "own", "own", "look", "own"]
 
 
+def test_an_unmoved_log_is_not_read_again_and_a_moved_one_is(root, log, monkeypatch):
+    last = log.append(opened(log.history.last_claim, "2"))
+    reads = []
+    read = LogTable.read
+    monkeypatch.setattr(LogTable, "read", lambda self: reads.append(1) or read(self))
+    log.refresh_if_moved()
+    assert not reads
+    other = CommitLog.open(root, "orders")
+    taken = other.append(claim("run-2"))
+    assert taken.seq == last.seq + 1
+    reads.clear()
+    log.refresh_if_moved()
+    assert reads
+    assert log.is_fenced
+    assert log.history.last == taken
+
+
 def set_a_property(root):
     properties = {"delta.logRetentionDuration": "interval 3 minutes"}
     DeltaTable(root / "orders").alter.set_table_properties(properties)
