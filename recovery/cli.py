@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Any, Final
 
 import typer
+from typer.core import TyperGroup
 
 from eos.cli.commands import run_program
 from eos.recovery._target import verb
-from eos.recovery.verbs import log_verbs
-from eos.recovery.verbs.blocked_readers import heal, orphans
-from eos.recovery.verbs.decide_verb import decide_verb
-from eos.recovery.verbs.doctor import doctor
-from eos.recovery.verbs.log_verbs import repair
-from eos.recovery.verbs.metrics_verb import metrics
-from eos.recovery.verbs.show import show
-from eos.recovery.verbs.status import status
-from eos.recovery.verbs.subscriptions import subscriptions, unsubscribe
-from eos.recovery.verbs.unfinished_epochs import abort, resolve_verb
-from eos.recovery.verbs.verify import verify
 
 _HELP: Final = """Inspect and repair sinks after a failure. Needs neither Spark nor a JVM.
 
@@ -34,7 +26,52 @@ Exit codes: 0 clean; 1 needs action; 2 unknown: something could not be reached o
 options.
 """
 
+# The module of each verb in ``eos.recovery.verbs``, and its function or its group of verbs.
+VERBS: Final = {
+    "status": ("status", "status"),
+    "show": ("show", "show"),
+    "metrics": ("metrics_verb", "metrics"),
+    "resolve": ("unfinished_epochs", "resolve_verb"),
+    "abort": ("unfinished_epochs", "abort"),
+    "decide": ("decide_verb", "decide_verb"),
+    "verify": ("verify", "verify"),
+    "orphans": ("blocked_readers", "orphans"),
+    "heal": ("blocked_readers", "heal"),
+    "doctor": ("doctor", "doctor"),
+    "subscriptions": ("subscriptions", "subscriptions"),
+    "unsubscribe": ("subscriptions", "unsubscribe"),
+    "log": ("log_verbs", "log_app"),
+}
+
+
+class _Verbs(Mapping[str, Any]):
+    """Typer's commands. A module is imported when its verb is called: ``status`` needs no client,
+    which costs 0.2 s."""
+
+    def __getitem__(self, called: str) -> Any:
+        module, name = VERBS[called]
+        found = getattr(import_module(f"eos.recovery.verbs.{module}"), name)
+        if isinstance(found, typer.Typer):
+            return typer.main.get_group(found)
+        one = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+        one.command(called)(verb(found))
+        return typer.main.get_command(one)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(VERBS)
+
+    def __len__(self) -> int:
+        return len(VERBS)
+
+
+class _Group(TyperGroup):
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = _Verbs()  # type: ignore[assignment]
+
+
 app = typer.Typer(
+    cls=_Group,
     name="eos recovery",
     help=_HELP,
     no_args_is_help=True,
@@ -42,22 +79,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-app.command("status")(verb(status))
-app.command("show")(verb(show))
-app.command("metrics")(verb(metrics))
-app.command("resolve")(verb(resolve_verb))
-app.command("abort")(verb(abort))
-app.command("decide")(verb(decide_verb))
-app.command("verify")(verb(verify))
-app.command("orphans")(verb(orphans))
-app.command("heal")(verb(heal))
-app.command("doctor")(verb(doctor))
-app.command("subscriptions")(verb(subscriptions))
-app.command("unsubscribe")(verb(unsubscribe))
-log_verbs.log_app.command("compact")(verb(log_verbs.compact))
-log_verbs.log_app.command("export")(verb(log_verbs.export))
-log_verbs.log_app.command("repair")(verb(repair))
-app.add_typer(log_verbs.log_app, name="log")
+
+
+@app.callback(help=_HELP)
+def _describe() -> None:
+    """A group, although no verb is imported yet."""
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ from eos.ids import TxnId
 from eos.protocol import History, Part
 from eos.pulsar.part import PulsarPart
 from eos.pulsar.participant import PulsarParticipant
+from eos.pulsar.roll_call import RollCall
 from eos.schemas import Schema, changed_fields
 from eos.sinks._progress import warn_of_lost_topic, warn_of_new_topic, wrote_to
 from eos.sinks._spark_jvm import tagged_jobs
@@ -193,7 +194,7 @@ class PulsarOutput(Output):
         return WriteTask(
             client=options.client,
             txn=part.txn,
-            call=part.call,
+            call=RollCall.of(part),
             after=after,
             reuse=reuse,
             topics=topics,

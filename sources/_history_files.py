@@ -10,8 +10,6 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
-import pyarrow.fs
 
 from eos.delta.folder import Folder
 from eos.errors import ConfigurationError, InputError
@@ -45,6 +43,9 @@ class HistoryRange:
 
 def dataset_of(folder: Folder, files: Sequence[HistoryFile], schema: pa.Schema) -> Any:
     """Return the files as one dataset, in their order; a file's missing columns are null."""
+    # Not above: it loads pandas, 0.2 s of each new worker, which few need.
+    import pyarrow.dataset as ds
+
     system = folder.file_system()
     # Spark writes times as INT96; as nanoseconds they would hold only the years 1677 to 2262.
     form = ds.ParquetFileFormat(

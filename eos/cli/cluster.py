@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from eos.admin import AdminClient
-from eos.client import PulsarClient
-from eos.client.worker_cache import ClientOptions
 from eos.errors import ConfigurationError
 from eos.transport.address import Address, ClusterRules, parse_service_url
 from eos.transport.auth import Auth
-from eos.transport.message_keys import Encryption
+
+if TYPE_CHECKING:
+    from eos.client import PulsarClient
+    from eos.transport.message_keys import Encryption
 
 ACCESS: Final = "Access"
 """The panel of these options in the help."""
@@ -144,6 +145,9 @@ class Cluster:
 
     def client(self, otherwise: str | None = None) -> PulsarClient:
         """Return a client of the cluster; the caller closes it. See ``service_url_of``."""
+        # Here, because the client costs a verb that only reads logs 0.2 s (``_encryption``, too).
+        from eos.client.worker_cache import ClientOptions
+
         url = self.service_url_of(otherwise)
         return ClientOptions(
             url, self.auth, self.timeout_s, self.rules, encryption=self.encryption
@@ -226,6 +230,12 @@ def cluster_of(
             tls_private_key_password=key_password if tls_private_key_file else None,
         ),
         rules=ClusterRules(listener_name or None, subscription_prefix or None),
-        encryption=Encryption(key_location) if key_location else None,
+        encryption=_encryption(key_location) if key_location else None,
         as_json=json_,
     )
+
+
+def _encryption(key_location: str) -> Encryption:
+    from eos.transport.message_keys import Encryption
+
+    return Encryption(key_location)

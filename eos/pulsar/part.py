@@ -19,7 +19,6 @@ from eos.protocol import (
     require,
     require_carried,
 )
-from eos.pulsar.roll_call import RollCall
 from eos.task_report import PartitionFigures
 
 KIND: Final = "pulsar"
@@ -119,13 +118,6 @@ class PulsarPart(Part):
         if self.receipt_id is None and not self.partitions:
             return None
         return sum(int(getattr(part, figure)) for part in self.partitions)
-
-    @property
-    def call(self) -> RollCall:
-        """The roll call that the mark opened."""
-        assert self.mark_id is not None
-        assert self.mark_uuid is not None
-        return RollCall(self.receipt_topic, self.mark_id, self.mark_uuid)
 
     def check(self, stage: Stage) -> None:
         """See ``Part``."""

@@ -259,9 +259,9 @@ class PulsarParticipant(Participant):
     def _close_roll_call(self, part: PulsarPart, *, with_receipt: bool) -> tuple[Answer, ...]:
         """Close the roll call, and register the receipt topic meanwhile: both take a few ms."""
         if not with_receipt:
-            return self._answers(part.call)
+            return self._answers(RollCall.of(part))
         return run_both(
-            lambda: self._receipt_topic.register(part), lambda: self._answers(part.call)
+            lambda: self._receipt_topic.register(part), lambda: self._answers(RollCall.of(part))
         )
 
     def _answers(self, call: RollCall) -> tuple[Answer, ...]:

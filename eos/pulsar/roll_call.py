@@ -16,7 +16,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from eos.errors import ProtocolError, TransactionPoisoned
 from eos.ids import EntryPlace, MessageId
@@ -25,6 +25,7 @@ from eos.task_report import Answer, TaskSummary
 
 if TYPE_CHECKING:
     from eos.client import Entry, EntryProducer, PulsarClient
+    from eos.pulsar.part import PulsarPart
 
 
 KIND: Final = "eos"
@@ -67,6 +68,13 @@ class RollCall:
     topic: str
     mark_id: MessageId
     mark_uuid: str
+
+    @classmethod
+    def of(cls, part: PulsarPart) -> Self:
+        """Return the roll call that the mark of ``part`` opened."""
+        assert part.mark_id is not None
+        assert part.mark_uuid is not None
+        return cls(part.receipt_topic, part.mark_id, part.mark_uuid)
 
     def answer(
         self, client: PulsarClient, spark_partition: int, *, timeout_s: float, reuse: bool = False

@@ -18,9 +18,10 @@ from eos.commit_log import SCHEMA, RepairableDamage, examine, repair_log, to_row
 from eos.errors import CommitLogError, ConfigurationError, EosError
 from eos.protocol import LogRecord
 from eos.recovery._change import Apply, ChangeProgress, Plan, PlanStep, Yes, carry_out
-from eos.recovery._target import Target
+from eos.recovery._target import Target, verb
 
 log_app = typer.Typer(
+    name="log",
     no_args_is_help=True,
     help="Compact, export or repair a commit log.",
 )
@@ -233,3 +234,7 @@ def _steps(sink: str, found: RepairableDamage) -> list[PlanStep]:
             )
         )
     return steps
+
+
+for _name, _function in (("compact", compact), ("export", export), ("repair", repair)):
+    log_app.command(_name)(verb(_function))

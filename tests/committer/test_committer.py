@@ -20,7 +20,7 @@ from eos.errors import (
 )
 from eos.protocol import BATCH
 from eos.pulsar.part import pulsar_part
-from eos.pulsar.roll_call import AnsweredBefore
+from eos.pulsar.roll_call import AnsweredBefore, RollCall
 from eos.steps import Step
 from eos.task_report import TaskError, TaskSummary
 from tests.support.admin import create_partitioned
@@ -214,9 +214,9 @@ def summary(index: int = 0, **changes) -> TaskSummary:
 
 def answered_twice(client, begun):
     """A run that Spark has forgotten, and the one whose result it took."""
-    begun.call.answer(client, 0, timeout_s=20)
+    RollCall.of(begun).answer(client, 0, timeout_s=20)
     try:
-        begun.call.answer(client, 0, timeout_s=20)
+        RollCall.of(begun).answer(client, 0, timeout_s=20)
     except AnsweredBefore as error:
         return [summary(error=TaskError("TransactionPoisoned", error.message, ""))]
     raise AssertionError
@@ -226,8 +226,8 @@ def answered_twice(client, begun):
     "write",
     [
         lambda client, begun: [summary(run_id="of nobody")],
-        lambda client, begun: [begun.call.answer(client, 0, timeout_s=20) and summary()],
-        lambda client, begun: begun.call.answer(client, 0, timeout_s=20) and [],
+        lambda client, begun: [RollCall.of(begun).answer(client, 0, timeout_s=20) and summary()],
+        lambda client, begun: RollCall.of(begun).answer(client, 0, timeout_s=20) and [],
         answered_twice,
         lambda client, begun: [summary(registered=("x",))],
     ],

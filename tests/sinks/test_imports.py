@@ -100,3 +100,12 @@ def test_a_new_worker_imports_only_what_it_needs():
         [sys.executable, "-c", NEW_WORKER], capture_output=True, text=True, timeout=60, check=False
     )
     assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.skipif(not HAS_DATA_SOURCES, reason="Spark has no data sources before 4.0")
+def test_a_new_worker_of_the_source_does_without_pandas():
+    code = "import sys, eos.sources.data_source; assert 'pandas' not in sys.modules"
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert result.returncode == 0, result.stderr

@@ -28,6 +28,7 @@ from eos.participant import Participant
 from eos.protocol import LogRecord, Part
 from eos.pulsar.part import PulsarPart
 from eos.pulsar.participant import PulsarParticipant
+from eos.pulsar.roll_call import RollCall
 from eos.steps import Step
 from eos.task_report import PartitionFigures, TaskSummary
 from eos.transport.address import ClusterRules
@@ -169,7 +170,7 @@ def send_rows(
     assert part.txn is not None
     txn = client.join(part.txn)
     if values:
-        run_id = part.call.answer(client, index, timeout_s=20.0)
+        run_id = RollCall.of(part).answer(client, index, timeout_s=20.0)
         producer = client.entry_producer(topic)
         (batch,) = encode_batches(rows_from_messages([Message(value) for value in values]))
         receipt = producer.send_batch(batch, txn=txn)

@@ -23,6 +23,7 @@ from eos.participant import Access, Kind, Participant
 from eos.protocol import Part
 from eos.pulsar.part import PulsarPart
 from eos.pulsar.participant import PulsarParticipant
+from eos.pulsar.roll_call import RollCall
 from eos.task_report import PartitionFigures, TaskSummary
 from eos.transport.auth import Auth
 from eos.wire.batch import Message, encode_batches, rows_from_messages
@@ -120,7 +121,7 @@ class TopicOutput:
         if not rows:
             return [TaskSummary(0, "", (), ())]
         with PulsarClient(self.url) as client:
-            run_id = part.call.answer(client, 0, timeout_s=20)
+            run_id = RollCall.of(part).answer(client, 0, timeout_s=20)
             txn = client.join(part.txn)
             producer = client.entry_producer(self.topic)
             messages = [Message(row.encode()) for row in rows]
