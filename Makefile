@@ -91,9 +91,9 @@ bench: setup ## eos next to its alternatives, in one run: tables, plots; takes l
 	$(BIN)/python -m bench reading --page docs/measured.md
 	$(BIN)/python -m bench sending --page docs/measured.md
 
-bench-quick: setup ## Only the main figures, in minutes
+bench-quick: setup ## The main figures, each beside its peer; 10 minutes
 	$(BIN)/pip install --quiet --progress-bar off -e '.[bench]'
-	$(BIN)/python -m bench compare --quick --out build/bench-quick
+	$(BIN)/python -m bench quick --page docs/measured.md --ratios-page docs/performance.md
 
 bench-scale: setup ## Epochs over 3,000 partitions, with 200 tasks; 4 minutes
 	$(BIN)/pip install --quiet --progress-bar off -e '.[bench]'

@@ -11,7 +11,8 @@ import typer
 # Module of each command, and its help. A module is imported when its command runs: what it does
 # not need, such as Spark, takes no time and no memory.
 COMMANDS: Final = {
-    "compare": ("bench.compare", "eos next to its alternatives: make bench, make bench-quick"),
+    "quick": ("bench.quick", "the main figures, each beside its peer, in ten minutes"),
+    "compare": ("bench.compare", "eos next to its alternatives: make bench"),
     "schemas": ("bench.sending", "the same records by each schema"),
     "reading": ("bench.reading", "topics read in each way, and planning"),
     "past": ("bench.past", "offloaded ledgers, archives, and SQL over both"),
@@ -25,6 +26,8 @@ COMMANDS: Final = {
     "hostile-broker": ("bench.hostile_broker", "memory for hostile entries, read from a broker"),
     # Started by the benchmarks themselves, in new processes.
     "first-epoch-driver": ("bench.latency", ""),
+    "cluster-driver": ("bench.latency", ""),
+    "object-server": ("bench.past", ""),
 }
 
 

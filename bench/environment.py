@@ -12,14 +12,14 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import psutil
@@ -63,6 +63,9 @@ BROKER_CONFIG: Final = {
     "managedLedgerCacheEvictionTimeThresholdMillis": "600000",
     "maxPendingPublishRequestsPerConnection": "1000",
 }
+
+
+Measured = TypeVar("Measured")
 
 
 @dataclass(frozen=True)
@@ -305,6 +308,11 @@ class Spread:
 def percentile(measured: Sequence[float], share: float) -> float:
     """Return the quantile at ``share``, interpolated between two measurements."""
     return float(np.quantile(measured, share))
+
+
+def chosen(ways: Mapping[str, Measured], only: Collection[str]) -> dict[str, Measured]:
+    """Return the ``ways`` that ``only`` names; all of them if it is empty."""
+    return {name: way for name, way in ways.items() if not only or name in only}
 
 
 def interleaved_rates(

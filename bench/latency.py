@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -17,13 +19,23 @@ import pulsar
 from pyspark.sql import DataFrame, SparkSession
 
 from bench import plain
-from bench.environment import CORES, Environment, Spread, interleaved_seconds, percentile
+from bench.environment import (
+    CORES,
+    Environment,
+    Spread,
+    chosen,
+    interleaved_seconds,
+    percentile,
+    timed_s,
+)
 from bench.peers import stream_by_pulsar_spark
 from bench.spark_writers import (
     EosSink,
     FileStream,
+    RowShape,
     WriteStream,
     drop,
+    frame,
     pass_through_python,
     write_by_pulsar_client,
 )
@@ -35,9 +47,9 @@ ROWS: Final = (10, 1_000, 100_000)
 # every tenth commit, which could always be the uncounted one.
 _AT_A_TIME: Final = 10
 _WARM_UP: Final = 11
-# After few earlier epochs: the cost of a transaction fell from 75 ms to 30 after some 90 epochs
-# (measured).
-WARM_UP_COLD: Final = 22
+# Without rounds of other measurements before: the cost of a transaction fell from 75 ms to 30 after
+# some 90 epochs (measured).
+WARM_UP_COLD: Final = 44
 _SHOWN_WITHIN_S: Final = 60.0
 
 
@@ -47,22 +59,22 @@ def measure(
     tell: Callable[[str], None],
     *,
     sizes: tuple[int, ...] = ROWS,
-    delta: bool = True,
+    only: Collection[str] = (),
     warm_up: int = _WARM_UP,
 ) -> dict[str, Any]:
-    """Return ``{rows: {path: spread in ms, with p99}}``, and the cost of the two-phase commit.
+    """Return ``{rows: {path: spread in ms, with p99}}``.
 
-    At least ``epochs`` of each path are counted.
+    At least ``epochs`` of each path are counted; of the paths ``only``, if it is not empty.
     """
     found: dict[str, Any] = {}
     for rows in sizes:
         tell(f"epochs of {rows:,} rows")
-        found[str(rows)] = _measure_size(env, rows, epochs, delta=delta, warm_up=warm_up)
+        found[str(rows)] = _measure_size(env, rows, epochs, only=only, warm_up=warm_up)
     return found
 
 
 def _measure_size(
-    env: Environment, rows: int, epochs: int, *, delta: bool, warm_up: int
+    env: Environment, rows: int, epochs: int, *, only: Collection[str], warm_up: int
 ) -> dict[str, Any]:
     text = "".join(f"{row:09} the quick brown fox\n" for row in range(rows))
     with ExitStack() as stack:
@@ -73,6 +85,7 @@ def _measure_size(
                 "no_transaction": FileStream(env, text, _plain(env, plain_topic)),
                 "collect": FileStream(env, text, _action(DataFrame.collect)),
                 "spark_python": FileStream(env, text, _action(pass_through_python)),
+                "delta": FileStream(env, text, _delta(env)),
             }
             written = {"eos": topic, "no_transaction": plain_topic}
             if env.has_pulsar_spark:
@@ -81,8 +94,7 @@ def _measure_size(
                     env, text, lambda df: stream_by_pulsar_spark(df, url, peers_topic)
                 )
                 written["pulsar_spark"] = peers_topic
-            if delta:
-                streams["delta"] = FileStream(env, text, _delta(env))
+            streams = chosen(streams, only)
             for stream in streams.values():
                 stream.run(warm_up)
             took_ms: dict[str, list[float]] = {name: [] for name in streams}
@@ -91,13 +103,10 @@ def _measure_size(
                 # Paths alternate: other load of the machine affects all of them alike.
                 for name in order.permutation(list(streams)):
                     took_ms[name] += streams[name].run(_AT_A_TIME)
-            for name, where in written.items():
-                env.await_count(where, streams[name].epochs * rows)
-    result: dict[str, Any] = {name: _with_p99(times_ms) for name, times_ms in took_ms.items()}
-    with_it, without = result["eos"]["median"], result["no_transaction"]["median"]
-    result["overhead_ms"] = round(with_it - without, 1)
-    result["overhead_ratio"] = round(with_it / without, 3)
-    return result
+            for name, stream in streams.items():
+                if name in written:
+                    env.await_count(written[name], stream.epochs * rows)
+    return {name: _with_p99(times_ms) for name, times_ms in took_ms.items()}
 
 
 def _with_p99(times_ms: list[float]) -> dict[str, Any]:
@@ -289,3 +298,78 @@ def measure_idle(env: Environment, seconds: int, tell: Callable[[str], None]) ->
 def _message_count(env: Environment, topic: str) -> int:
     counted: int = env.stats(topic)["msgInCounter"]
     return counted
+
+
+# --- a cluster with many executors --------------------------------------------------------------
+
+CLUSTER_DRIVER: Final = "cluster-driver"  # the command that calls ``cluster_driver``
+EXECUTORS: Final = 16
+TASKS: Final = (2, 8, 16, 64)
+_CLUSTER_WITHIN_S: Final = 400.0
+# All executors' JVMs must have compiled what they run.
+_CLUSTER_WARM_UP: Final = 6
+
+
+def measure_cluster(
+    env: Environment, rows: int, rounds: int, tell: Callable[[str], None]
+) -> dict[int, dict[str, Any]]:
+    """Return the rows per second of an epoch on 16 executors, a spread, by the number of tasks."""
+    tell(f"{EXECUTORS} executors")
+    folder = env.folder / "cluster"
+    with env.topic(1) as topic:
+        command = [sys.executable, "-m", "bench", CLUSTER_DRIVER]
+        command += [env.broker.service_url, topic, str(rows), str(rounds), str(folder)]
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, text=True, check=True, timeout=_CLUSTER_WITHIN_S
+        )
+        epochs = _CLUSTER_WARM_UP + rounds * len(TASKS)
+        env.await_count(topic, epochs * rows)
+    found: dict[str, list[float]] = json.loads(done.stdout.splitlines()[-1])
+    spreads = {int(tasks): vars(Spread.of(rates, 0)) for tasks, rates in found.items()}
+    for tasks, spread in spreads.items():
+        tell(f"{tasks} tasks: {spread['median']:,.0f} rows/s")
+    return spreads
+
+
+def cluster_driver(service_url: str, topic: str, rows: int, rounds: int, folder: Path) -> None:
+    """Write epochs by a cluster of 16 executors, and print their rows per second by tasks."""
+    folder.mkdir()
+    spark = (
+        SparkSession.builder.master(f"local-cluster[{EXECUTORS},1,512]")
+        .config("spark.driver.memory", "1g")
+        .config("spark.executor.memory", "512m")
+        # Heaps of 16 JVMs, with a thread for each core of this machine, need no more.
+        .config("spark.executor.extraJavaOptions", "-XX:+UseSerialGC")
+        .config("spark.executor.processTreeMetrics.enabled", "false")
+        .config("spark.local.dir", str(folder / "spark"))
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    sink = PulsarSink(
+        service_url=service_url,
+        topic=topic,
+        sink_id=topic.rsplit("/", 1)[1],
+        commit_log=str(folder / "commit-log"),
+        compression="none",
+    )
+    epochs = 0
+
+    def rate(tasks: int) -> float:
+        nonlocal epochs
+        epochs += 1
+        df = frame(spark, RowShape(), rows, tasks=tasks)
+        return rows / timed_s(lambda: sink.write(df, epoch=epochs))
+
+    for _ in range(_CLUSTER_WARM_UP):
+        rate(max(TASKS))
+    order = np.random.default_rng(0)
+    found: dict[int, list[float]] = {tasks: [] for tasks in TASKS}
+    for _ in range(rounds):
+        for tasks in order.permutation(TASKS):
+            found[int(tasks)].append(rate(int(tasks)))
+    sink.close()
+    print(json.dumps(found))
+    spark.stop()
+    shutil.rmtree(folder, ignore_errors=True)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
 import time
+import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Final
@@ -75,11 +79,11 @@ class Store:
         """Let each answer wait."""
         (self._folder / "latency").write_text(str(seconds))
 
-    def start(self, module: str, *more: str) -> None:
-        """Start ``module``, in place of the one that runs."""
+    def start(self, *module: str) -> None:
+        """Start a module with its arguments, in place of the one that runs."""
         self.stop()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", module, str(self._port), *more],
+            [sys.executable, "-m", *module, str(self._port)],
             cwd=Path(__file__).parents[1],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -104,7 +108,7 @@ class Store:
     def serve_copies(self) -> None:
         """Copy all objects, and serve them by the small server."""
         fs.copy_files(_BUCKET, str(self._folder / _BUCKET), source_filesystem=self._files())
-        self.start("bench.object_server", str(self._folder))
+        self.start("bench", "object-server", str(self._folder))
 
     def stop(self) -> None:
         """End the server."""
@@ -321,3 +325,60 @@ def past(
     text = tables(results)
     publish(results, out / "past.json", text, page)
     console.print(text)
+
+
+# --- a server of objects ------------------------------------------------------------------------
+
+_RANGE: Final = re.compile(r"bytes=(\d+)-(\d*)")
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # else a small body waits 40 ms for the headers' acknowledgement
+    folder: Path
+
+    def do_HEAD(self) -> None:
+        self._answer(has_body=False)
+
+    def do_GET(self) -> None:
+        self._answer(has_body=True)
+
+    def _answer(self, *, has_body: bool) -> None:
+        time.sleep(float((self.folder / "latency").read_text()))
+        name = urllib.parse.unquote(self.path.partition("?")[0]).lstrip("/")
+        path = self.folder / name
+        if not path.is_file():
+            self.send_response(HTTPStatus.NOT_FOUND)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        size = path.stat().st_size
+        wanted = _RANGE.fullmatch(self.headers.get("Range", ""))
+        start = int(wanted[1]) if wanted else 0
+        end = min(size, int(wanted[2]) + 1) if wanted and wanted[2] else size
+        self.send_response(HTTPStatus.PARTIAL_CONTENT if wanted else HTTPStatus.OK)
+        if wanted:
+            self.send_header("Content-Range", f"bytes {start}-{end - 1}/{size}")
+        self.send_header("Content-Length", str(end - start))
+        self.send_header("ETag", f'"{0:032x}"')  # the offloader parses it as an MD5
+        self.send_header("Last-Modified", "Thu, 26 Nov 2026 10:00:00 GMT")
+        # The broker's offloader asks for it.
+        self.send_header("x-amz-meta-s3managedledgeroffloaderformatversion", "1")
+        self.end_headers()
+        if has_body:
+            self.wfile.flush()
+            with path.open("rb") as file:
+                while start < end:
+                    start += os.sendfile(
+                        self.connection.fileno(), file.fileno(), start, end - start
+                    )
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+def object_server(folder: Path, port: int) -> None:
+    """Serve objects as S3 does, at little cost: ``folder/BUCKET/KEY`` is one, ``folder/latency``
+    the seconds that each answer waits."""
+    _Handler.folder = folder
+    ThreadingHTTPServer(("127.0.0.1", port), _Handler).serve_forever()

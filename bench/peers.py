@@ -19,10 +19,11 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Literal, Self, TypeAlias
+from typing import Any, Final, Literal, Self, TypeAlias, TypeVar
 
 from pyspark.sql import DataFrame
-from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql.readwriter import DataFrameReader
+from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
 from bench.environment import CORES, HEAP
 from bench.spark_writers import RowShape, arrow_rows
@@ -184,6 +185,7 @@ def _last_line(error: Exception) -> str:
 
 
 # Its short name, ``pulsar``, is also that of eos.
+SparkReader = TypeVar("SparkReader", DataFrameReader, DataStreamReader)
 _FORMAT: Final = "org.apache.spark.sql.pulsar.PulsarProvider"
 # By default it is off, and a task fails if the broker is slower than the task
 # (MemoryBufferIsFullError, seen with 195,312 rows of 1,024 bytes).
@@ -192,8 +194,20 @@ _BLOCK: Final = "pulsar.producer.blockIfQueueFull"
 
 def write_by_pulsar_spark(df: DataFrame, service_url: str, topic: str) -> None:
     """Write the column ``value`` as bytes, with the connector's other defaults."""
-    writer = _values(df).write.format(_FORMAT).option("service.url", service_url)
+    write_avro_by_pulsar_spark(_values(df), service_url, topic)
+
+
+def write_avro_by_pulsar_spark(df: DataFrame, service_url: str, topic: str) -> None:
+    """Write all columns, as a record of the Avro schema that the connector makes of them; a single
+    column is written as it is."""
+    writer = df.write.format(_FORMAT).option("service.url", service_url)
     writer.option("topic", topic).option(_BLOCK, "true").mode("append").save()
+
+
+def read_by_pulsar_spark(reader: SparkReader, service_url: str, topic: str) -> SparkReader:
+    """Return the reader, set to the connector, from the first message on."""
+    options = {"service.url": service_url, "topic": topic, "startingOffsets": "earliest"}
+    return reader.format(_FORMAT).options(**options)
 
 
 def stream_by_pulsar_spark(df: DataFrame, service_url: str, topic: str) -> DataStreamWriter:
@@ -205,6 +219,8 @@ def stream_by_pulsar_spark(df: DataFrame, service_url: str, topic: str) -> DataS
 def _values(df: DataFrame) -> DataFrame:
     return df.selectExpr("CAST(value AS BINARY) AS value")
 
+
+# --- processes with rows ready in Arrow, or with ready-made frames ------------------------------
 
 WriterKind = Literal["arrow", "raw"]
 Pipe: TypeAlias = "Connection[Any, Any]"

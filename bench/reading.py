@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Final
@@ -19,12 +19,15 @@ from bench.environment import (
     CORES,
     Environment,
     Spread,
+    chosen,
     environment,
     interleaved_rates,
     machine,
     timed_s,
 )
+from bench.peers import built_jars, read_by_pulsar_spark
 from bench.publish import OUT, OutFolder, Page, progress, publish
+from bench.spark_writers import EosSource
 from eos.client import PulsarClient
 from eos.sources import PulsarDataSource
 from eos.wire import commands
@@ -72,8 +75,10 @@ OUTSIDE: Final = {
 INSIDE: Final = {
     "ceiling_value": "Spark's ceiling, ready-made batches: value",
     "eos_value": '**eos**, `format("pulsar")`: value',
+    "pulsar_spark_value": "pulsar-spark: value",
     "ceiling_metadata": "Spark's ceiling, ready-made batches: all columns",
     "eos_metadata": '**eos**, `format("pulsar")`: all columns',
+    "pulsar_spark_metadata": "pulsar-spark: all columns",
 }
 
 
@@ -220,32 +225,47 @@ def outside(
 
 
 def inside(
-    env: Environment, rows: int, rounds: int, tell: Callable[[str], None]
+    env: Environment,
+    rows: int,
+    rounds: int,
+    tell: Callable[[str], None],
+    *,
+    only: Collection[str] = (),
 ) -> dict[str, dict[str, float]]:
-    """Return the same in Spark, from four partitions into a sink that does nothing."""
-    for source in (PulsarDataSource, ReadyBatches):
+    """Return the same in Spark, from four partitions into a sink that does nothing.
+
+    ``only``: these paths, if not empty.
+    """
+    for source in (EosSource, ReadyBatches):
         env.spark.dataSource.register(source)
     with env.topic(_PARTITIONS) as topic:
         with PulsarClient(env.broker.service_url) as client:
             for index in range(_PARTITIONS):
                 partition = f"{topic}-partition-{index}"
                 fill(client, partition, rows // _PARTITIONS, _in_large_entries)
+        known: dict[str, dict[str, Any]] = {
+            "eos": {"serviceUrl": env.broker.service_url, "topic": topic},
+            "ceiling": {"rows": rows, "tasks": _PARTITIONS},
+        }
+        names = {"eos": EosSource.name(), "ceiling": ReadyBatches.name()}
 
-        def read(format_: str, metadata: str) -> float:
-            known: dict[str, dict[str, Any]] = {
-                "pulsar": {"serviceUrl": env.broker.service_url, "topic": topic},
-                "ready": {"rows": rows, "tasks": _PARTITIONS},
-            }
-            reader = env.spark.read.format(format_).options(metadata=metadata, **known[format_])
-            reader.load().write.format("noop").mode("overwrite").save()
+        def read(way: str, columns: str) -> float:
+            if way == "pulsar_spark":
+                df = read_by_pulsar_spark(env.spark.read, env.broker.service_url, topic).load()
+                df = df.select("value") if columns == "value" else df
+            else:
+                reader = env.spark.read.format(names[way]).options(**known[way])
+                df = reader.option("metadata", columns == "metadata").load()
+            df.write.format("noop").mode("overwrite").save()
             return rows
 
+        peers = ("pulsar_spark",) if env.has_pulsar_spark else ()
         ways = {
-            f"{way}_{columns}": partial(read, format_, metadata)
-            for columns, metadata in (("value", "false"), ("metadata", "true"))
-            for way, format_ in (("ceiling", "ready"), ("eos", "pulsar"))
+            f"{way}_{columns}": partial(read, way, columns)
+            for columns in ("value", "metadata")
+            for way in ("ceiling", "eos", *peers)
         }
-        return interleaved_rates(env, ways, rounds, tell)
+        return interleaved_rates(env, chosen(ways, only), rounds, tell)
 
 
 def planning(env: Environment, rounds: int, tell: Callable[[str], None]) -> dict[str, Any]:
@@ -306,10 +326,13 @@ def tables(results: dict[str, Any]) -> str:
     for name, text in INSIDE.items():
         cells = []
         for found in results["inside"].values():
+            if name not in found:  # pulsar-spark could not be built
+                continue
             rate = found[name]["median"]
             ceiling = found[f"ceiling_{name.rpartition('_')[2]}"]["median"]
             cells += [f"{rate:,.0f}", f"{rate / ceiling:.2f}"]
-        lines.append(f"| {text} | " + " | ".join(cells) + " |")
+        if cells:
+            lines.append(f"| {text} | " + " | ".join(cells) + " |")
     lines += ["", "| planning an epoch | first, ms | later, ms |", "|---|---:|---:|"]
     for curve, points in results["planning"].items():
         for point in points:
@@ -333,7 +356,7 @@ def reading(
 ) -> None:
     """Read topics in each way, and time the planning of epochs; write reading.json."""
     console, tell = progress()
-    with environment() as env:
+    with environment(built_jars(tell)) as env:
         results = {
             "machine": machine(),
             "rows": rows,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Annotated, Any, Final
 
@@ -18,12 +18,13 @@ from bench.environment import (
     CORES,
     Environment,
     Spread,
+    chosen,
     environment,
     interleaved_rates,
     machine,
     timed_s,
 )
-from bench.peers import JavaClient
+from bench.peers import JavaClient, built_jars, write_avro_by_pulsar_spark
 from bench.publish import OUT, OutFolder, Page, progress, publish
 from bench.spark_writers import EosSink, send_by_pulsar_client
 from eos.client import PulsarClient
@@ -211,13 +212,21 @@ def records(env: Environment, count: int) -> DataFrame:
 
 
 def measure_schemas(
-    env: Environment, rows: int, rounds: int, tell: Callable[[str], None]
+    env: Environment,
+    rows: int,
+    rounds: int,
+    tell: Callable[[str], None],
+    *,
+    only: Collection[str] = (),
 ) -> dict[str, dict[str, float]]:
-    """Return for each path its rows per second, a spread; in rounds, each in a new random order."""
+    """Return for each path its rows per second, a spread; in rounds, each in a new random order.
+
+    ``only``: these paths, if not empty.
+    """
     order = np.random.default_rng(0)
     found: dict[str, list[float]] = {}
     with JavaClient(env.broker.service_url) as java:
-        paths = _paths(env, java)
+        paths = chosen(_paths(env, java), only)
         for number in range(-2, rounds):
             tell(f"schemas: {'warm-up' if number < 0 else f'round {number + 1}'}")
             for name in order.permutation(list(paths)):
@@ -251,7 +260,13 @@ def _paths(env: Environment, java: JavaClient) -> dict[str, Callable[[str, int],
             lambda: send_by_pulsar_client(df, url, topic, _flight, partial(schema, Flight))
         )
 
+    def by_pulsar_spark(topic: str, count: int) -> float:
+        df = records(env, count)
+        return count / timed_s(lambda: write_avro_by_pulsar_spark(df, url, topic))
+
+    peers = {"pulsar_spark": by_pulsar_spark} if env.has_pulsar_spark else {}
     return {
+        **peers,
         **{name: partial(eos, schema) for name, (_, schema) in _PATHS.items()},
         "pulsar_client_avro": partial(pulsar_client, AvroSchema),
         "pulsar_client_json": partial(pulsar_client, JsonSchema),
@@ -266,6 +281,7 @@ def schemas_table(found: dict[str, dict[str, float]], rows: int) -> str:
         **{name: text for name, (text, _) in _PATHS.items()},
         "java_avro": "the Java client, one transaction, a class in Avro",
         "java_json": "the Java client, one transaction, a class in JSON",
+        "pulsar_spark": "pulsar-spark with its Avro, at-least-once",
         "pulsar_client_avro": "`pulsar-client` with `AvroSchema`, no transaction",
         "pulsar_client_json": "`pulsar-client` with `JsonSchema`, no transaction",
     }
@@ -279,7 +295,9 @@ def schemas_table(found: dict[str, dict[str, float]], rows: int) -> str:
         "|---|---:|---|---:|",
     ]
     for name, text in names.items():
-        spread = found[name]
+        spread = found.get(name)
+        if spread is None:  # pulsar-spark could not be built
+            continue
         lines.append(
             f"| {text} | {spread['median']:,.0f} | {spread['lowest']:,.0f} to "
             f"{spread['highest']:,.0f} | {spread['median'] / base:.2f} |"
@@ -295,7 +313,7 @@ def schemas(
 ) -> None:
     """Write the same records by each schema, and by other clients; write schemas.json."""
     console, tell = progress()
-    with environment() as env:
+    with environment(built_jars(tell)) as env:
         found = measure_schemas(env, rows, rounds, tell)
     results = {"machine": machine(), "rows": rows, "rows_per_s": found}
     text = schemas_table(found, rows)

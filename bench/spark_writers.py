@@ -18,6 +18,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from bench.environment import CORES, Environment
 from eos import PulsarSink
+from eos.sources import PulsarDataSource
 from eos.wire.batch import Rows
 from examples.flights.flight_files import read_flights
 
@@ -44,8 +45,8 @@ class RowShape:
         return rows * RowShape.value_bytes // self.value_bytes
 
 
-def frame(spark: SparkSession, shape: RowShape, count: int) -> DataFrame:
-    """Return ``count`` rows, in a Spark partition for each core."""
+def frame(spark: SparkSession, shape: RowShape, count: int, *, tasks: int = CORES) -> DataFrame:
+    """Return ``count`` rows, in a Spark partition for each task."""
     # Spark generates them while it reads them, at a cost that ``spark_empty`` shows. Reading them
     # from a cache would measure the cache.
     text = _text(shape.value_bytes)[:-_DIGITS].decode()
@@ -55,7 +56,7 @@ def frame(spark: SparkSession, shape: RowShape, count: int) -> DataFrame:
         chosen += ["concat('user-', id % 50000) AS key", "1700000000000 + id AS event_time"]
     elif shape.columns == "properties":
         chosen.append("map('source', 'bench', 'row', string(id)) AS properties")
-    return spark.range(0, count, 1, CORES).selectExpr(*chosen)
+    return spark.range(0, count, 1, tasks).selectExpr(*chosen)
 
 
 def arrow_rows(shape: RowShape, start: int, count: int) -> Rows:
@@ -140,6 +141,18 @@ def flight_values(env: Environment) -> DataFrame:
         for copy in range(_FLIGHT_COPIES):
             pyarrow.parquet.write_table(part, folder / f"{core}-{copy}.parquet")
     return env.spark.read.parquet(str(folder)).selectExpr("to_json(struct(*)) AS value")
+
+
+class EosSource(PulsarDataSource):
+    """The source, by a name that is its own.
+
+    pulsar-spark's is ``pulsar``, too, and Spark prefers the JVM's.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name for ``format``."""
+        return "eos"
 
 
 class EosSink:

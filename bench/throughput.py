@@ -7,7 +7,7 @@ import pstats
 import statistics
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import ExitStack, nullcontext
 from functools import partial
 from typing import Any, Final
@@ -16,7 +16,14 @@ import numpy as np
 import psutil
 
 from bench import plain
-from bench.environment import WARM_UP, Environment, Spread, interleaved_rates, timed_s
+from bench.environment import (
+    WARM_UP,
+    Environment,
+    Spread,
+    chosen,
+    interleaved_rates,
+    timed_s,
+)
 from bench.peers import JavaClient, WriterProcesses, start_writers, write_by_pulsar_spark
 from bench.spark_writers import (
     EosSink,
@@ -40,14 +47,13 @@ SHAPES: Final = tuple(
     for columns in ("value", "keyed", "properties")
     for partitions in ((1, 4, 16) if columns == "value" else (1, 16))
 )
-_WITH_A_TARGET: Final = {
+WITH_A_TARGET: Final = {
     RowShape(value_bytes, "value", partitions)
     for value_bytes in (100, 1024)
     for partitions in (1, 4)
 }
 # Rounds by shape. The medians of three rounds vary by a tenth and more from run to run.
-ROUNDS: Final = {shape: 7 if shape in _WITH_A_TARGET else 3 for shape in SHAPES}
-QUICK_ROUNDS: Final = {BASE: 3}
+ROUNDS: Final = {shape: 7 if shape in WITH_A_TARGET else 3 for shape in SHAPES}
 # Rounds of the first shape that do not count, since all JVMs are new; later shapes have one.
 # Measured over 45 epochs of two million rows: after the third, Spark's JVM needs hardly less.
 _WARM_UP: Final = 3
@@ -60,16 +66,21 @@ WriteRows = Callable[[str, int], float]  # writes a number of rows to a topic; r
 
 
 def measure(
-    env: Environment, rows: int, rounds: dict[RowShape, int], tell: Callable[[str], None]
+    env: Environment,
+    rows: int,
+    rounds: dict[RowShape, int],
+    tell: Callable[[str], None],
+    *,
+    only: Collection[str] = (),
 ) -> list[dict[str, Any]]:
     """Return an entry for each path and shape: ``path``, ``shape``, the ``rows`` of a run, and
-    ``rows_per_s``, a spread over the shape's rounds."""
+    ``rows_per_s``, a spread over the shape's rounds. ``only``: these paths, if not empty."""
     results: list[dict[str, Any]] = []
     order = np.random.default_rng(0)
     url = env.broker.service_url
     with JavaClient(url) as java, start_writers(url) as processes:
         for shape, wanted_rounds in rounds.items():
-            paths = _paths(env, shape, java, processes)
+            paths = chosen(_paths(env, shape, java, processes), only)
             found: dict[str, list[float]] = {name: [] for name in paths}
             for number in range(-1 if results else -_WARM_UP, wanted_rounds):
                 tell(f"{shape.name}: {'warm-up' if number < 0 else f'round {number + 1}'}")
