@@ -323,7 +323,7 @@ def interleaved_rates(
 ) -> dict[str, dict[str, float]]:
     """Return for each way its rows per second, as a spread. A way returns how many it processed."""
     rates = {name: partial(_rate_of, way) for name, way in ways.items()}
-    found = _interleaved(env, rates, rounds, tell, warm_up=WARM_UP)
+    found = interleaved(env, rates, rounds, tell, warm_up=WARM_UP)
     return {name: vars(Spread.of(rates, 0)) for name, rates in found.items()}
 
 
@@ -334,7 +334,7 @@ def interleaved_seconds(
     tell: Callable[[str], None],
 ) -> dict[str, dict[str, float]]:
     """Return for each way its seconds, as a spread; without a warm-up."""
-    found = _interleaved(env, ways, rounds, tell, warm_up=0)
+    found = interleaved(env, ways, rounds, tell, warm_up=0)
     return {name: vars(Spread.of(seconds, 2)) for name, seconds in found.items()}
 
 
@@ -344,7 +344,7 @@ def _rate_of(way: Callable[[], float]) -> float:
     return rows / (time.perf_counter() - began)
 
 
-def _interleaved(
+def interleaved(
     env: Environment,
     ways: Mapping[str, Callable[[], float]],
     rounds: int,
@@ -352,6 +352,7 @@ def _interleaved(
     *,
     warm_up: int,
 ) -> dict[str, list[float]]:
+    """Return for each way what it measured itself, round by round, after ``warm_up`` rounds."""
     order = np.random.default_rng(0)  # the same orders in every run
     found: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(-warm_up, rounds):

@@ -11,21 +11,28 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-import numpy as np
 import typer
-from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from rich.table import Table
 
 from bench import latency, reading, sending, throughput
-from bench.environment import Environment, Spread, environment, full_page_cache, machine
+from bench.environment import (
+    WARM_UP,
+    Environment,
+    Spread,
+    environment,
+    full_page_cache,
+    interleaved,
+    machine,
+)
 from bench.log_growth import LogDriver
 from bench.peers import built_jars, read_by_pulsar_spark, stream_by_pulsar_spark
 from bench.publish import OUT, OutFolder, Page, progress, publish, put_between, split_at
-from bench.spark_writers import EosSink, EosSource, RowShape, frame
+from bench.spark_writers import EosSink, EosSource, RowShape, epochs_ms, frame
 
 Spreads = dict[str, dict[str, Any]]  # of ``eos`` and, except for the command line, ``peer``
 
@@ -38,7 +45,6 @@ _WRITING: Final = {
 }
 _MARKER: Final = "bench-table"
 _COPIED: Final = RowShape(partitions=4)
-_WARM_UP: Final = 2
 _LOG_EPOCHS: Final = 10_000
 
 
@@ -127,7 +133,7 @@ def _read(env: Environment, tell: Callable[[str], None]) -> dict[str, Spreads]:
     columns = {"read_value": "value", "read_all": "metadata"}
     names = {name: (f"eos_{column}", f"pulsar_spark_{column}") for name, column in columns.items()}
     tell("reading in Spark")
-    inside = reading.inside(env, _ROWS, _ROUNDS, tell, only=sum(names.values(), ()))
+    inside = reading.inside(env, _ROWS, _ROUNDS, tell, only=list(chain(*names.values())))
     found |= {name: _beside(inside, *pair) for name, pair in names.items()}
     tell("reading outside of Spark")
     memory = replace(reading.SHAPES["memory"], has_peers=False)
@@ -152,7 +158,6 @@ def measure_copying(
     as Spark times it, from the offsets to the commit, without the start of the query.
     """
     env.spark.dataSource.register(EosSource)
-    found: dict[str, list[float]] = {}
     with ExitStack() as stack:
         source, ours, theirs = (
             stack.enter_context(env.topic(_COPIED.partitions)) for _ in range(3)
@@ -160,23 +165,18 @@ def measure_copying(
         with EosSink(env, source) as sink:
             sink.write(frame(env.spark, _COPIED, rows))
         ways = {
-            "eos": partial(_by_eos, env, source, ours),
-            "pulsar_spark": partial(_by_pulsar_spark, env, source, theirs),
+            "eos": partial(_by_eos, env, source, ours, rows),
+            "pulsar_spark": partial(_by_pulsar_spark, env, source, theirs, rows),
         }
-        order = np.random.default_rng(0)
-        for number in range(-_WARM_UP, rounds):
-            tell(f"copying: {'warm-up' if number < 0 else f'round {number + 1}'}")
-            for name in order.permutation(list(ways)):
-                env.settle()
-                rate = rows / ways[name]()
-                if number >= 0:
-                    found.setdefault(name, []).append(rate)
+        rates = interleaved(
+            env, ways, rounds, lambda text: tell(f"copying: {text}"), warm_up=WARM_UP
+        )
         for topic in (ours, theirs):
-            env.await_count(topic, (rounds + _WARM_UP) * rows)
-    return {name: vars(Spread.of(rates, 0)) for name, rates in found.items()}
+            env.await_count(topic, (rounds + WARM_UP) * rows)
+    return {name: vars(Spread.of(found, 0)) for name, found in rates.items()}
 
 
-def _by_eos(env: Environment, source: str, target: str) -> float:
+def _by_eos(env: Environment, source: str, target: str, rows: int) -> float:
     messages = env.spark.readStream.format(EosSource.name()).options(
         serviceUrl=env.broker.service_url,
         topic=source,
@@ -185,29 +185,23 @@ def _by_eos(env: Environment, source: str, target: str) -> float:
     )
     name = f"copy-{uuid.uuid4().hex[:8]}"
     with EosSink(env, target, sink_id=name) as sink:
-        return _epoch_s(env, messages.load().writeStream.foreachBatch(sink.sink))
+        return _epoch_rate(env, messages.load().writeStream.foreachBatch(sink.sink), rows)
 
 
-def _by_pulsar_spark(env: Environment, source: str, target: str) -> float:
+def _by_pulsar_spark(env: Environment, source: str, target: str, rows: int) -> float:
     url = env.broker.service_url
     messages = read_by_pulsar_spark(env.spark.readStream, url, source).load()
-    return _epoch_s(env, stream_by_pulsar_spark(messages, url, target))
+    return _epoch_rate(env, stream_by_pulsar_spark(messages, url, target), rows)
 
 
-def _epoch_s(env: Environment, writer: DataStreamWriter) -> float:
+def _epoch_rate(env: Environment, writer: DataStreamWriter, rows: int) -> float:
     folder = env.folder / f"copying-{uuid.uuid4().hex[:8]}"
-    query: StreamingQuery = (
-        writer.option("checkpointLocation", str(folder)).trigger(availableNow=True).start()
-    )
+    query = writer.option("checkpointLocation", str(folder)).trigger(availableNow=True).start()
     query.awaitTermination()
-    epochs = [
-        progress["durationMs"]["triggerExecution"]
-        for progress in query.recentProgress
-        if progress["numInputRows"]
-    ]
-    if len(epochs) != 1:
-        raise RuntimeError(f"The query had {len(epochs)} epochs with rows instead of one")
-    return float(epochs[0]) / 1000
+    took_ms = epochs_ms(query)
+    if len(took_ms) != 1:
+        raise RuntimeError(f"The query had {len(took_ms)} epochs with rows instead of one")
+    return 1000 * rows / took_ms[0]
 
 
 # --- the command line ----------------------------------------------------------------------------
@@ -248,11 +242,8 @@ def _processor_s(command: Sequence[str]) -> float:
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} failed: {done.stdout}{done.stderr}")
     after = os.times()
-    user, system = (
-        after.children_user - before.children_user,
-        after.children_system - before.children_system,
-    )
-    return user + system
+    user = after.children_user - before.children_user
+    return user + after.children_system - before.children_system
 
 
 # --- the tables ---------------------------------------------------------------------------------

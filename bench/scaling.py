@@ -28,7 +28,14 @@ from bench.environment import (
     timed_s,
 )
 from bench.publish import OUT, OutFolder, progress, publish
-from bench.spark_writers import EosSink, FileStream, RowShape, frame, pass_through_python
+from bench.spark_writers import (
+    EosSink,
+    FileStream,
+    RowShape,
+    epochs_ms,
+    frame,
+    pass_through_python,
+)
 from bench.throughput import StepClock
 from eos import PulsarSink
 
@@ -312,7 +319,7 @@ def _drain(
             raise RuntimeError(f"Only {written:,} of {rows:,} rows were written to {target}")
     return {
         "seconds": seconds,
-        "epochs_ms": [ms for query in queries for ms in _query_epochs_ms(query)],
+        "epochs_ms": [ms for query in queries for ms in epochs_ms(query)],
     }
 
 
@@ -341,14 +348,6 @@ def _start(
 
 def _sink_id(target: str, way: str) -> str:
     return f"{target.rsplit('/', 1)[1]}-{way}"
-
-
-def _query_epochs_ms(query: StreamingQuery) -> list[int]:
-    return [
-        progress["durationMs"]["triggerExecution"]
-        for progress in query.recentProgress
-        if progress["numInputRows"]
-    ]
 
 
 def _joined(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:

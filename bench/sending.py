@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Annotated, Any, Final
 
-import numpy as np
 import pulsar
 import typer
 from pulsar.schema import AvroSchema, Double, Integer, JsonSchema, Long, Record, String
@@ -16,10 +15,12 @@ from pyspark.sql import DataFrame, Row
 
 from bench.environment import (
     CORES,
+    WARM_UP,
     Environment,
     Spread,
     chosen,
     environment,
+    interleaved,
     interleaved_rates,
     machine,
     timed_s,
@@ -223,21 +224,21 @@ def measure_schemas(
 
     ``only``: these paths, if not empty.
     """
-    order = np.random.default_rng(0)
-    found: dict[str, list[float]] = {}
     with JavaClient(env.broker.service_url) as java:
         paths = chosen(_paths(env, java), only)
-        for number in range(-2, rounds):
-            tell(f"schemas: {'warm-up' if number < 0 else f'round {number + 1}'}")
-            for name in order.permutation(list(paths)):
-                is_slow = name == "protobuf" or name.startswith("pulsar_client")
-                count = min(rows, _SLOW_ROWS) if is_slow else rows
-                env.settle()
-                with env.topic(1) as topic:
-                    rate = paths[name](topic, count)
-                    env.await_count(topic, count)
-                if number >= 0:
-                    found.setdefault(name, []).append(rate)
+
+        def run(name: str) -> float:
+            is_slow = name == "protobuf" or name.startswith("pulsar_client")
+            count = min(rows, _SLOW_ROWS) if is_slow else rows
+            with env.topic(1) as topic:
+                rate = paths[name](topic, count)
+                env.await_count(topic, count)
+            return rate
+
+        ways = {name: partial(run, name) for name in paths}
+        found = interleaved(
+            env, ways, rounds, lambda text: tell(f"schemas: {text}"), warm_up=WARM_UP
+        )
     return {name: vars(Spread.of(rates, 0)) for name, rates in found.items()}
 
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet
 from pulsar.schema import BytesSchema
 from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from bench.environment import CORES, Environment
@@ -111,15 +112,20 @@ class FileStream:
             .start()
         )
         query.awaitTermination()
-        # As Spark times them: source, offsets, the write and its commit.
-        took_ms = [
-            progress["durationMs"]["triggerExecution"]
-            for progress in query.recentProgress
-            if progress["numInputRows"]
-        ]
+        took_ms = epochs_ms(query)
         if len(took_ms) != epochs:
             raise RuntimeError(f"Spark reported {len(took_ms)} of {epochs} epochs")
         return took_ms[1:]  # the first one plans
+
+
+def epochs_ms(query: StreamingQuery) -> list[float]:
+    """Return the milliseconds of each epoch with rows, as Spark times it: source, offsets, write
+    and commit."""
+    return [
+        progress["durationMs"]["triggerExecution"]
+        for progress in query.recentProgress
+        if progress["numInputRows"]
+    ]
 
 
 def drop(folder: Path, name: str, text: str) -> None:

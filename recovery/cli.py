@@ -73,7 +73,6 @@ class _Group(TyperGroup):
 app = typer.Typer(
     cls=_Group,
     name="eos recovery",
-    help=_HELP,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
