@@ -46,8 +46,7 @@ _MAX_NAME_CHARS: Final = 256
 class EntryProducer:
     """Made by ``PulsarClient.entry_producer``. Safe for several threads.
 
-    ``topic`` is the exact name, ``name`` is assigned by the broker. A failed producer stays failed;
-    create a new one.
+    ``topic`` is the exact name, ``name`` the broker's. A failed producer stays failed: open another.
     """
 
     def __init__(
@@ -58,12 +57,15 @@ class EntryProducer:
         timeout_s: float,
         budget: Budget,
         keys: MessageKeys | None = None,
+        *,
+        owns_connection: bool = False,
     ) -> None:
         self.topic = topic
         self.name = ""
         self.topic_epoch: int | None = None  # counts the topic's exclusive producers
         self._schema_version: bytes | None = None
         self._connection = connection
+        self._owns_connection = owns_connection
         self._id = producer_id
         self._timeout_s = timeout_s
         self._budget = budget
@@ -161,10 +163,9 @@ class EntryProducer:
     ) -> Future[MessageId]:
         """Send one message. The future has its id once the broker has stored it.
 
-        A value of None is a tombstone: a compacted topic drops the key.
-
-        In a transaction the future may be ignored: ``commit`` waits for all of them. A callback of
-        the future must not block: it runs in the thread that reads acknowledgements.
+        A value of None is a tombstone: a compacted topic drops the key. In a transaction the future
+        may be ignored: ``commit`` waits for all. Its callbacks must not block: they run in the
+        thread that reads acknowledgements.
 
         Raises:
             MessageTooLarge: it exceeds the broker's limit.
@@ -323,13 +324,14 @@ class EntryProducer:
         except EosError:
             self._forget()
             raise
-        self._connection.request(
-            self._close_command,
-            commands.Success,
-            timeout_s=self._timeout_s,
-            doing=f"Closing the producer on {self.topic}",
-        )
         self._connection.listeners.remove_producer(self._id)
+        if self._owns_connection:
+            self._connection.close()
+        else:
+            doing, timeout_s = f"Closing the producer on {self.topic}", self._timeout_s
+            self._connection.request(
+                self._close_command, commands.Success, timeout_s=timeout_s, doing=doing
+            )
         with self._window.lock:
             self._transactions.clear()
 
@@ -359,8 +361,12 @@ class EntryProducer:
         return successor
 
     def _forget(self) -> None:
-        self._connection.listeners.remove_producer(self._id)
-        self._connection.notify(self._close_command)
+        if self._owns_connection:
+            # CLOSE_PRODUCER beside an open that fences it can stop the broker for good (measured).
+            self._connection.close()
+        else:
+            self._connection.listeners.remove_producer(self._id)
+            self._connection.notify(self._close_command)
 
     def _close_command(self, request_id: int) -> commands.CloseProducer:
         return commands.CloseProducer(producer_id=self._id, request_id=request_id)

@@ -13,8 +13,8 @@ from typing import Final, Self, TypeVar, overload
 from eos.client._accumulator import checked_message
 from eos.client._client import PulsarClient
 from eos.client._consumer import Consumer
-from eos.client._entry_producer import EntryProducer
 from eos.client._reader import Reader
+from eos.client._state_owner import StateOwner
 from eos.client._state_store import (
     COLUMNS,
     OWNER_KEY,
@@ -24,16 +24,15 @@ from eos.client._state_store import (
     StateStore,
     changes_of,
     message_of,
-    owner_mark,
 )
 from eos.client._topics_consumer import TopicsConsumer
 from eos.client._transaction import Transaction, TransactionState, poisoning
 from eos.errors import (
     BrokerNotReady,
     ConfigurationError,
+    ConnectionLost,
     EosError,
     Fatal,
-    Fenced,
     InputError,
     InvalidTransactionStatus,
     TransactionNotFound,
@@ -41,7 +40,7 @@ from eos.errors import (
     Unauthorized,
 )
 from eos.ids import MessageId, TopicName, TxnId
-from eos.wire.commands import ProducerAccessMode, TxnAction
+from eos.wire.commands import TxnAction
 
 # The first compaction creates it. Until then no subscription would protect the messages.
 _COMPACTION: Final = "__compaction"
@@ -109,7 +108,6 @@ class KeyedState(Mapping[Key, bytes]):
             # Another consumer may acknowledge in a transaction that has ended: brokers accept that,
             # and never deliver the message again (measured).
             raise ConfigurationError("The inputs of a state need a consumer of type exclusive.")
-        from eos.retry import attempts  # lazy: executors have no tenacity
 
         self.topic = str(TopicName.parse(topic))
         self._client = client
@@ -119,7 +117,7 @@ class KeyedState(Mapping[Key, bytes]):
         self._txn: Transaction | None = None  # the last one that used the state
         self._changes: dict[Key, bytes | None] = {}  # of this transaction
         self._is_current = False
-        self._producer = attempts(self._timeout_s, retry_on=(BrokerNotReady,))(self._take_over)
+        self._owner = StateOwner(client, self.topic)
         self._store: StateStore = MemoryStore()
         try:
             if spill_folder is not None:
@@ -209,10 +207,11 @@ class KeyedState(Mapping[Key, bytes]):
         if self._txn is not None:
             self._drop(self._txn)
         with poisoning(txn):
-            self._reopen()
+            if not self._owner.producer.is_usable:
+                self._read_on(self._owner.last_mark)
             # Outside of the transaction: a successor reads it, and aborts the transaction. Without
             # its acknowledgement there is no commit.
-            self._producer.send_many([owner_mark(str(txn.id))])
+            self._owner.mark(str(txn.id))
         txn.admit_lingering(self)
         self._txn = txn
 
@@ -246,7 +245,7 @@ class KeyedState(Mapping[Key, bytes]):
         with poisoning(txn):
             self.use_in(txn)
             self._check_key(key)
-            limit = self._producer.max_batch_bytes
+            limit = self._owner.producer.max_batch_bytes
             message, _ = checked_message(value, key, None, None, limit)
             self._changes[key] = message.value
             txn.check()
@@ -270,8 +269,8 @@ class KeyedState(Mapping[Key, bytes]):
         try:
             messages = [message_of(key, value) for key, value in self._changes.items()]
             for first in range(0, len(messages), _ENTRY_MESSAGES):
-                self._producer.send_many(messages[first : first + _ENTRY_MESSAGES], txn=txn)
-            self._producer.flush()
+                self._owner.producer.send_many(messages[first : first + _ENTRY_MESSAGES], txn=txn)
+            self._owner.producer.flush()
         except EosError as error:
             txn.poison(error)
 
@@ -290,71 +289,53 @@ class KeyedState(Mapping[Key, bytes]):
             elif txn.state is TransactionState.UNKNOWN:
                 self._is_current = False
         if not (self._is_current and self._store.is_usable):
-            self._reopen()
             self._restore()
 
-    # --- owning and restoring -----------------------------------------------------------------
-
-    def _take_over(self) -> EntryProducer:
-        """Close the producers of all others, then open one that refuses others."""
-        open_one = self._client.producers.open_one
-        fencing = open_one(
-            self.topic, create=True, access=ProducerAccessMode.EXCLUSIVE_WITH_FENCING
-        )
-        # Of two that fence each other at the same moment, brokers may keep both (measured). Of two
-        # that only refuse others, they keep one.
-        with contextlib.suppress(EosError):
-            fencing.close()
-        return self._open_producer(fencing.topic_epoch)
-
-    def _open_producer(self, epoch: int | None) -> EntryProducer:
-        # Once it was the owner, it must not close the producer of a newer one.
-        return self._client.producers.open_one(
-            self.topic, create=False, access=ProducerAccessMode.EXCLUSIVE, topic_epoch=epoch
-        )
-
-    def _reopen(self) -> None:
-        """Replace a failed producer, unless there was another owner since."""
-        from eos.retry import attempts
-
-        if not self._producer.is_usable:
-            self._producer = attempts(self._timeout_s)(self._open_again)
-
-    def _open_again(self) -> EntryProducer:
-        try:
-            return self._open_producer(self._producer.topic_epoch)
-        except BrokerNotReady as error:
-            found = _NEWER_OWNER.search(error.message)
-            if found is None or found["name"] in (self._producer.name, "null"):
-                raise  # a foreign producer; or this one, until the broker notices its end
-            raise Fenced(
-                f"{self.topic} has a newer owner.",
-                hint="Another process has opened this state: stop this one.",
-            ) from None
+    # --- restoring --------------------------------------------------------------------------
 
     def _restore(self) -> None:
-        """Read what was committed, up to a mark of this owner."""
+        """Read all that was committed."""
         self._is_current, self._key_type = False, None
         self._store.clear()
-        (sent,) = self._producer.send_many([owner_mark("")])
-        self._producer.flush()
         started = time.monotonic()
-        with self._client.reader(self.topic, columns=COLUMNS, read_compacted=True) as reader:
-            count = self._read_to(reader, sent.result())
+        count = self._read_on(None)
         self._is_current = True
         logger.info(
             "%s: %d keys from %d messages in %.1f s.",
             *(self.topic, len(self._store), count, time.monotonic() - started),
         )
 
-    def _read_to(self, reader: Reader, own: MessageId) -> int:
-        count, last_txn, aborted = 0, "", ""
+    def _read_on(self, start: MessageId | None) -> int:
+        """Read what was committed since ``start``, until no other owner can commit more."""
+        from eos.retry import attempts  # lazy: executors have no tenacity
+
+        # A producer that was fenced meanwhile fails with the first of these errors.
+        return attempts(self._timeout_s, retry_on=(ConnectionLost, BrokerNotReady))(
+            self._read_once, start
+        )
+
+    def _read_once(self, start: MessageId | None) -> int:
+        self._owner.prepare()
+        count, is_alone = 0, False
+        with self._client.reader(
+            self.topic, start=start, columns=COLUMNS, read_compacted=True
+        ) as reader:
+            while not is_alone:
+                sent = self._owner.mark("")
+                self._owner.producer.flush()
+                count = self._read_to(reader, sent.result(), count)
+                is_alone = self._owner.is_alone()
+        return count
+
+    def _read_to(self, reader: Reader, own: MessageId, count: int) -> int:
+        last_txn = aborted = ""
         moved = reported = time.monotonic()
         while True:
             for batch in reader.read(idle_s=_PAUSE_S):
                 changes = changes_of(batch, self.topic, self._key_type)
                 self._store.apply(changes.values)
-                self._key_type, last_txn = changes.key_type, changes.owner or last_txn
+                self._owner.saw(changes.owners)
+                self._key_type, last_txn = changes.key_type, changes.txn or last_txn
                 count, moved = count + batch.num_rows, time.monotonic()
                 if self._on_progress is not None and moved - reported > _PROGRESS_S:
                     self._on_progress(count)
@@ -390,7 +371,7 @@ class KeyedState(Mapping[Key, bytes]):
 
     def close(self) -> None:
         """Give up the topic. An open transaction can't be committed any more."""
-        self._producer.abandon()
+        self._owner.close()
         self._store.close()
 
     def __enter__(self) -> Self:

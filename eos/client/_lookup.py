@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, TypeVar
 
 from eos.errors import (
@@ -33,6 +34,7 @@ from eos.wire import commands
 
 MAX_REDIRECTS: Final = 20
 _CLOSED: Final = "The client is closed."
+_SHARED: Final = 0
 # If the service URL is one address, it may be a balancer. One that does not know yet that a broker
 # is dead accepts connections and closes them; the next one goes to another broker.
 BALANCER_TRIES: Final = 5
@@ -72,7 +74,7 @@ class Pool:
     def __init__(self, auth: Auth) -> None:
         self._auth = auth
         self._lock = threading.Lock()
-        self._slots: dict[Route, _Slot] = {}
+        self._slots: dict[tuple[Route, int], _Slot] = {}
         self._closed = False
 
     @property
@@ -88,19 +90,21 @@ class Pool:
         Raises:
             EosError: as ``Connection.open``; no connection by ``deadline`` (``time.monotonic``).
         """
-        slot = self._enter(route)
+        slot = self._enter(route, _SHARED)
         try:
             yield self._connected(slot, route, deadline)
         finally:
             self._leave(slot)
 
-    def permanent(self, route: Route, deadline: float) -> Connection:
+    def permanent(self, route: Route, deadline: float, number: int = _SHARED) -> Connection:
         """Return a connection that stays open until it dies or the pool is closed.
+
+        Callers with another ``number`` get another one.
 
         Raises:
             EosError: as ``Connection.open``.
         """
-        slot = self._enter(route)
+        slot = self._enter(route, number)
         try:
             connection = self._connected(slot, route, deadline)
             slot.is_permanent = True
@@ -108,11 +112,11 @@ class Pool:
         finally:
             self._leave(slot)
 
-    def _enter(self, route: Route) -> _Slot:
+    def _enter(self, route: Route, number: int) -> _Slot:
         with self._lock:
             if self._closed:
                 raise Fatal(_CLOSED)
-            slot = self._slots.setdefault(route, _Slot())
+            slot = self._slots.setdefault((route, number), _Slot())
             slot.users += 1
             return slot
 
@@ -134,8 +138,8 @@ class Pool:
     def _leave(self, left: _Slot) -> None:
         with self._lock:
             left.users -= 1
-            idle = [route for route, slot in self._slots.items() if not slot.is_needed]
-            dropped = [self._slots.pop(route) for route in idle]
+            idle = [key for key, slot in self._slots.items() if not slot.is_needed]
+            dropped = [self._slots.pop(key) for key in idle]
         for slot in dropped:
             if slot.connection is not None:
                 slot.connection.close()
@@ -170,6 +174,7 @@ class Lookup:
         self.timeout_s = timeout_s
         self._auth = auth
         self._pool = Pool(auth)
+        self._own_numbers = itertools.count(_SHARED + 1)
 
     @property
     def service(self) -> tuple[Address, ...]:
@@ -186,6 +191,12 @@ class Lookup:
 
     def _broker_of(self, topic: str, deadline: float) -> Connection:
         return self._open(self._pool.permanent, self._find(topic, deadline), deadline)
+
+    def own_connection(self, topic: str) -> Connection:
+        """Return an unshared connection, which the caller closes, or ``close``; else as above."""
+        deadline = time.monotonic() + self.timeout_s
+        connect = partial(self._pool.permanent, number=next(self._own_numbers))
+        return self._open(connect, self._find(topic, deadline), deadline)
 
     def dedicated_connection(self, topic: str) -> BlockingConnection:
         """Return an unshared connection for one thread, which the caller closes.

@@ -171,15 +171,17 @@ class ProducerFactory:
     def open(self, topic: TopicName, kind: ProducerKind | None = None) -> EntryProducer:
         """Open one on exactly ``topic``; the broker creates a missing topic, if it may."""
         name = str(topic)
+        kind = kind or self._own_kind
+        is_shared = kind.access is ProducerAccessMode.SHARED
         producer = EntryProducer(
-            self._lookup.broker_of(name),
+            self._lookup.broker_of(name) if is_shared else self._lookup.own_connection(name),
             name,
             next(self._producer_ids),
             timeout_s=self._lookup.timeout_s,
             budget=self._budget,
             keys=self._keys,
+            owns_connection=not is_shared,
         )
-        kind = kind or self._own_kind
         producer.open(
             kind.schema,
             encrypted=kind.encrypted,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 import tempfile
-import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +22,7 @@ OWNER_KEY: Final = "__eos.owner"
 COLUMNS: Final = ("key", "key_is_binary", "value", "properties")
 
 _MARK: Final = "eos.state"  # the property of messages whose value is not that of a key
+_OWNER: Final = "eos.owner"  # the property with the name of an owner
 _NO_TXN: Final = b"-"
 _PAGE_ROWS: Final = 1000
 
@@ -91,20 +91,21 @@ class SqliteStore:
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._folder = tempfile.TemporaryDirectory(prefix="eos-state-", dir=folder)
+        self._folder = folder
         self.is_usable = False
         self._count: int | None = 0
         with self._explained():
             self._database = self._created()
 
     def _created(self) -> sqlite3.Connection:
-        path = Path(self._folder.name) / f"state-{uuid.uuid4().hex}.sqlite"
-        database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        # Temporary: after a crash the state is read from the topic.
-        database.execute("PRAGMA synchronous = OFF")
-        database.execute("PRAGMA journal_mode = OFF")
-        # Without a type, so that a text and its bytes are two keys.
-        database.execute("CREATE TABLE state (key PRIMARY KEY, value BLOB) WITHOUT ROWID")
+        # The file has no name once it is open: it is gone with its process.
+        with tempfile.NamedTemporaryFile(prefix="eos-state-", dir=self._folder) as file:
+            database = sqlite3.connect(file.name, isolation_level=None, check_same_thread=False)
+            # Temporary: after a crash the state is read from the topic.
+            database.execute("PRAGMA synchronous = OFF")
+            database.execute("PRAGMA journal_mode = OFF")
+            # Without a type, so that a text and its bytes are two keys.
+            database.execute("CREATE TABLE state (key PRIMARY KEY, value BLOB) WITHOUT ROWID")
         self.is_usable, self._count = True, 0
         return database
 
@@ -116,7 +117,7 @@ class SqliteStore:
             # Without a journal, the file may be damaged.
             self.is_usable = False
             raise Fatal(
-                f"The state's file in {self._folder.name}: {error}.",
+                f"The state's file in {self._folder}: {error}.",
                 hint="Make room there: the next use restores the state from its topic.",
             ) from None
 
@@ -160,19 +161,17 @@ class SqliteStore:
         """See ``StateStore``."""
         with self._explained():
             self._database.close()
-            for file in Path(self._folder.name).iterdir():
-                file.unlink()
             self._database = self._created()
 
     def close(self) -> None:
         """See ``StateStore``; may be called twice."""
         self._database.close()
-        self._folder.cleanup()
 
 
-def owner_mark(txn: str) -> Message:
-    """Return the message of an owner that uses the state in ``txn``, or "": has just opened it."""
-    return Message(txn.encode() or _NO_TXN, OWNER_KEY, properties={_MARK: "owner"})
+def owner_mark(txn: str, owner: str) -> Message:
+    """Return the message of ``owner``, which uses the state in ``txn``, or "": reads the topic."""
+    properties = {_MARK: "owner", _OWNER: owner}
+    return Message(txn.encode() or _NO_TXN, OWNER_KEY, properties=properties)
 
 
 def message_of(key: Key, value: bytes | None) -> Message:
@@ -187,10 +186,11 @@ def message_of(key: Key, value: bytes | None) -> Message:
 
 class Changes(NamedTuple):
     """The content of messages: ``values`` by key, None for deleted ones; the transaction that the
-    last ``owner`` mark names, or ""; the type of all keys so far."""
+    last mark names, or ""; the owners of all marks; the type of all keys so far."""
 
     values: dict[Key, bytes | None]
-    owner: str
+    txn: str
+    owners: list[str]
     key_type: type | None
 
 
@@ -200,16 +200,19 @@ def changes_of(batch: pa.RecordBatch, topic: str, key_type: type | None) -> Chan
     Raises:
         InputError: some keys are text and some are bytes.
     """
-    values, owner = batch.column("value").to_pylist(), ""
+    values, txn = batch.column("value").to_pylist(), ""
+    owners: list[str] = []
     # Foreign messages may have no key, or that of marks; those of a state do not.
     is_hidden = pc.fill_null(pc.equal(batch.column("key"), OWNER_KEY.encode()), fill_value=True)
     is_shown = pc.invert(is_hidden).to_numpy(zero_copy_only=False)
     properties = batch.column("properties")
     for row in np.flatnonzero(np.diff(properties.offsets)).tolist():
-        mark = dict(properties[row].as_py()).get(_MARK)
+        given = dict(properties[row].as_py())
+        mark = given.get(_MARK)
         if mark == "owner":
             text = values[row] or _NO_TXN
-            owner = owner if text == _NO_TXN else text.decode(errors="replace")
+            txn = txn if text == _NO_TXN else text.decode(errors="replace")
+            owners.append(given.get(_OWNER, ""))
             is_shown[row] = False
         elif mark is not None:
             values[row] = b"" if mark == "empty" else None
@@ -217,7 +220,7 @@ def changes_of(batch: pa.RecordBatch, topic: str, key_type: type | None) -> Chan
         batch = batch.filter(pa.array(is_shown))
         values = [value for value, shown in zip(values, is_shown, strict=True) if shown]
     if not values:
-        return Changes({}, owner, key_type)
+        return Changes({}, txn, owners, key_type)
     kinds = {bytes if one else str for one in batch.column("key_is_binary").unique().to_pylist()}
     if len(kinds | {key_type} - {None}) > 1:
         raise InputError(
@@ -228,4 +231,4 @@ def changes_of(batch: pa.RecordBatch, topic: str, key_type: type | None) -> Chan
     keys = batch.column("key").to_pylist()
     if kind is str:
         keys = [key.decode(errors="replace") for key in keys]
-    return Changes(dict(zip(keys, values, strict=True)), owner, kind)
+    return Changes(dict(zip(keys, values, strict=True)), txn, owners, kind)
