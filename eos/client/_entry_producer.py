@@ -46,7 +46,7 @@ _MAX_NAME_CHARS: Final = 256
 class EntryProducer:
     """Made by ``PulsarClient.entry_producer``. Safe for several threads.
 
-    ``topic`` is the exact name, ``name`` the broker's. A failed producer stays failed: open another.
+    ``topic`` is the exact name, ``name`` the broker's. A failed one stays failed: open another.
     """
 
     def __init__(
