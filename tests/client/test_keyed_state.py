@@ -357,6 +357,17 @@ def test_an_old_owner_can_not_commit(client, opened, other, topic, changes):
         assert not list(reader.read(idle_s=1))
 
 
+def test_an_old_owner_can_not_begin_a_transaction(opened, other):
+    old = opened(client=other)
+    change(old, a=b"1")
+    change(opened(), a=b"2")
+    with pytest.raises(EosError):  # the broker has closed its producer, and does not say so
+        change(old, a=old["a"] + b"1")
+    with pytest.raises(Fenced):
+        old.transaction()
+    assert dict(opened()) == {"a": b"2"}
+
+
 def test_an_owner_goes_on_after_its_topic_has_moved(opened, pulsar_standalone, name):
     state = opened()
     change(state, a=b"1")
@@ -473,10 +484,10 @@ def test_owners_whose_producers_the_broker_keeps_both_are_one_in_the_end(
     opens: Counter[ProducerFactory] = Counter()
 
     def keep_both(factory: ProducerFactory, *args: Any, **options: Any) -> EntryProducer:
-        opens[factory] += 1
-        if opens[factory] > 1:
+        if opens[factory]:
             return open_one(factory, *args, **options)
         producer = open_one(factory, *args, **options | {"access": ProducerAccessMode.SHARED})
+        opens[factory] += 1
         gate.wait(30)
         return producer
 
@@ -564,6 +575,7 @@ def test_a_full_disk_is_an_error_until_there_is_room(opened, tmp_path):
 def test_a_damaged_file_is_an_error_and_then_a_new_one(opened, tmp_path):
     state = opened(spill_folder=tmp_path)
     change(state, kept=b"1")
+    assert dict(state) == {"kept": b"1"}
     state._store._database.execute("DROP TABLE state")  # all further reads fail
     with pytest.raises(Fatal, match=r"The state's file.*restores the state"):
         state.get("kept")
