@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -23,6 +22,7 @@ from eos.client._entry_producer import EntryProducer
 from eos.client._producer_factory import ProducerFactory
 from eos.client._state_store import MemoryStore, SqliteStore, changes_of
 from eos.errors import (
+    BrokerNotReady,
     ConfigurationError,
     EosError,
     Fatal,
@@ -478,29 +478,19 @@ def test_owners_whose_producers_the_broker_keeps_both_are_one_in_the_end(
     client, other, opened, topic, monkeypatch
 ):
     """As if both had been opened at the same moment: then brokers keep both (measured)."""
-    opened().close()  # so that the topic exists
-    gate = threading.Barrier(2)
+    client.create_unpartitioned(topic)
     open_one = ProducerFactory.open_one
-    opens: Counter[ProducerFactory] = Counter()
+    kept: set[ProducerFactory] = set()
 
     def keep_both(factory: ProducerFactory, *args: Any, **options: Any) -> EntryProducer:
-        if opens[factory]:
-            return open_one(factory, *args, **options)
-        producer = open_one(factory, *args, **options | {"access": ProducerAccessMode.SHARED})
-        opens[factory] += 1
-        gate.wait(30)
-        return producer
+        if factory not in kept:
+            kept.add(factory)
+            with contextlib.suppress(BrokerNotReady):
+                return open_one(factory, *args, **options | {"access": ProducerAccessMode.SHARED})
+        return open_one(factory, *args, **options)
 
-    def own(one: PulsarClient) -> KeyedState | None:
-        try:
-            return opened(client=one)
-        except Fenced:
-            return None
-
-    with monkeypatch.context() as patch:
-        patch.setattr(ProducerFactory, "open_one", keep_both)
-        with ThreadPoolExecutor(2) as pool:
-            states = [state for state in pool.map(own, (client, other)) if state is not None]
+    monkeypatch.setattr(ProducerFactory, "open_one", keep_both)
+    states = [opened(client=one) for one in (client, other)]
     commits = 0
     for state in states:
         with contextlib.suppress(EosError):
