@@ -81,7 +81,20 @@ class AsyncTransaction:
         await self._threads.finish(partial(self.blocking.__exit__, kind, error, trace))
 
 
-class AsyncProducer:
+class _Closing:
+    """Closed at the end of its ``async with`` block."""
+
+    async def close(self) -> None:
+        raise NotImplementedError
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+class AsyncProducer(_Closing):
     """Made by ``AsyncPulsarClient.producer``; sends batches to all partitions of its topic."""
 
     def __init__(self, producer: Producer, threads: ThreadPool) -> None:
@@ -108,10 +121,9 @@ class AsyncProducer:
         Raises:
             EosError: as ``Producer.send``, and as its future.
         """
-        within = None if txn is None else txn.blocking
         # In this thread, so that messages are sent in the order of the calls.
         stored, send_full = self._producer.enqueue(
-            *(value, within, key, event_time_ms, properties, deliver_at_ms)
+            *(value, _begun(txn), key, event_time_ms, properties, deliver_at_ms)
         )
         if send_full is not None:
             await self._threads.run(send_full)
@@ -125,14 +137,8 @@ class AsyncProducer:
         """As ``Producer.close``; a cancelled task waits for its end."""
         await self._threads.finish(self._producer.close)
 
-    async def __aenter__(self) -> Self:
-        return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-
-class _AsyncReceiver(Generic[ConsumerT]):
+class _AsyncReceiver(_Closing, Generic[ConsumerT]):
     """What consumers of one and of several topics share."""
 
     def __init__(self, consumer: ConsumerT, threads: ThreadPool) -> None:
@@ -186,12 +192,26 @@ class _AsyncReceiver(Generic[ConsumerT]):
     def _put_back(self, messages: list[ReceivedMessage]) -> None:
         self._unread[:0] = messages
 
-    async def _seek(self, seek: Callable[[], None]) -> None:
-        def seek_and_forget() -> None:
-            seek()
+    async def acknowledge_cumulative(
+        self, message: ReceivedMessage, txn: AsyncTransaction | None = None
+    ) -> None:
+        """As ``Consumer.acknowledge_cumulative``. A cancelled task waits for the answer."""
+        call = partial(self._consumer.acknowledge_cumulative, message, _begun(txn))
+        await self._threads.finish(call)
+
+    async def redeliver(self, messages: Sequence[ReceivedMessage] | None = None) -> None:
+        """As ``Consumer.redeliver``."""
+        if messages is None:
+            await self._begin_again(self._consumer.redeliver)
+        else:
+            await self._threads.finish(partial(self._consumer.redeliver, messages))
+
+    async def _begin_again(self, call: Callable[[], None]) -> None:
+        def call_and_forget() -> None:
+            call()
             self._unread.clear()
 
-        await self._receiving.finish(seek_and_forget)
+        await self._receiving.finish(call_and_forget)
 
     async def close(self) -> None:
         """As ``Consumer.close``; a cancelled task waits for its end."""
@@ -204,12 +224,6 @@ class _AsyncReceiver(Generic[ConsumerT]):
             message = await self.receive(_RECEIVE_S)
             if message is not None:
                 yield message
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
 
 class AsyncConsumer(_AsyncReceiver[Consumer]):
@@ -238,7 +252,7 @@ class AsyncConsumer(_AsyncReceiver[Consumer]):
 
     async def seek(self, to: MessageId | int) -> None:
         """As ``Consumer.seek``. A cancelled task waits for the broker's answer."""
-        await self._seek(partial(self._consumer.seek, to))
+        await self._begin_again(partial(self._consumer.seek, to))
 
 
 class AsyncTopicsConsumer(_AsyncReceiver[TopicsConsumer]):
@@ -268,14 +282,14 @@ class AsyncTopicsConsumer(_AsyncReceiver[TopicsConsumer]):
 
     async def seek(self, to_ms: int) -> None:
         """As ``TopicsConsumer.seek``. A cancelled task waits for the broker's answers."""
-        await self._seek(partial(self._consumer.seek, to_ms))
+        await self._begin_again(partial(self._consumer.seek, to_ms))
 
 
 def _begun(txn: AsyncTransaction | None) -> Transaction | None:
     return None if txn is None else txn.blocking
 
 
-class AsyncPulsarClient:
+class AsyncPulsarClient(_Closing):
     """A client for ``asyncio``; its arguments are those of ``PulsarClient``.
 
     ::
@@ -337,10 +351,7 @@ class AsyncPulsarClient:
         return AsyncProducer(opened, self._threads)
 
     async def consumer(
-        self,
-        topic: str,
-        subscription: str,
-        **options: Unpack[ConsumerArguments],
+        self, topic: str, subscription: str, **options: Unpack[ConsumerArguments]
     ) -> AsyncConsumer:
         """As ``PulsarClient.consumer``. A cancelled task's consumer is closed."""
         opening = partial(self._client.consumer, topic, subscription, **options)
@@ -381,15 +392,9 @@ class AsyncPulsarClient:
         await self._threads.finish(self._client.close)
         self._threads.close()
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
 
 # Of the consumers, what they inherit is the receiver's.
 stay_in_process(
-    *(AsyncPulsarClient, AsyncProducer, AsyncTransaction),
+    *(AsyncPulsarClient, AsyncProducer, AsyncTransaction, _Closing),
     *(_AsyncReceiver, AsyncConsumer, AsyncTopicsConsumer),
 )

@@ -258,3 +258,30 @@ def test_several_topics_are_consumed_as_one(pulsar_standalone, name):
             assert await consumer.receive(10) is not None
 
     run(pulsar_standalone.service_url, work)
+
+
+def test_messages_come_again_and_are_acknowledged_up_to_one(pulsar_standalone, name):
+    async def work(client: AsyncPulsarClient) -> None:
+        async with await client.producer(name, create=True) as producer:
+            for number in range(4):
+                await producer.send(b"%d" % number)
+        async with await client.consumer(name, "judge") as consumer:
+            seen = [await consumer.receive(10) for _ in range(3)]
+            # A task that is cancelled while it receives leaves its message for the next one, but
+            # not behind a redelivery.
+            task = asyncio.create_task(consumer.receive(10))
+            await asyncio.sleep(0)
+            task.cancel()
+            await consumer.redeliver()
+            again = [await consumer.receive(10) for _ in range(4)]
+            assert [one.value for one in again] == [b"0", b"1", b"2", b"3"]
+            async with client.transaction() as txn:
+                await consumer.acknowledge_cumulative(again[2], txn)
+            await consumer.redeliver(again[3:])
+            assert (await consumer.receive(10)).value == b"3"
+            assert [one.value for one in seen] == [b"0", b"1", b"2"]
+        async with await client.consumer(name, "judge") as consumer:
+            assert (await consumer.receive(10)).value == b"3"
+            assert await consumer.receive(0.5) is None
+
+    run(pulsar_standalone.service_url, work)
