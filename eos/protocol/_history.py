@@ -255,7 +255,7 @@ class History:
 
 
 def _follows(part: Part, before: Part | None) -> bool:
-    """Whether a part was begun with ``before``, or later."""
-    if before is None or before.begun_at is None:
+    """Whether a part of a later record was begun with ``before``, or later."""
+    if before is None or before.begun_at is None or before.begun_in != part.begun_in:
         return True
     return part.begun_at is not None and part.begun_at >= before.begun_at

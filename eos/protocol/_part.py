@@ -79,6 +79,11 @@ class Part(ABC):
         """Grows with each attempt of the sink; None before one is begun."""
 
     @property
+    def begun_in(self) -> str | None:
+        """Where ``begun_at`` counts, if that may change; None: unknown, or always the same."""
+        return None
+
+    @property
     @abstractmethod
     def records(self) -> int | None:
         """Rows in the attempt; None before they are counted. ``bytes`` likewise."""

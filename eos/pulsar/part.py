@@ -27,7 +27,7 @@ MAX_TTL_MS: Final = 24 * 60 * 60 * 1000
 """24 hours. A very long time to live disables expiry for a whole coordinator (measured)."""
 
 _BEGUN: Final = ("txn", "ttl_ms", "mark_id", "mark_uuid")
-_CARRIED: Final = (*_BEGUN, "receipt_topic")
+_CARRIED: Final = (*_BEGUN, "receipt_topic", "cluster")
 _COLUMNS: Final = ("ttl_ms", "service_url", "receipt_topic", "mark_uuid")
 
 
@@ -42,6 +42,7 @@ class PulsarPart(Part):
         ttl_ms: its time to live, at most 24 hours.
         mark_id: position of the mark in the receipt topic.
         mark_uuid: content of the mark.
+        cluster: the name of the cluster; unknown in records of older releases.
         receipt_id: position of the receipt; from PREPARED on.
         partitions: figures of the sent messages, per topic partition; from PREPARED on.
     """
@@ -56,6 +57,7 @@ class PulsarPart(Part):
     ttl_ms: int | None = None
     mark_id: MessageId | None = None
     mark_uuid: str | None = None
+    cluster: str | None = None
     receipt_id: MessageId | None = None
     partitions: tuple[PartitionFigures, ...] = ()
 
@@ -99,6 +101,11 @@ class PulsarPart(Part):
         return None if self.mark_id is None else tuple(self.mark_id)
 
     @property
+    def begun_in(self) -> str | None:
+        """The cluster: ledgers of two clusters can't be compared."""
+        return self.cluster
+
+    @property
     def records(self) -> int | None:
         """Messages, over all partitions."""
         return self._sum("records")
@@ -132,6 +139,8 @@ class PulsarPart(Part):
     def _check_presence(self, stage: Stage) -> None:
         for name in _BEGUN:
             _require_presence(name, self, expected=stage is not Stage.CLAIMED)
+        if self.cluster is not None:
+            check_key(self.cluster, what="cluster")
         _require_presence("receipt_id", self, expected=stage is Stage.PREPARED)
         if self.partitions and stage is not Stage.PREPARED:
             raise ValueError("partitions do not belong there")
@@ -178,8 +187,8 @@ class PulsarPart(Part):
         return replace(self, service_url=claim.service_url)
 
     def payload(self) -> Payload:
-        """Empty: everything is in columns."""
-        return {}
+        """What is not in columns."""
+        return {} if self.cluster is None else {"cluster": self.cluster}
 
     def columns(self) -> Mapping[str, Any]:
         """The columns of version 1."""
@@ -200,6 +209,7 @@ class PulsarPart(Part):
             raise ValueError("txn_most and txn_least go together")
         return cls(
             **{name: columns[name] for name in _COLUMNS},
+            cluster=payload.get("cluster"),
             txn=None if most is None else TxnId(int(most), int(least)),
             mark_id=_message_id(columns["mark_id"]),
             receipt_id=_message_id(columns["receipt_id"]),

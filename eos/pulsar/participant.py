@@ -25,7 +25,7 @@ from eos.ids import TopicName, TxnId
 from eos.participant import Attempt, Participant
 from eos.protocol import ABORTED, BATCH, COMMITTED, Fate, History, LogRecord, Part, State, unknown
 from eos.pulsar._end_transaction import end_transaction
-from eos.pulsar.end_rules import EndAnswer, MarkAnswer, WitnessAnswer
+from eos.pulsar.end_rules import EndAnswer, WitnessAnswer
 from eos.pulsar.part import KIND, MAX_TTL_MS, PulsarPart, pulsar_part
 from eos.pulsar.receipts import ReceiptAcks, ReceiptTopic, receipt_topic_name, receipt_topics_of
 from eos.pulsar.roll_call import RollCall, find_poison
@@ -152,27 +152,10 @@ class PulsarParticipant(Participant):
             raise
 
     def missing(self, claim: Part, history: History) -> str | None:
-        """Report a missing receipt topic, if the log names transactions."""
-        # Its subscription keeps an idle topic: this is another cluster, or the topic was deleted.
-        topic = self._topic(_own(claim).receipt_topic)
-        if not history.anchors(claim.key):
-            return None
-        if not topic.exists():
-            return f"the cluster at {self._service_url} has no receipt topic {topic.name}"
-        # Replication creates a topic of this name in other clusters, without its subscription, and
-        # copies marks to other positions (measured). The rows may be on their way.
-        last = history.last_begun(claim.key)
-        if last is None or topic.has_subscription():
-            return None
-        mark = Witness(self.client, topic).find_mark(pulsar_part(last), timeout_s=self._timeout_s)
-        if mark is MarkAnswer.UNKNOWN:
-            raise ConnectionLost(f"{topic.name} can't be read.")
-        if mark is MarkAnswer.FOUND:
-            return None
-        return (
-            f"the cluster at {self._service_url} has a receipt topic {topic.name} without its "
-            "subscription and without the log's newest mark, as geo-replication creates it"
-        )
+        """Report a cluster without the newest attempts; see ``Witness.missing``."""
+        witness = Witness(self.client, self._topic(claim))
+        missing = witness.missing(claim.key, history, timeout_s=self._timeout_s)
+        return None if missing is None else f"the cluster at {self._service_url} {missing}"
 
     def make(self, claim: Part, *, in_recovery: bool) -> None:
         """Create the receipt topic and its subscription before a claim, if they do not exist.
@@ -180,23 +163,25 @@ class PulsarParticipant(Participant):
         Raises:
             ConfigurationError: eos may not create it; names the command that does.
         """
-        topic = self._topic(_own(claim).receipt_topic)
+        topic = self._topic(claim)
         # In recovery, too: after it the query continues here. Without its mark no attempt is ended.
         topic.create(self._admin)
         topic.subscribe()
 
     def attach(self, claim: Part, history: History) -> None:
         """Use the log's receipt topic; connect to every coordinator that the log names."""
-        if self._receipts is None:
-            self._receipts = self._topic(_own(claim).receipt_topic)
-            self._acks = ReceiptAcks(self._receipts)
+        if self._acks is None:
+            self._acks = ReceiptAcks(self._topic(claim))
         # After a restart a coordinator loads, expires and finishes its transactions only when a
         # client connects (measured).
         for tc_id in history.anchors(claim.key):
             self.client.coordinators.connect(int(tc_id))
 
-    def _topic(self, receipt_topic: str) -> ReceiptTopic:
-        return ReceiptTopic(self.client, TopicName.parse(receipt_topic))
+    def _topic(self, claim: Part) -> ReceiptTopic:
+        if self._receipts is None:
+            name = TopicName.parse(_own(claim).receipt_topic)
+            self._receipts = ReceiptTopic(self.client, name)
+        return self._receipts
 
     def newer_commit(self, history: History, *, timeout_s: float) -> str | None:
         """Describe the first committed receipt after the mark of the log's newest attempt.
@@ -229,6 +214,7 @@ class PulsarParticipant(Participant):
             ttl_ms=ttl_ms,
             mark_id=call.mark_id,
             mark_uuid=call.mark_uuid,
+            cluster=self._receipt_topic.cluster,
         )
 
     def count(self, part: Part, written: Sequence[Any]) -> PulsarPart:

@@ -155,6 +155,16 @@ class ReceiptTopic:
         # Not entered: that would create it.
         return self._client.cursor(self.name, self._subscription).exists()
 
+    @property
+    def cluster(self) -> str:
+        """The name of the cluster.
+
+        Raises:
+            EosError: the broker refuses a producer, or does not answer.
+        """
+        # Brokers name producers <cluster>-<broker>-<count> (measured).
+        return self._producer().name.rsplit("-", 2)[0]
+
     def prime(self) -> None:
         """Commit one small transaction, so that the topic's transaction buffer is ready before
         an epoch depends on it.

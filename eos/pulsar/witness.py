@@ -13,8 +13,9 @@ import time
 from eos.client import ONE_PERMIT, Entry, EntryReader, PulsarClient
 from eos.errors import ConnectionLost, EosError, ProtocolError
 from eos.ids import MessageId
+from eos.protocol import History, ParticipantKey
 from eos.pulsar.end_rules import DataAnswer, MarkAnswer, WitnessAnswer
-from eos.pulsar.part import PulsarPart
+from eos.pulsar.part import PulsarPart, pulsar_part
 from eos.pulsar.receipts import ReceiptTopic, receipt_mark_uuid
 from eos.pulsar.recount import recount
 from eos.pulsar.roll_call import CALL, KIND, MARK, properties_of
@@ -28,6 +29,39 @@ class Witness:
     def __init__(self, client: PulsarClient, receipts: ReceiptTopic) -> None:
         self._client = client
         self._receipts = receipts
+
+    def missing(self, key: ParticipantKey, history: History, *, timeout_s: float) -> str | None:
+        """Describe what the cluster lacks of the attempts in the log; None: it has the newest.
+
+        Raises:
+            EosError: it does not answer.
+        """
+        topic, last = self._receipts, history.last_begun(key)
+        if not history.anchors(key):
+            return None
+        # Its subscription keeps an idle topic: this is another cluster, or the topic was deleted.
+        if not topic.exists():
+            return f"has no receipt topic {topic.name}"
+        if last is None:
+            return None
+        there, own = pulsar_part(last).cluster, topic.cluster
+        if there not in (None, own):
+            return f"is {own}, and the newest epoch was begun in {there}"
+        # Replication creates a topic of this name in other clusters, without its subscription, and
+        # copies marks to other positions (measured). The rows may be on their way.
+        if topic.has_subscription():
+            return None
+        mark = self.find_mark(pulsar_part(last), timeout_s=timeout_s)
+        if mark is MarkAnswer.UNKNOWN:
+            raise ConnectionLost(f"{topic.name} can't be read.")
+        return (
+            None
+            if mark is MarkAnswer.FOUND
+            else (
+                f"has a receipt topic {topic.name} without its subscription and without the log's "
+                "newest mark, as geo-replication creates it"
+            )
+        )
 
     def find_mark(self, part: PulsarPart, *, timeout_s: float) -> MarkAnswer:
         """Read the mark of ``part`` where the log says it is, and compare its uuid."""

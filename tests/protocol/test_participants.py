@@ -9,6 +9,7 @@ import pytest
 from eos.commit_log import CommitLog
 from eos.commit_log.schema import from_row, to_row
 from eos.errors import CommitLogError
+from eos.ids import MessageId
 from eos.protocol import (
     History,
     LogRecord,
@@ -20,7 +21,7 @@ from eos.protocol import (
     check_successor,
 )
 from eos.pulsar.part import pulsar_part
-from tests.protocol.epochs import EXPIRED, FAILED, add, at, claim, history_of, opened, step
+from tests.protocol.epochs import EXPIRED, FAILED, add, at, changed, claim, history_of, opened, step
 from tests.support.table_part import TablePart
 
 CLAIM = replace(claim(), participants=(pulsar_part(claim()), TablePart()))
@@ -116,6 +117,20 @@ def test_a_history_has_the_last_attempt_of_each_participant():
     assert history.last_begun(TablePart().key).participants[1] == PREPARED.participants[1]
     assert history.last_begun(pulsar_part(CLAIM).key).state is State.COMMITTED
     assert history.last_begun(("ledger", "main")) is None
+
+
+def test_the_last_attempt_is_the_one_in_the_newest_cluster():
+    """Its ledgers may have lower numbers there."""
+    claimed = claim()
+    there = changed(opened(claimed, "0"), cluster="there")
+    prepared_there = step(there, State.PREPARED, claimed)
+    done = step(prepared_there, State.COMMITTED, claimed)
+    lower = MessageId(pulsar_part(there).mark_id.ledger - 1, 0)
+    here = changed(opened(claimed, "1", least=8), cluster="here", mark_id=lower)
+    history = history_of(claimed, there, prepared_there, done, here)
+    key = pulsar_part(CLAIM).key
+    assert pulsar_part(history.last_begun(key)).cluster == "here"
+    assert [part.cluster for part in history.committed(key)] == ["there"]
 
 
 def test_records_after_a_decision_keep_its_reason():

@@ -210,12 +210,19 @@ def test_data_with_other_figures_or_of_another_transaction_proves_nothing(broker
     )
 
 
-def test_a_cluster_without_the_logs_receipt_topic_is_refused_before_the_claim(broker, sink):
+@pytest.mark.parametrize("is_created_again", [False, True])
+def test_a_cluster_without_the_logs_receipt_topic_is_refused_before_the_claim(
+    broker, sink, is_created_again
+):
     first = sink()
     first.run("0")
     first.close()
     before = first.records()
-    delete(broker, pulsar_part(before[-1]).receipt_topic)
+    receipts = pulsar_part(before[-1]).receipt_topic
+    delete(broker, receipts)
+    if is_created_again:  # by a tool that looked into it
+        with PulsarClient(broker.service_url) as client:
+            client.create_unpartitioned(receipts)
     with pytest.raises(NewCluster, match=r"1 epochs with 10 messages.*on_new_cluster"):
         sink().run("1")
     assert first.records() == before

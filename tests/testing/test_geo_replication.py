@@ -339,6 +339,29 @@ def test_a_sink_refuses_the_other_cluster_even_if_the_receipt_topic_is_replicate
     ]
 
 
+def test_a_sink_refuses_to_return_to_a_cluster_that_may_lack_epochs(pair, make_sink, west):
+    """It has the receipt topic of earlier epochs there, and would skip what the west has."""
+    sink = make_sink(receipts_too=False)
+    first = sink.make(pair.east)
+    first.run("0")
+    await_rows(west, sink.topic, 10)
+    first.close()
+    away = sink.make(pair.west, on_new_cluster="continue")
+    away.run("1")
+    away.close()
+    before = away.records()
+    for epoch in ("1", "2"):
+        with pytest.raises(NewCluster, match=r"is east, and the newest epoch was begun in west"):
+            sink.make(pair.east).run(epoch)
+    assert away.records() == before
+    back = sink.make(pair.east, on_new_cluster="continue")
+    assert back.run("1").status == "skipped"
+    leave_behind(back, Step.OPEN, "2")
+    back.close()
+    # Its mark is the newest one now.
+    assert sink.make(pair.east).run("2").status == "written"
+
+
 def test_an_epoch_that_was_prepared_in_the_east_stays_in_doubt_in_the_west(pair, make_sink, west):
     """Its rows and receipt are copied without their transaction: they prove nothing."""
     sink = make_sink(receipts_too=True)
