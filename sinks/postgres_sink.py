@@ -17,6 +17,7 @@ from eos.participant import Upsert
 from eos.postgres.part import PostgresPart
 from eos.postgres.staged import Copied, CopyTarget, StagedRows, StagingColumn, TargetColumn
 from eos.protocol import History, Part
+from eos.retry import attempts
 from eos.sinks._postgres_columns import as_sent, check_fits, created_type
 from eos.sinks._stage_task import REPORT_SCHEMA, StageTask
 from eos.sinks._upserts import IS_AMBIGUOUS, IS_DELETE, Upserts
@@ -243,7 +244,8 @@ class PostgresOutput(Output):
 
         def write() -> Sequence[StagedRows]:
             table = self.participant.table
-            self.participant.run(
+            attempts(self._options.resolve_timeout_s)(
+                self.participant.run,
                 "creating a staging table",
                 lambda c: table.create_staging(c, part, written.staging),
             )
