@@ -129,7 +129,7 @@ class RewoundCheckpoint(Fatal):
 
 
 class NewCluster(Fatal):
-    """The cluster lacks data that the commit log records as written: it is another cluster."""
+    """A cluster, table or database lacks data of the commit log: another one, or an older copy."""
 
 
 # --- protocol and broker -----------------------------------------------------------------------

@@ -98,6 +98,8 @@ class Participant(ABC):
 
     At most one output of a sink may expire. It is committed first and decides for the others.
     """
+    place: ClassVar[str] = "output"
+    """What holds the rows, with the sink's options that name it: ``path (table)``."""
 
     # --- the claim -----------------------------------------------------------------------------
 
@@ -260,6 +262,7 @@ V = TypeVar("V", bound=VersionedPart)
 class VersionedParticipant(Participant, Generic[V]):
     """A participant whose output keeps the newest committed version of each series: the witness."""
 
+    _older: ClassVar[str] = "an older copy of the table was restored"
     _claim: V
     _version = 0
     _last_committed = 0
@@ -281,7 +284,7 @@ class VersionedParticipant(Participant, Generic[V]):
         for part in history.committed(claim.key):
             mine = cast("V", part)
             if self._is_lost(mine.version or 0, self._newest(mine)):
-                return f"{part.label} is missing: an older copy of the table was restored"
+                return f"{part.label} is missing: {self._older}"
         return None
 
     def attach(self, claim: Part, history: History) -> None:
@@ -319,7 +322,7 @@ class VersionedParticipant(Participant, Generic[V]):
         if self._last_committed and self._is_lost(self._last_committed, newest):
             raise NewCluster(
                 f"Version {self._last_committed} of table {self._claim.output} is no longer there: "
-                "an older copy of it was restored, or a replica that lacked it was promoted.",
+                f"{self._older}.",
                 hint="Restore the newest copy. To continue without the missing rows: start again "
                 'with on_new_cluster="continue" once.',
             )

@@ -51,6 +51,8 @@ class DeltaParticipant(VersionedParticipant[DeltaPart]):
         storage_options: as for ``deltalake``.
     """
 
+    place = "path (table)"
+
     def __init__(
         self, sink_id: str, table: str, storage_options: Mapping[str, str] | None = None
     ) -> None:

@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 class IcebergParticipant(VersionedParticipant[IcebergPart]):
     """Begin, prepare, commit, abort and outcome of a sink's appends to one table."""
 
+    place = "catalog and table (catalog, table)"
+
     def __init__(self, sink_id: str, address: TableAddress) -> None:
         self.table = IcebergTable(address)
         self._sink_id = sink_id

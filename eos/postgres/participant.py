@@ -46,6 +46,9 @@ class PostgresParticipant(VersionedParticipant[PostgresPart]):
         staging_schema: of ``eos_epochs`` and the staging tables.
     """
 
+    place = "database and table (conninfo, table)"
+    _older = "an older copy of the database was restored, or a replica that lacked it was promoted"
+
     def __init__(
         self, sink_id: str, database: Database, schema: str, table: str, staging_schema: str
     ) -> None:
@@ -134,10 +137,7 @@ class PostgresParticipant(VersionedParticipant[PostgresPart]):
                 is_marked, _, newest = self._endings(part)
                 if newest >= (part.version or 0) or (is_moved and not is_marked):
                     continue
-                return (
-                    f"{part.label} is missing: an older copy of the database was restored, or a "
-                    "replica that lacked it was promoted"
-                )
+                return f"{part.label} is missing: {self._older}"
         return None
 
     def make(self, claim: Part, *, in_recovery: bool) -> None:

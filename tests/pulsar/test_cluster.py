@@ -216,7 +216,9 @@ def test_a_cluster_without_the_logs_receipt_topic_is_refused_before_the_claim(br
     first.close()
     before = first.records()
     delete(broker, pulsar_part(before[-1]).receipt_topic)
-    with pytest.raises(NewCluster, match=r"1 epochs with 10 messages.*on_new_cluster"):
+    with pytest.raises(
+        NewCluster, match=r"1 epochs with 10 rows.*right cluster \(service_url\).*on_new_"
+    ):
         sink().run("1")
     assert first.records() == before
     assert sink(on_new_cluster="continue").run("1").status == "written"

@@ -271,7 +271,9 @@ def test_a_database_at_another_address_is_known_by_its_mark(spark, make_sink, sh
     elsewhere = psycopg.conninfo.make_conninfo(
         shop.conninfo, host="db", hostaddr="127.0.0.1", sslmode="disable"
     )
-    with pytest.raises(NewCluster, match="older copy"):
+    with pytest.raises(
+        NewCluster, match=r"older copy.*right database and table \(conninfo, table\)"
+    ):
         make_sink(conninfo=elsewhere).write(spark.range(3), epoch=4)
 
 
