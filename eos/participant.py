@@ -110,6 +110,10 @@ class Participant(ABC):
     def check(self, claim: Part) -> None:
         """Before a claim: check that it can write. If not, it must not fence a driver that can."""
 
+    def traces(self) -> list[str]:
+        """Describe what another log of this sink has written: called if there is no log."""
+        return []
+
     def missing(self, claim: Part, history: History) -> str | None:
         """Describe recorded things that are missing in the output; None if nothing is.
 
@@ -234,6 +238,11 @@ class VersionedPart(Part):
         """The log, and what else its attempts are counted for."""
 
     @property
+    def identity(self) -> str:
+        """The table."""
+        return self.output
+
+    @property
     def label(self) -> str:
         """``version 7 of table /data/orders``."""
         return f"version {self.version} of table {self.output}"
@@ -242,6 +251,11 @@ class VersionedPart(Part):
     def begun_at(self) -> tuple[int, ...] | None:
         """The version."""
         return None if self.version is None else (self.version,)
+
+    @property
+    def checksum(self) -> int | None:
+        """0: files and connections have their own checksums."""
+        return None if self.records is None else 0
 
     def check_attempt(self, stage: Stage, *names: str | None) -> None:
         """Check version and id; ``names`` are further ones that each attempt has.

@@ -113,10 +113,6 @@ class PostgresOutput(Output):
             options.sink_id, Database(options.conninfo), schema, table, self._staging_schema
         )
 
-    def traces(self) -> list[str]:
-        """Return whether another log of this sink has committed to the table."""
-        return self.participant.traces()
-
     def is_written_by(self, part: Part) -> bool:
         """Whether ``part`` was written to the same table."""
         mine = self.participant.claimed(History(self._options.sink_id), "-")
@@ -161,11 +157,7 @@ class PostgresOutput(Output):
         # Once for each schema: a stream would log it in every epoch.
         if df.schema != self._checked:
             missing = [one.name for one in columns if one.name not in written.names]
-            ChangedColumns((), missing).report(
-                f"table {table.name}",
-                options.sink_id,
-                may_change=options.on_changed_columns == "continue",
-            )
+            ChangedColumns((), missing).report(f"table {table.name}", options)
             self._checked = df.schema
 
     def _match(self, df: DataFrame, columns: Sequence[TargetColumn]) -> _Written:

@@ -46,11 +46,6 @@ class DeltaPart(VersionedPart):
         return self.table
 
     @property
-    def identity(self) -> str:
-        """The table."""
-        return self.table
-
-    @property
     def series(self) -> str:
         """The log's identifier."""
         return self.app_id
@@ -64,11 +59,6 @@ class DeltaPart(VersionedPart):
     def bytes(self) -> int | None:
         """Sizes of all files."""
         return None if self.files is None else sum(file.size_bytes for file in self.files)
-
-    @property
-    def checksum(self) -> int | None:
-        """0: Parquet has its own checksums."""
-        return None if self.files is None else 0
 
     def check(self, stage: Stage) -> None:
         """See ``Part``."""

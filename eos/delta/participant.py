@@ -89,8 +89,9 @@ class DeltaParticipant(VersionedParticipant[DeltaPart]):
 
     def missing(self, claim: Part, history: History) -> str | None:
         """Report the table if it is not the one that the log names."""
-        last = _last(history, claim)
-        if last is None or last.table_id is None:
+        record = history.last_begun(claim.key)
+        last = None if record is None else record.part(claim.key)
+        if not isinstance(last, DeltaPart) or last.table_id is None:
             return None
         if not self.table.exists():
             return f"there is no Delta table at {last.table}"
@@ -244,12 +245,6 @@ class DeltaParticipant(VersionedParticipant[DeltaPart]):
                 with suppress(EosError):  # a vacuum deletes them
                     self.table.discard(mine.files or ())
             self.table.checkpoint_when_due()
-
-
-def _last(history: History, claim: Part) -> DeltaPart | None:
-    record = history.last_begun(claim.key)
-    part = None if record is None else record.part(claim.key)
-    return part if isinstance(part, DeltaPart) else None
 
 
 def _own(part: Part) -> DeltaPart:

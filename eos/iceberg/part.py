@@ -63,23 +63,13 @@ class IcebergPart(VersionedPart):
 
     @property
     def output(self) -> str:
-        """``catalog.namespace.name``."""
+        """``catalog.namespace.name``; versions are counted for all branches together."""
         return self.address().identity
-
-    @property
-    def identity(self) -> str:
-        """The table; not the branch, since versions are counted for all branches together."""
-        return self.output
 
     @property
     def series(self) -> str:
         """The log's app id."""
         return self.app_id
-
-    @property
-    def checksum(self) -> int | None:
-        """0: Parquet has its own checksums."""
-        return None if self.files is None else 0
 
     def address(self, secrets: Mapping[str, str] | None = None) -> TableAddress:
         """Return the table's address, with properties that are not in the log."""

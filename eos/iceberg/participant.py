@@ -24,7 +24,7 @@ from eos.iceberg._iceberg_table import IcebergTable, LoadedTable
 from eos.iceberg.data_file_entry import DataFileEntry
 from eos.iceberg.part import IcebergPart
 from eos.iceberg.table_address import TableAddress
-from eos.participant import Attempt, VersionedParticipant
+from eos.participant import Attempt, Audited, VersionedParticipant
 from eos.protocol import ABORTED, COMMITTED, Fate, History, Known, LogRecord, Part, unknown
 
 logger = logging.getLogger(__name__)
@@ -191,6 +191,19 @@ class IcebergParticipant(VersionedParticipant[IcebergPart]):
             return unknown(f"table {mine.output} can't be read: {error.message}")
         # Missing files can't be committed.
         return fate or Fate(Known.ABORTED, f"{len(gone)} of its staged files are gone")
+
+    def audit(self, committed: Sequence[Part]) -> list[Audited | None]:
+        """See ``Participant``: by the branch's files, and by its snapshots for replaced ones."""
+        table = self.table.find()
+        if table is None:
+            return [None] * len(committed)
+        return table.audit([_own(part) for part in committed])
+
+    def readable(self, aborted: Sequence[Part]) -> Sequence[Part]:
+        """See ``Participant``: those with a file in the branch."""
+        table = self.table.find() if aborted else None
+        live = table.live_files() if table is not None else {}
+        return [part for part in aborted if _own(part).attempt_id in live]
 
     def after_end(self, record: LogRecord, part: Part, *, is_last: bool) -> None:
         """Forget the attempt's files."""

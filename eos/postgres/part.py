@@ -54,8 +54,6 @@ class PostgresPart(VersionedPart):
         """The table, and the database's place."""
         return f"{self.target} ({self.place})"
 
-    identity = output
-
     @property
     def label(self) -> str:
         """``version 7 of table public.orders``."""
@@ -75,11 +73,6 @@ class PostgresPart(VersionedPart):
     def bytes(self) -> int | None:
         """Their bytes, as they were sent to the server."""
         return self.size_bytes
-
-    @property
-    def checksum(self) -> int | None:
-        """0: the connection has checksums."""
-        return None if self.rows is None else 0
 
     @property
     def staging_prefix(self) -> str:

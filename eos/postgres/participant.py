@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from eos.errors import ConfigurationError, EosError, InputError, Retriable
-from eos.participant import Attempt, VersionedParticipant
+from eos.participant import Attempt, Audited, Kept, VersionedParticipant
 from eos.postgres._target_table import (
     KEPT,
     Ending,
@@ -313,6 +313,26 @@ class PostgresParticipant(VersionedParticipant[PostgresPart]):
         if is_staged or mine.rows == 0:
             return _staged(mine)
         return _LOST
+
+    def audit(self, committed: Sequence[Part]) -> list[Audited | None]:
+        """See ``Participant``: by ``eos_epochs``. Rows have no marks, so they are not read."""
+        return [self._audited(part) for part in map(_own, committed)]
+
+    def _audited(self, part: PostgresPart) -> Audited | None:
+        has_mark, ending, newest = self._endings(part)
+        # The same database may have been at another place. Without a mark it is another one.
+        is_here = has_mark and (ending is not None or part.place == self.database.place)
+        if part.target != self.table.name or not is_here:
+            return None
+        if ending == "committed":
+            return Audited(Kept.CHANGED, "rows have no marks: only their commits were checked")
+        if ending is None and (part.version or 0) <= newest - KEPT:
+            return Audited(Kept.UNKNOWN, "not checkable: eos_epochs no longer has them")
+        return Audited(Kept.LOST, "commit is not in eos_epochs")
+
+    def readable(self, aborted: Sequence[Part]) -> Sequence[Part]:
+        """See ``Participant``: those that ``eos_epochs`` has as committed."""
+        return [part for part in aborted if self._endings(_own(part))[1] == "committed"]
 
     # --- housekeeping --------------------------------------------------------------------------
 
