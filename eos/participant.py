@@ -258,11 +258,7 @@ class VersionedPart(Part):
         return None if self.records is None else 0
 
     def check_attempt(self, stage: Stage, *names: str | None) -> None:
-        """Check version and id; ``names`` are further ones that each attempt has.
-
-        Raises:
-            ValueError: they are invalid, or not all there.
-        """
+        """Check version and id, and that all ``names`` of an attempt are there; else ValueError."""
         for value in (self.version, self.attempt_id, *names):
             require((value is None) is (stage is Stage.CLAIMED), "an attempt is named whole")
         if self.attempt_id is not None and str(uuid.UUID(self.attempt_id)) != self.attempt_id:
@@ -324,14 +320,10 @@ class VersionedParticipant(Participant, Generic[V]):
         return f"version {newest} of this log is in table {self._claim.output}"
 
     def _begun(self, newest: int | None, **names: str) -> V:
-        """Return the part of the next version.
-
-        Args:
-            newest: the one in the output now.
-            names: further fields of the part.
+        """Return the part of the next version, with the fields ``names``.
 
         Raises:
-            NewCluster: a commit of this process is missing in the output.
+            NewCluster: the output, with the version ``newest``, lacks a commit of this process.
         """
         if self._last_committed and self._is_lost(self._last_committed, newest):
             raise NewCluster(

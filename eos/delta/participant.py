@@ -17,13 +17,7 @@ from eos.delta.files import StagedFile
 from eos.delta.opening import schema_from_json
 from eos.delta.part import DeltaPart
 from eos.delta.target_table import TargetTable
-from eos.errors import (
-    EosError,
-    Fenced,
-    InputError,
-    NewCluster,
-    Retriable,
-)
+from eos.errors import EosError, Fenced, InputError, NewCluster, Retriable
 from eos.participant import Attempt, Audited, Upsert, VersionedParticipant
 from eos.protocol import ABORTED, COMMITTED, Fate, History, Known, LogRecord, Part, State, unknown
 

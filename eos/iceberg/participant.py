@@ -12,14 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from eos.errors import (
-    EosError,
-    Fatal,
-    Fenced,
-    Indeterminate,
-    NewCluster,
-    Retriable,
-)
+from eos.errors import EosError, Fatal, Fenced, Indeterminate, NewCluster, Retriable
 from eos.iceberg._iceberg_table import IcebergTable, LoadedTable
 from eos.iceberg.data_file_entry import DataFileEntry
 from eos.iceberg.part import IcebergPart
