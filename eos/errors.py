@@ -23,6 +23,11 @@ def printable(text: str) -> str:
     return _UNPRINTABLE.sub("\ufffd", text)
 
 
+def named(error: BaseException) -> str:
+    """Return the class and the first line of another package's error."""
+    return f"{type(error).__name__}: {error}".partition("\n")[0].removesuffix(": ").rstrip(".")
+
+
 class EosError(Exception):
     """Base of all errors of this project.
 
@@ -124,7 +129,7 @@ class RewoundCheckpoint(Fatal):
 
 
 class NewCluster(Fatal):
-    """The cluster lacks data that the commit log records as written: it is another cluster."""
+    """A cluster, table or database lacks data of the commit log: another one, or an older copy."""
 
 
 # --- protocol and broker -----------------------------------------------------------------------

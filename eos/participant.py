@@ -7,16 +7,18 @@ participant by its kind, the name in the log: an entry point of the group ``eos.
 
 from __future__ import annotations
 
+import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Any, ClassVar, Final, Protocol, Self, cast
+from typing import Any, ClassVar, Final, Generic, Protocol, Self, TypeVar, cast
 
-from eos.protocol import Fate, History, LogRecord, Part, Payload
+from eos.errors import NewCluster
+from eos.protocol import Fate, History, Known, LogRecord, Part, Payload, Stage, require
 from eos.transport.address import ClusterRules
 from eos.transport.auth import Auth
 
@@ -96,6 +98,8 @@ class Participant(ABC):
 
     At most one output of a sink may expire. It is committed first and decides for the others.
     """
+    place: ClassVar[str] = "output"
+    """What holds the rows, with the sink's options that name it: ``path (table)``."""
 
     # --- the claim -----------------------------------------------------------------------------
 
@@ -105,6 +109,10 @@ class Participant(ABC):
 
     def check(self, claim: Part) -> None:
         """Before a claim: check that it can write. If not, it must not fence a driver that can."""
+
+    def traces(self) -> list[str]:
+        """Describe what another log of this sink has written: called if there is no log."""
+        return []
 
     def missing(self, claim: Part, history: History) -> str | None:
         """Describe recorded things that are missing in the output; None if nothing is.
@@ -214,6 +222,131 @@ class Participant(ABC):
 
     def close(self) -> None:
         """Close connections."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VersionedPart(Part):
+    """One attempt to write to a table, by its version: 1, 2, 3 with each attempt of a series."""
+
+    version: int | None = None
+    attempt_id: str | None = None
+    """A uuid, which names what is staged."""
+
+    @property
+    @abstractmethod
+    def series(self) -> str:
+        """The log, and what else its attempts are counted for."""
+
+    @property
+    def identity(self) -> str:
+        """The table."""
+        return self.output
+
+    @property
+    def label(self) -> str:
+        """``version 7 of table /data/orders``."""
+        return f"version {self.version} of table {self.output}"
+
+    @property
+    def begun_at(self) -> tuple[int, ...] | None:
+        """The version."""
+        return None if self.version is None else (self.version,)
+
+    @property
+    def checksum(self) -> int | None:
+        """0: files and connections have their own checksums."""
+        return None if self.records is None else 0
+
+    def check_attempt(self, stage: Stage, *names: str | None) -> None:
+        """Check version and id, and that all ``names`` of an attempt are there; else ValueError."""
+        for value in (self.version, self.attempt_id, *names):
+            require((value is None) is (stage is Stage.CLAIMED), "an attempt is named whole")
+        if self.attempt_id is not None and str(uuid.UUID(self.attempt_id)) != self.attempt_id:
+            raise ValueError("attempt_id is not a uuid in canonical form")
+        require(self.version is None or self.version >= 1, f"version {self.version}")
+
+
+V = TypeVar("V", bound=VersionedPart)
+
+
+class VersionedParticipant(Participant, Generic[V]):
+    """A participant whose output keeps the newest committed version of each series: the witness."""
+
+    _older: ClassVar[str] = "an older copy of the table was restored"
+    _claim: V
+    _version = 0
+    _last_committed = 0
+
+    @abstractmethod
+    def _newest(self, part: V) -> int | None:
+        """Return the newest version of the part's series in the output; None without one."""
+
+    @abstractmethod
+    def _commit_once(self, part: V) -> Fate:
+        """As ``commit``, in one attempt."""
+
+    def _is_lost(self, version: int, newest: int | None) -> bool:
+        """Whether the output, with this newest version, has lost a committed one."""
+        return (newest or 0) < version
+
+    def lost_commit(self, claim: Part, history: History) -> str | None:
+        """Report the newest version that the log holds as committed, if the output lacks it."""
+        for part in history.committed(claim.key):
+            mine = cast("V", part)
+            if self._is_lost(mine.version or 0, self._newest(mine)):
+                return f"{part.label} is missing: {self._older}"
+        return None
+
+    def attach(self, claim: Part, history: History) -> None:
+        """Continue the version numbers of the log."""
+        self._claim = mine = cast("V", claim)
+        begun = (history.last_begun(part.key) for part in history.parts(claim.kind))
+        parts = (part for record in begun if record for part in record.participants)
+        # One count for a table by all its names.
+        self._version = max(
+            (
+                part.version or 0
+                for part in parts
+                if isinstance(part, type(mine)) and part.series == mine.series
+            ),
+            default=0,
+        )
+
+    def newer_commit(self, history: History, *, timeout_s: float) -> str | None:
+        """Report a committed version of this log that is newer than the log."""
+        newest = self._newest(self._claim)
+        if newest is None or newest <= self._version:
+            return None
+        return f"version {newest} of this log is in table {self._claim.output}"
+
+    def _begun(self, newest: int | None, **names: str) -> V:
+        """Return the part of the next version, with the fields ``names``.
+
+        Raises:
+            NewCluster: the output, with the version ``newest``, lacks a commit of this process.
+        """
+        if self._last_committed and self._is_lost(self._last_committed, newest):
+            raise NewCluster(
+                f"Version {self._last_committed} of table {self._claim.output} is no longer there: "
+                f"{self._older}.",
+                hint="Restore the newest copy. To continue without the missing rows: start again "
+                'with on_new_cluster="continue" once.',
+            )
+        self._version += 1
+        named: dict[str, Any] = {"attempt_id": str(uuid.uuid4()), **names}
+        return replace(self._claim, version=self._version, **named)
+
+    def commit(self, part: Part, *, deadline_s: float, is_own: bool) -> Fate:
+        """Commit the version, or find that it was; repeated until the outcome is known."""
+        from eos.retry import ask_until  # executors import this module, and have no tenacity
+
+        mine = cast("V", part)
+        fate = ask_until(
+            lambda: self._commit_once(mine), lambda one: one.known is not Known.UNKNOWN, deadline_s
+        )
+        if fate.known is Known.COMMITTED:
+            self._last_committed = max(self._last_committed, mine.version or 0)
+        return fate
 
 
 @dataclass(frozen=True)

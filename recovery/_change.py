@@ -178,14 +178,9 @@ def open_takeover(
     return Takeover(
         sink_id,
         commit_log=target.root,
-        service_url=target.service_url,
-        auth=target.auth,
-        rules=target.rules,
-        admin_url=target.admin_url,
-        storage_options=target.storage_options,
+        access=target.access,
         give_up=give_up or (),
         deadline_s=deadline_s,
-        timeout_s=target.timeout_s,
     )
 
 

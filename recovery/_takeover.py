@@ -3,7 +3,7 @@
 # ruff: noqa: ARG002 - an output that was given up is asked nothing
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Never, Self
@@ -14,8 +14,6 @@ from eos.committer.participants import open_participant
 from eos.errors import ConfigurationError
 from eos.participant import Access, Attempt, Participant
 from eos.protocol import ABORTED, Fate, History, LogRecord, Part, Reason, State, unknown
-from eos.transport.address import ClusterRules
-from eos.transport.auth import Auth
 
 
 class GivenUpOutput(Participant):
@@ -82,8 +80,8 @@ class Takeover:
     """The claim of one sink, as for a restarted driver. Taken when first needed.
 
     Args:
-        service_url: the cluster; the last one in the log if None.
-        admin_url: needed to find and free partitions pinned by an aborted transaction.
+        access: without a service URL, the log's last cluster; without an admin URL, partitions
+            pinned by an aborted transaction stay.
         deadline_s: of each wait: for a mark, an END_TXN or the witness.
         give_up: outputs, named as in the log, that are no longer asked. An epoch to be committed
             there stays in doubt until a person decides; an abort proceeds without them.
@@ -98,32 +96,20 @@ class Takeover:
         sink_id: str,
         *,
         commit_log: str | Path,
-        service_url: str | None = None,
-        auth: Auth | None = None,
-        rules: ClusterRules,
-        admin_url: str | None = None,
-        storage_options: Mapping[str, str] | None = None,
+        access: Access,
         give_up: Collection[str] = (),
         deadline_s: float = 60.0,
-        timeout_s: float = 30.0,
     ) -> None:
+        storage = access.storage_options
         # Opening for writing would create a log for a misspelt name.
-        CommitLog.open_read_only(commit_log, sink_id, storage_options=storage_options)
-        self._log = CommitLog.open(commit_log, sink_id, storage_options=storage_options)
+        CommitLog.open_read_only(commit_log, sink_id, storage_options=storage)
+        self._log = CommitLog.open(commit_log, sink_id, storage_options=storage)
         claim = self._log.history.last_claim
         if claim is None:
             raise ConfigurationError("No driver has claimed this sink yet.", sink_id=sink_id)
         # An unfinished epoch may name outputs that the newest claim no longer has.
         named = [claim, *self._log.history.unfinished]
         check_given_up(give_up, [part for record in named for part in record.participants], sink_id)
-        access = Access(
-            service_url=service_url,
-            auth=auth or Auth(),
-            rules=rules,
-            admin_url=admin_url,
-            storage_options=storage_options,
-            timeout_s=timeout_s,
-        )
 
         def open_other(part: Part) -> Participant:
             if part.output in give_up:

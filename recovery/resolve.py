@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from eos.errors import EosError
+from eos.participant import Access
 from eos.protocol import LogRecord
 from eos.recovery._takeover import Takeover
 from eos.transport.address import ClusterRules
@@ -45,16 +46,15 @@ def resolve(
     """
     ended: list[LogRecord] = []
     failure: EosError | None = None
-    with Takeover(
-        sink_id,
-        commit_log=commit_log,
+    access = Access(
         service_url=service_url,
-        auth=auth,
+        auth=auth or Auth(),
         rules=ClusterRules(listener_name, subscription_prefix),
         admin_url=admin_url,
         storage_options=storage_options,
-        give_up=give_up,
-        deadline_s=deadline_s,
+    )
+    with Takeover(
+        sink_id, commit_log=commit_log, access=access, give_up=give_up, deadline_s=deadline_s
     ) as takeover:
         # The first one takes the claim: where nothing is unfinished, no driver is fenced.
         for record in takeover.unfinished:

@@ -80,10 +80,6 @@ class DeltaOutput(Output):
         self._optional: frozenset[str] = frozenset()
         self.participant = DeltaParticipant(options.sink_id, options.table, options.storage_options)
 
-    def traces(self) -> list[str]:
-        """Return versions of the table that another log of this sink has committed."""
-        return self.participant.traces()
-
     def is_written_by(self, part: Part) -> bool:
         """Whether ``part`` was written to the same table."""
         return isinstance(part, DeltaPart) and part.table == self.participant.table.folder.uri
@@ -116,8 +112,7 @@ class DeltaOutput(Output):
         self._schema = table.check_schema(columns, merge=options.merge_schema)
         self._upsert = self._found_upsert(columns, self._schema)
         if changed is not None:
-            may_change = options.on_changed_columns == "continue"
-            changed.report(f"table {table.folder.uri}", options.sink_id, may_change=may_change)
+            changed.report(f"table {table.folder.uri}", options)
             self._checked_columns = columns
 
     def _found_upsert(self, columns: pa.Schema, schema: pa.Schema) -> Upsert | None:

@@ -79,10 +79,6 @@ class IcebergOutput(Output):
         self._schema: pa.Schema | None = None
         self.participant = IcebergParticipant(options.sink_id, options.address)
 
-    def traces(self) -> list[str]:
-        """Return whether another log of this sink has committed to the table."""
-        return self.participant.traces()
-
     def is_written_by(self, part: Part) -> bool:
         """Whether ``part`` was written to the same table."""
         return isinstance(part, IcebergPart) and part.identity == self._options.address.identity
@@ -104,9 +100,7 @@ class IcebergOutput(Output):
         changed = None if is_checked else ChangedColumns(*table.compared(columns))
         self._schema = table.check_schema(columns, merge=options.merge_schema)
         if changed is not None:
-            may_change = options.on_changed_columns == "continue"
-            where = f"table {options.address.identity}"
-            changed.report(where, options.sink_id, may_change=may_change)
+            changed.report(f"table {options.address.identity}", options)
             self._checked_columns = columns
 
     def plan(self, df: DataFrame, context: SparkContext, begun: Begun) -> Write:

@@ -16,6 +16,7 @@ from eos.errors import InputError, reported_error
 from eos.participant import Participant
 from eos.protocol import History, Part
 from eos.sinks._spark_jvm import tagged_jobs
+from eos.sinks.options import SinkOptions
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ class Output(ABC):
         Raises:
             Retriable: the output does not answer.
         """
-        return []
+        return self.participant.traces()
 
     @abstractmethod
     def is_written_by(self, part: Part) -> bool:
@@ -82,11 +83,11 @@ class ChangedColumns:
     new: Sequence[str]
     missing: Sequence[str]
 
-    def report(self, output: str, sink_id: str, *, may_change: bool) -> None:
+    def report(self, output: str, options: SinkOptions) -> None:
         """Log the changes.
 
         Raises:
-            InputError: there are changes, and ``may_change`` is False.
+            InputError: there are changes, and the options refuse them.
         """
         parts = [
             f"{word}: {', '.join(names)}"
@@ -96,14 +97,14 @@ class ChangedColumns:
         if not parts:
             return
         text = f"columns of the rows differ from those of {output}: {'; '.join(parts)}"
-        if not may_change:
+        if options.on_changed_columns == "refuse":
             raise InputError(
                 f"The {text}.",
                 hint="Rename them back, or set on_changed_columns='continue' to write them.",
             )
         # A renamed column is new and missing at once.
         level = logging.WARNING if self.new and self.missing else logging.INFO
-        logger.log(level, "sink %s: %s", sink_id, text, extra={"sink": sink_id})
+        logger.log(level, "sink %s: %s", options.sink_id, text, extra={"sink": options.sink_id})
 
 
 def collect_staged(tasks: DataFrame, context: SparkContext) -> list[str]:

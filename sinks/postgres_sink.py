@@ -17,6 +17,7 @@ from eos.participant import Upsert
 from eos.postgres.part import PostgresPart
 from eos.postgres.staged import Copied, CopyTarget, StagedRows, StagingColumn, TargetColumn
 from eos.protocol import History, Part
+from eos.retry import attempts
 from eos.sinks._postgres_columns import as_sent, check_fits, created_type
 from eos.sinks._stage_task import REPORT_SCHEMA, StageTask
 from eos.sinks._upserts import IS_AMBIGUOUS, IS_DELETE, Upserts
@@ -112,10 +113,6 @@ class PostgresOutput(Output):
             options.sink_id, Database(options.conninfo), schema, table, self._staging_schema
         )
 
-    def traces(self) -> list[str]:
-        """Return whether another log of this sink has committed to the table."""
-        return self.participant.traces()
-
     def is_written_by(self, part: Part) -> bool:
         """Whether ``part`` was written to the same table."""
         mine = self.participant.claimed(History(self._options.sink_id), "-")
@@ -160,11 +157,7 @@ class PostgresOutput(Output):
         # Once for each schema: a stream would log it in every epoch.
         if df.schema != self._checked:
             missing = [one.name for one in columns if one.name not in written.names]
-            ChangedColumns((), missing).report(
-                f"table {table.name}",
-                options.sink_id,
-                may_change=options.on_changed_columns == "continue",
-            )
+            ChangedColumns((), missing).report(f"table {table.name}", options)
             self._checked = df.schema
 
     def _match(self, df: DataFrame, columns: Sequence[TargetColumn]) -> _Written:
@@ -243,7 +236,8 @@ class PostgresOutput(Output):
 
         def write() -> Sequence[StagedRows]:
             table = self.participant.table
-            self.participant.run(
+            attempts(self._options.resolve_timeout_s)(
+                self.participant.run,
                 "creating a staging table",
                 lambda c: table.create_staging(c, part, written.staging),
             )

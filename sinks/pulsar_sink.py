@@ -132,7 +132,7 @@ class PulsarOutput(Output):
         assert options.schema_of_values is not None
         with contextlib.suppress(*([EosError] if may_change else [])):
             changed = ChangedColumns(*self._changed(options.schema_of_values, kind))
-            changed.report(f"topic {options.topic}", options.sink_id, may_change=may_change)
+            changed.report(f"topic {options.topic}", options)
         self._checked_type = kind
 
     def _changed(self, schema: Schema, kind: pa.DataType) -> tuple[list[str], list[str]]:

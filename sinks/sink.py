@@ -20,6 +20,7 @@ from eos.committer import Committer, EpochResult, Observer, PartsBegun, Reports
 from eos.errors import DuplicateEpochCall, EosError
 from eos.forking import stay_in_process
 from eos.protocol import BATCH, FINAL, Part, State, unfinished_epoch_error
+from eos.retry import attempts
 from eos.sinks._arguments import BatchKey, NamedKey, batch_key, check_batch
 from eos.sinks._open_log import open_log
 from eos.sinks._progress import log_written, warn_of_skipped_key
@@ -230,7 +231,7 @@ class Sink(ABC):
                 options, outputs, query_id, epoch, run_id, on_append=self._observer.state_changed
             )
             for output, frame in zip(outputs, self.frames(df), strict=True):
-                output.on_open(log.history, frame)
+                attempts(options.resolve_timeout_s)(output.on_open, log.history, frame)
             self._outputs = outputs
             self._committer = Committer(
                 log,

@@ -65,7 +65,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "admin": {"errors", "ids", "transport"},
     "protocol": {"errors", "ids"},
-    "participant": {"protocol", "transport"},
+    "participant": {"errors", "protocol", "retry", "transport"},
     "events": {"protocol", "steps"},
     "metrics": {"events", "protocol"},
     "tracing": {"events"},

@@ -10,7 +10,7 @@ from eos.commit_log._log_table import LogTable
 from eos.commit_log.corruption import BROKEN_HINT, includes_table_files
 from eos.commit_log.location import LOG_FOLDER, Location
 from eos.commit_log.schema import NewerRecord, from_row
-from eos.errors import CommitLogError, CommitLogUnreadable, ConfigurationError
+from eos.errors import CommitLogError, CommitLogUnreadable, ConfigurationError, named
 from eos.ids import check_sink_id
 from eos.protocol import History, LogRecord
 
@@ -39,6 +39,14 @@ def read_history(table: LogTable) -> tuple[History, list[LogRecord]]:
         except CommitLogError as error:
             text = f"{error.message.rstrip('.')}; the record is in {table.file_of(seq)}"
             raise table.broken(text).with_context(**error.context) from None
+        except Exception as error:  # of the package that declares a participant
+            kinds = ", ".join(repr(one["kind"]) for one in row["participants"] or ())
+            raise CommitLogUnreadable(
+                f"Commit log {table.location.uri}: seq {seq} can't be read by the package of a "
+                f"participant ({kinds}): {named(error)}.",
+                hint="Fix or update its package, and run this again.",
+                sink_id=table.sink_id,
+            ) from error
         records.append(record)
     return history, records
 

@@ -147,7 +147,7 @@ class Claim:
         raise NewCluster(
             f"{missing[:1].upper()}{missing[1:]}, and {committed} by the commit log "
             f"{self._log.uri}: it is a different one, it has lost its data, or it was deleted.",
-            hint="Check where the outputs are (service_url, table). To go on without the missing "
+            hint=f"Check that it is the right {participant.place}. To go on without the missing "
             'rows: set on_new_cluster="continue" once; epochs that the log holds as committed '
             "are not written again. To write them again, begin with a new commit_log and "
             "checkpoint.",
@@ -228,4 +228,4 @@ def _describe_committed(log: CommitLog) -> str:
     """Describe the log's committed epochs, as far as their records are kept."""
     committed = [record for record in log.records() if record.state is State.COMMITTED]
     rows = sum(record.records or 0 for record in committed)
-    return f"{len(committed):,} epochs with {rows:,} messages are committed"
+    return f"{len(committed):,} epochs with {rows:,} rows are committed"

@@ -41,7 +41,7 @@ from eos.protocol import (
     decide_epoch,
     is_streaming,
 )
-from eos.retry import reruns
+from eos.retry import attempts, reruns
 from eos.steps import Step
 from eos.waiting import submit
 
@@ -175,7 +175,8 @@ class Committer:
                     if isinstance(decision, Skip):
                         result = self._skipped(query_id, epoch, decision, planned_at, timer)
                         continue
-                    check()
+                    # In the time of other questions: three quick attempts are over in seconds.
+                    attempts(self._deadline_s)(check)
                     result = self._run_once(
                         query_id, epoch, decision, plan, timer, planned_at, finish_later
                     )

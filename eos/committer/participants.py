@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from typing import Any, cast
 
 from eos.commit_log import CommitLog
-from eos.errors import ConfigurationError, EosError, InDoubt
+from eos.errors import ConfigurationError, EosError, InDoubt, named
 from eos.participant import Access, Kind, Participant, kind_of
 from eos.protocol import LogRecord, Part, ParticipantKey, UnknownPart, check_order
 
@@ -141,8 +143,47 @@ def opened(sink_id: str, part: Part, access: Access) -> Iterator[Participant]:
 def open_participant(sink_id: str, part: Part, access: Access) -> Participant:
     """Open the participant that ``part`` belongs to, without Spark.
 
+    Its methods raise errors of ``eos.errors`` only: InDoubt for any other.
+
     Raises:
-        InDoubt: it is not installed here.
+        InDoubt: it is not installed here, or fails.
         ConfigurationError: ``access`` lacks something.
     """
-    return require_kind(sink_id, part).open(sink_id, part, access)
+    with _failures(sink_id, part):
+        opened = require_kind(sink_id, part).open(sink_id, part, access)
+    return cast("Participant", _Named(opened, partial(_failures, sink_id, part)))
+
+
+@contextmanager
+def _failures(sink_id: str, part: Part) -> Iterator[None]:
+    try:
+        yield
+    except EosError:
+        raise
+    except Exception as error:  # of another package
+        raise InDoubt(
+            f"The participant {part.kind!r} of {part.output} failed: {named(error)}.",
+            hint="Fix or update its package, and run this again.",
+            sink_id=sink_id,
+        ) from error
+
+
+class _Named:
+    """A participant whose unexpected errors name it."""
+
+    def __init__(
+        self, participant: Participant, failures: Callable[[], AbstractContextManager[None]]
+    ) -> None:
+        self._participant = participant
+        self._failures = failures
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._participant, name)
+        if not callable(found):
+            return found
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            with self._failures():
+                return found(*arguments, **options)
+
+        return call

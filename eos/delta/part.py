@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Self
 
 from eos.delta.files import StagedFile
-from eos.participant import Upsert
+from eos.participant import Upsert, VersionedPart
 from eos.protocol import Part, Payload, Stage, require, require_carried
 
 KIND: Final = "delta"
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeltaPart(Part):
+class DeltaPart(VersionedPart):
     """One append to a Delta table.
 
     Attributes:
         table: absolute path or URL of the table; never with credentials.
         app_id: Delta's transaction identifier of this log: the sink and the log's own id.
-        version: version of ``app_id``: 1, 2, 3 with each attempt.
         table_id: Delta's id of the table for which the files were staged.
-        attempt_id: part of the name of each staged file.
         schema: the table's columns after the commit, as Delta's JSON; from PREPARED on.
         merge: the commit adds columns that the table lacks.
         upsert: how rows change others by key; None: they are appended.
@@ -37,9 +34,7 @@ class DeltaPart(Part):
 
     table: str
     app_id: str
-    version: int | None = None
     table_id: str | None = None
-    attempt_id: str | None = None
     schema: str | None = None
     merge: bool = False
     upsert: Upsert | None = None
@@ -51,19 +46,9 @@ class DeltaPart(Part):
         return self.table
 
     @property
-    def label(self) -> str:
-        """``version 7 of table /data/orders``."""
-        return f"version {self.version} of table {self.table}"
-
-    @property
-    def identity(self) -> str:
-        """The table."""
-        return self.table
-
-    @property
-    def begun_at(self) -> tuple[int, ...] | None:
-        """The version."""
-        return None if self.version is None else (self.version,)
+    def series(self) -> str:
+        """The log's identifier."""
+        return self.app_id
 
     @property
     def records(self) -> int | None:
@@ -75,23 +60,13 @@ class DeltaPart(Part):
         """Sizes of all files."""
         return None if self.files is None else sum(file.size_bytes for file in self.files)
 
-    @property
-    def checksum(self) -> int | None:
-        """0: Parquet has its own checksums."""
-        return None if self.files is None else 0
-
     def check(self, stage: Stage) -> None:
         """See ``Part``."""
         require(bool(self.table) and self.table.isprintable(), "table is missing")
         if any(char in self.table for char in "@?#"):
             raise ValueError("table holds a user, a query or a fragment; leave credentials out")
         require(bool(self.app_id), "app_id is missing")
-        begun = (self.version, self.table_id, self.attempt_id)
-        for value in begun:
-            require((value is None) is (stage is Stage.CLAIMED), "an attempt is named whole")
-        if self.attempt_id is not None and str(uuid.UUID(self.attempt_id)) != self.attempt_id:
-            raise ValueError("attempt_id is not a uuid in canonical form")
-        require(self.version is None or self.version >= 1, f"version {self.version}")
+        self.check_attempt(stage, self.table_id)
         for is_there in (self.schema is not None, self.files is not None):
             require(is_there is (stage is Stage.PREPARED), "files go with their schema")
         mine = f"eos-{self.attempt_id}-"

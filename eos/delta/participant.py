@@ -7,7 +7,6 @@ the table keeps: it proves the outcome. Nothing expires; the first process that 
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -16,18 +15,11 @@ from typing import Any
 from eos.delta._audit import open_audit
 from eos.delta.files import StagedFile
 from eos.delta.opening import schema_from_json
-from eos.delta.part import KIND, DeltaPart
+from eos.delta.part import DeltaPart
 from eos.delta.target_table import TargetTable
-from eos.errors import (
-    EosError,
-    Fenced,
-    InputError,
-    NewCluster,
-    Retriable,
-)
-from eos.participant import Attempt, Audited, Participant, Upsert
+from eos.errors import EosError, Fenced, InputError, NewCluster, Retriable
+from eos.participant import Attempt, Audited, Upsert, VersionedParticipant
 from eos.protocol import ABORTED, COMMITTED, Fate, History, Known, LogRecord, Part, State, unknown
-from eos.retry import ask_until
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +37,7 @@ class Staged:
     """How the files' rows change others by key; None: the files are appended."""
 
 
-class DeltaParticipant(Participant):
+class DeltaParticipant(VersionedParticipant[DeltaPart]):
     """Begin, prepare, commit, abort and outcome of a sink's appends to one table.
 
     Args:
@@ -53,16 +45,15 @@ class DeltaParticipant(Participant):
         storage_options: as for ``deltalake``.
     """
 
+    place = "path (table)"
+
     def __init__(
         self, sink_id: str, table: str, storage_options: Mapping[str, str] | None = None
     ) -> None:
         self.table = TargetTable(table, storage_options)
         self._sink_id = sink_id
         self._owner = f"eos/{sink_id}"
-        self._claim: DeltaPart | None = None
         self._has_begun = False
-        self._version = 0
-        self._last_committed = 0
         # A failed, unprepared attempt's files are in no log: if forgotten, a vacuum deletes them.
         self._staged: dict[str, tuple[StagedFile, ...]] = {}
 
@@ -92,8 +83,9 @@ class DeltaParticipant(Participant):
 
     def missing(self, claim: Part, history: History) -> str | None:
         """Report the table if it is not the one that the log names."""
-        last = _last(history, claim)
-        if last is None or last.table_id is None:
+        record = history.last_begun(claim.key)
+        last = None if record is None else record.part(claim.key)
+        if not isinstance(last, DeltaPart) or last.table_id is None:
             return None
         if not self.table.exists():
             return f"there is no Delta table at {last.table}"
@@ -101,41 +93,13 @@ class DeltaParticipant(Participant):
             return f"the Delta table at {last.table} was dropped and recreated"
         return None
 
-    def lost_commit(self, claim: Part, history: History) -> str | None:
-        """Report the newest version that the log holds as committed, if the table lacks it."""
-        for part in history.committed(claim.key):
-            if isinstance(part, DeltaPart) and self._lacks_version(part.app_id, part.version or 0):
-                return f"{part.label} is missing: an older copy of the table was restored"
-        return None
+    def _newest(self, part: DeltaPart) -> int | None:
+        return self.table.committed_version(part.app_id)
 
-    def _lacks_version(self, app_id: str, version: int) -> bool:
-        committed = self.table.committed_version(app_id)
-        if committed is None:
+    def _is_lost(self, version: int, newest: int | None) -> bool:
+        if newest is None:
             return not self.table.forgets_transactions
-        return committed < version
-
-    def attach(self, claim: Part, history: History) -> None:
-        """Continue the version numbers of the log."""
-        self._claim = mine = _own(claim)
-        begun = (history.last_begun(part.key) for part in history.parts(KIND))
-        parts = (part for record in begun if record for part in record.participants)
-        # One count for all tables of this log, by any path.
-        self._version = max(
-            (
-                part.version or 0
-                for part in parts
-                if isinstance(part, DeltaPart) and part.app_id == mine.app_id
-            ),
-            default=0,
-        )
-
-    def newer_commit(self, history: History, *, timeout_s: float) -> str | None:
-        """Report a version of this log's identifier in the table that is newer than the log."""
-        assert self._claim is not None
-        committed = self.table.committed_version(self._claim.app_id)
-        if committed is None or committed <= self._version:
-            return None
-        return f"version {committed} of {self._claim.app_id} is in table {self._claim.table}"
+        return newest < version
 
     def begin(self, attempt: Attempt) -> DeltaPart:
         """Name the next version; nothing is written yet.
@@ -144,23 +108,8 @@ class DeltaParticipant(Participant):
             ConfigurationError: the table now requires something that an append can't do.
             NewCluster: a commit of this process is missing in the table.
         """
-        assert self._claim is not None
         self.table.check_writable()
-        if self._last_committed and self._lacks_version(self._claim.app_id, self._last_committed):
-            raise NewCluster(
-                f"Version {self._last_committed} of {self._claim.app_id} is no longer in table "
-                f"{self._claim.table}: an older copy of it was restored.",
-                hint="Restore the newest copy. To continue without the missing rows: start again "
-                'with on_new_cluster="continue" once.',
-            )
-        table_id = self.table.table_id
-        self._version += 1
-        return replace(
-            self._claim,
-            version=self._version,
-            table_id=table_id,
-            attempt_id=str(uuid.uuid4()),
-        )
+        return self._begun(self._newest(self._claim), table_id=self.table.table_id)
 
     def count(self, part: Part, written: Sequence[Any]) -> DeltaPart:
         """Take the staged files from a ``Staged``."""
@@ -206,17 +155,8 @@ class DeltaParticipant(Participant):
         except InputError as error:
             raise Retriable(f"{error.message} The epoch is written again.") from None
 
-    def commit(self, part: Part, *, deadline_s: float, is_own: bool) -> Fate:
-        """Append the files, or find that they were. Without rows only the version is recorded."""
-        mine = _own(part)
-        fate = ask_until(
-            lambda: self._commit_once(mine), lambda one: one.known is not Known.UNKNOWN, deadline_s
-        )
-        if fate.known is Known.COMMITTED:
-            self._last_committed = max(self._last_committed, mine.version or 0)
-        return fate
-
     def _commit_once(self, part: DeltaPart) -> Fate:
+        # Without rows only the version is recorded.
         assert part.version is not None
         assert part.files is not None
         try:
@@ -299,12 +239,6 @@ class DeltaParticipant(Participant):
                 with suppress(EosError):  # a vacuum deletes them
                     self.table.discard(mine.files or ())
             self.table.checkpoint_when_due()
-
-
-def _last(history: History, claim: Part) -> DeltaPart | None:
-    record = history.last_begun(claim.key)
-    part = None if record is None else record.part(claim.key)
-    return part if isinstance(part, DeltaPart) else None
 
 
 def _own(part: Part) -> DeltaPart:

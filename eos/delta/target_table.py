@@ -173,25 +173,8 @@ class TargetTable:
             sizes = self.folder.size_bytes([file.path for file in asked])
         return [file for file, size in zip(asked, sizes, strict=True) if size != file.size_bytes]
 
-    def discard(
-        self, files: Iterable[StagedFile], *, unless_committed: tuple[str, int] | None = None
-    ) -> None:
-        """Delete staged files, which never will be in the table; missing ones are ignored.
-
-        Args:
-            unless_committed: app id and version of their commit: checked first, as a guard.
-
-        Raises:
-            Fatal: the guard found that they may be in the table; nothing was deleted.
-        """
-        if unless_committed is not None:
-            app_id, version = unless_committed
-            committed = self.committed_version(app_id)
-            if committed is not None and committed >= version:
-                raise Fatal(
-                    f"Delta table {self.folder.uri}: {app_id!r} is at version {committed}, so "
-                    f"files of version {version} may be in the table: none was deleted."
-                )
+    def discard(self, files: Iterable[StagedFile]) -> None:
+        """Delete staged files, which never will be in the table; missing ones are ignored."""
         with self.folder.failures("deleting staged files"):
             for file in files:
                 self.folder.delete(file.path)

@@ -6,6 +6,7 @@ They are the source of the merge, never files of the table.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +21,8 @@ from eos.participant import Upsert
 if TYPE_CHECKING:  # executors have no deltalake
     from deltalake import DeltaTable
 
+# Texts that need no escape in SQL.
+_PLAIN: Final = re.compile(r"[\w .:/@+-]*", re.ASCII)
 DELETE: Final = "__eos_delete"
 """The staged column of rows that delete their key."""
 
@@ -88,9 +91,9 @@ def merge(
 ) -> bool:
     """Merge staged files into the table, in one commit; return whether it changed a row.
 
-    The driver reads them, and rewrites each file of the table that has one of the keys. A commit of
-    another process at the same version makes it fail, even if it added rows only. If no row is
-    changed, as by a delete of unknown keys, ``deltalake`` commits nothing.
+    The driver reads them, and rewrites each file of the table that has one of the keys. A commit in
+    between makes it fail, unless it only added files outside the keys' range. If no row is changed,
+    as by a delete of unknown keys, ``deltalake`` commits nothing.
     """
     from eos.commit_log.delta_table import NO_HOOKS
     from eos.delta.opening import commit_properties
@@ -99,10 +102,12 @@ def merge(
     source = pyarrow.dataset.dataset(list(paths), filesystem=file_system, format="parquet")
     merging = table.merge(
         source.scanner().to_reader(),
-        " AND ".join(f"t.`{name}` = s.`{name}`" for name in upsert.on),
+        " AND ".join(
+            [*(f"t.`{name}` = s.`{name}`" for name in upsert.on), *_ranges(source, upsert)]
+        ),
         source_alias="s",
         target_alias="t",
-        commit_properties=commit_properties(identifiers, max_commit_retries=0),
+        commit_properties=commit_properties(identifiers),
         post_commithook_properties=NO_HOOKS,
     )
     if upsert.deletes:
@@ -111,3 +116,19 @@ def merge(
     only_new = f"NOT s.{DELETE}"
     done = merging.when_not_matched_insert_all(only_new, except_cols=[DELETE]).execute()
     return any(done[f"num_target_rows_{what}"] for what in ("inserted", "updated", "deleted"))
+
+
+def _ranges(source: pyarrow.dataset.Dataset, upsert: Upsert) -> Iterator[str]:
+    """Yield conditions on the table alone: deltalake skips files by them, and compares them with
+    the statistics of files that others add meanwhile. Without them any append is a conflict."""
+    for name in upsert.on:
+        kind = source.schema.field(name).type
+        if not (pa.types.is_integer(kind) or pa.types.is_string(kind)):
+            continue
+        batches = source.scanner(columns=[name]).to_batches()
+        ends = [pc.min_max(batch.column(0)).as_py() for batch in batches if batch.num_rows]
+        least, most = (f(one[f.__name__] for one in ends) for f in (min, max))
+        if isinstance(least, int):
+            yield f"t.`{name}` >= {least} AND t.`{name}` <= {most}"
+        elif _PLAIN.fullmatch(least + most):
+            yield f"t.`{name}` >= '{least}' AND t.`{name}` <= '{most}'"

@@ -7,7 +7,8 @@ property: the newest version of the log. Snapshots expire, properties stay.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from typing import Any, Final
 
@@ -19,9 +20,9 @@ from pyiceberg.exceptions import (
     NoSuchTableError,
     TableAlreadyExistsError,
 )
-from pyiceberg.table import Table, Transaction
+from pyiceberg.table import FileScanTask, Table, Transaction
 from pyiceberg.table.refs import SnapshotRefType
-from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 from pyiceberg.transforms import parse_transform
 
 from eos.delta import column_rules
@@ -32,11 +33,14 @@ from eos.iceberg.data_file_entry import arrow_schema, make_durable
 from eos.iceberg.data_files import ICEBERG, IcebergTarget
 from eos.iceberg.part import IcebergPart
 from eos.iceberg.table_address import MAIN, TableAddress, parse_partition_field
+from eos.participant import Audited, Kept
 
 # A table property is this and the app id.
 _OWN: Final = "eos."
 # Format 3 has row lineage, which pyiceberg does not write (0.12).
 _WRITABLE: Final = (1, 2)
+# In the name of a data file.
+_ATTEMPT: Final = re.compile(r"eos-([0-9a-f-]{36})-[^/]*$")
 # Key of a column's comment in Arrow, for pyiceberg.
 _DOC: Final = b"doc"
 
@@ -155,6 +159,57 @@ class LoadedTable:
             if snapshot.summary is not None and snapshot.summary.get(APP_ID) == app_id:
                 found.append(str(snapshot.summary.get(VERSION)))
         return max((int(text) for text in found if text.isdecimal()), default=None)
+
+    def audit(self, parts: Sequence[IcebergPart]) -> list[Audited | None]:
+        """Return how much of each committed attempt the branch has; None: it is another table's."""
+        live = self.live_files()
+        files = [live.get(str(part.attempt_id), []) for part in parts]
+        with failures(self._address, "looking for its files"):
+            absent = set(self.staged.absent([one.file for tasks in files for one in tasks]))
+        lineage = list(ancestors_of(self._head(), self._table.metadata))
+        return [
+            self._audited(part, tasks, absent, lineage) if part.table_uuid == self.uuid else None
+            for part, tasks in zip(parts, files, strict=True)
+        ]
+
+    def live_files(self) -> dict[str, list[FileScanTask]]:
+        """Return the branch's data files by the id of the attempt that wrote them."""
+        found: dict[str, list[FileScanTask]] = {}
+        head = self._head()
+        if head is not None:
+            with failures(self._address, "reading its manifests"):
+                for task in self._table.scan(snapshot_id=head.snapshot_id).plan_files():
+                    if (name := _ATTEMPT.search(task.file.file_path)) is not None:
+                        found.setdefault(name[1], []).append(task)
+        return found
+
+    def _audited(
+        self,
+        part: IcebergPart,
+        files: Sequence[FileScanTask],
+        absent: Set[str],
+        lineage: Sequence[Snapshot],
+    ) -> Audited:
+        gone = [one.file.file_path for one in files if one.file.file_path in absent]
+        if gone:
+            return Audited(Kept.LOST, f"file {gone[0]} is not in the storage, or has another size")
+        if sum(one.file.record_count for one in files) == part.records:
+            if any(one.delete_files for one in files):
+                return Audited(Kept.CHANGED, "rows were deleted by delete files")
+            return Audited(Kept.WHOLE)
+        ids = [one.snapshot_id for one in lineage]
+        if part.snapshot_id in ids:
+            later = [one.summary for one in lineage[: ids.index(part.snapshot_id)]]
+            by = {str(one.operation.value) for one in later if one} - {Operation.APPEND.value}
+            # A replace changes no row; an overwrite may be an update as well as a new content.
+            kept = Kept.WHOLE if by <= {Operation.REPLACE.value} else Kept.CHANGED
+            return Audited(kept, f"files were replaced by later snapshots ({', '.join(by)})")
+        is_there = self._table.metadata.snapshot_by_id(part.snapshot_id or 0) is not None
+        if is_there and lineage and lineage[-1].parent_snapshot_id is None:
+            return Audited(Kept.LOST, "snapshot was rolled back")
+        return Audited(
+            Kept.UNKNOWN, "not checkable: their files were replaced, and snapshots have expired"
+        )
 
     def app_ids(self) -> list[str]:
         """List the app ids of all logs that have committed to the table."""

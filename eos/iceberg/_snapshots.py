@@ -96,7 +96,7 @@ class StagedManifests:
                     )
             size = len(output)
         make_durable([path])
-        gone = self._missing(entries)
+        gone = self.absent(entries)
         if gone:
             raise Retriable(f"{len(gone)} staged files are missing, for example {gone[0]}.")
         return staged | {"manifest": path, "manifest_bytes": size, "spec_id": spec.spec_id}
@@ -108,7 +108,7 @@ class StagedManifests:
         with failures(self._address, "looking for staged files"):
             if self._size(part.manifest) != part.manifest_bytes:
                 return [part.manifest]
-            return self._missing(_data_files(self._table, part))
+            return self.absent(_data_files(self._table, part))
 
     def discard(self, part: IcebergPart, files: Iterable[str]) -> None:
         """Delete the attempt's manifest, the data files that it lists, and ``files``."""
@@ -130,7 +130,8 @@ class StagedManifests:
         locations = self._table.location_provider()
         return locations.new_metadata_location(manifest_name(attempt_id))
 
-    def _missing(self, files: Sequence[DataFile]) -> list[str]:
+    def absent(self, files: Sequence[DataFile]) -> list[str]:
+        """List those that no longer exist, or have another size."""
         with ThreadPoolExecutor(_PARALLEL_REQUESTS) as executor:
             sizes = executor.map(self._size, [one.file_path for one in files])
             pairs = zip(files, sizes, strict=True)

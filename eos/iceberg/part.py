@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Final, Self
 
 from eos.iceberg.table_address import MAIN, TableAddress, may_be_recorded
+from eos.participant import VersionedPart
 from eos.protocol import Part, Payload, Stage, require, require_carried
 
 KIND: Final = "iceberg"
@@ -24,7 +25,7 @@ def manifest_name(attempt_id: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class IcebergPart(Part):
+class IcebergPart(VersionedPart):
     """One append to an Iceberg table.
 
     The data files are listed in the staged manifest, so that the log stays small: an entry has
@@ -34,9 +35,7 @@ class IcebergPart(Part):
         table: ``namespace.name``.
         catalog: the catalog's properties without credentials.
         app_id: this log in the table's properties: the sink and the log's own id.
-        version: version of ``app_id``: 1, 2, 3 with each attempt.
         table_uuid: Iceberg's id of the table for which the files were staged.
-        attempt_id: part of the name of each staged file.
         snapshot_id: id of the snapshot that the commit adds; from PREPARED on, like all below.
         manifest: path of the staged manifest; None without rows.
         manifest_bytes: its size.
@@ -53,9 +52,7 @@ class IcebergPart(Part):
     branch: str = MAIN
     catalog: Mapping[str, str] = field(default_factory=dict)
     app_id: str
-    version: int | None = None
     table_uuid: str | None = None
-    attempt_id: str | None = None
     snapshot_id: int | None = None
     manifest: str | None = None
     manifest_bytes: int | None = None
@@ -66,28 +63,13 @@ class IcebergPart(Part):
 
     @property
     def output(self) -> str:
-        """``catalog.namespace.name``."""
+        """``catalog.namespace.name``; versions are counted for all branches together."""
         return self.address().identity
 
     @property
-    def label(self) -> str:
-        """``version 7 of table lake.sales.orders``."""
-        return f"version {self.version} of table {self.output}"
-
-    @property
-    def identity(self) -> str:
-        """The table; not the branch, since versions are counted for all branches together."""
-        return self.output
-
-    @property
-    def begun_at(self) -> tuple[int, ...] | None:
-        """The version."""
-        return None if self.version is None else (self.version,)
-
-    @property
-    def checksum(self) -> int | None:
-        """0: Parquet has its own checksums."""
-        return None if self.files is None else 0
+    def series(self) -> str:
+        """The log's app id."""
+        return self.app_id
 
     def address(self, secrets: Mapping[str, str] | None = None) -> TableAddress:
         """Return the table's address, with properties that are not in the log."""
@@ -102,12 +84,9 @@ class IcebergPart(Part):
             require(is_name, f"{name} is missing")
         if not all(may_be_recorded(name, value) for name, value in self.catalog.items()):
             raise ValueError("catalog has a property that no log may hold; leave credentials out")
-        for value in (self.version, self.table_uuid, self.attempt_id):
-            require((value is None) is (stage is Stage.CLAIMED), "an attempt is named whole")
-        for text in (self.table_uuid, self.attempt_id):
-            if text is not None and str(uuid.UUID(text)) != text:
-                raise ValueError("not a uuid in canonical form")
-        require(self.version is None or self.version >= 1, f"version {self.version}")
+        self.check_attempt(stage, self.table_uuid)
+        if self.table_uuid is not None and str(uuid.UUID(self.table_uuid)) != self.table_uuid:
+            raise ValueError("table_uuid is not a uuid in canonical form")
         self._check_prepared(stage)
 
     def _check_prepared(self, stage: Stage) -> None:

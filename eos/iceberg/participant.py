@@ -7,41 +7,31 @@ attempt. They prove the outcome. Nothing expires; the first process that commits
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from eos.errors import (
-    EosError,
-    Fatal,
-    Fenced,
-    Indeterminate,
-    NewCluster,
-    Retriable,
-)
+from eos.errors import EosError, Fatal, Fenced, Indeterminate, NewCluster, Retriable
 from eos.iceberg._iceberg_table import IcebergTable, LoadedTable
 from eos.iceberg.data_file_entry import DataFileEntry
-from eos.iceberg.part import KIND, IcebergPart
+from eos.iceberg.part import IcebergPart
 from eos.iceberg.table_address import TableAddress
-from eos.participant import Attempt, Participant
+from eos.participant import Attempt, Audited, VersionedParticipant
 from eos.protocol import ABORTED, COMMITTED, Fate, History, Known, LogRecord, Part, unknown
-from eos.retry import ask_until
 
 logger = logging.getLogger(__name__)
 
 
-class IcebergParticipant(Participant):
+class IcebergParticipant(VersionedParticipant[IcebergPart]):
     """Begin, prepare, commit, abort and outcome of a sink's appends to one table."""
+
+    place = "catalog and table (catalog, table)"
 
     def __init__(self, sink_id: str, address: TableAddress) -> None:
         self.table = IcebergTable(address)
         self._sink_id = sink_id
-        self._claim: IcebergPart | None = None
         self._has_begun = False
-        self._version = 0
-        self._last_committed = 0
         # Until PREPARED no log has them: if they are forgotten, remove_orphan_files deletes them.
         self._staged: dict[str, tuple[DataFileEntry, ...]] = {}
 
@@ -91,35 +81,8 @@ class IcebergParticipant(Participant):
             return f"the Iceberg table {last.output} was dropped and recreated"
         return None
 
-    def lost_commit(self, claim: Part, history: History) -> str | None:
-        """Report the newest version that the log holds as committed, if the table lacks it."""
-        for part in history.committed(claim.key):
-            if isinstance(part, IcebergPart) and _lacks(self.table.load(), part):
-                return f"{part.label} is missing: an older copy of the table was restored"
-        return None
-
-    def attach(self, claim: Part, history: History) -> None:
-        """Continue the version numbers of the log."""
-        self._claim = mine = _own(claim)
-        begun = (history.last_begun(part.key) for part in history.parts(KIND))
-        parts = (part for record in begun if record for part in record.participants)
-        # One count for all tables of this log, by any name.
-        self._version = max(
-            (
-                part.version or 0
-                for part in parts
-                if isinstance(part, IcebergPart) and part.app_id == mine.app_id
-            ),
-            default=0,
-        )
-
-    def newer_commit(self, history: History, *, timeout_s: float) -> str | None:
-        """Report a version of this log's app id in the table that is newer than the log."""
-        assert self._claim is not None
-        committed = self.table.load().committed_version(self._claim.app_id)
-        if committed is None or committed <= self._version:
-            return None
-        return f"version {committed} of {self._claim.app_id} is in table {self._claim.output}"
+    def _newest(self, part: IcebergPart) -> int | None:
+        return self.table.load().committed_version(part.app_id)
 
     def begin(self, attempt: Attempt) -> IcebergPart:
         """Name the next version; nothing is written yet.
@@ -128,23 +91,9 @@ class IcebergParticipant(Participant):
             ConfigurationError: no snapshot can be added to the table any more.
             NewCluster: a commit of this process is missing in the table.
         """
-        assert self._claim is not None
         table = self.table.load()
         table.check_writable()
-        last = replace(self._claim, version=self._last_committed)
-        if self._last_committed and _lacks(table, last):
-            raise NewCluster(
-                f"{last.label} is no longer there: an older copy of the table was restored.",
-                hint="Restore the newest copy. To continue without the missing rows: start again "
-                'with on_new_cluster="continue" once.',
-            )
-        self._version += 1
-        return replace(
-            self._claim,
-            version=self._version,
-            table_uuid=table.uuid,
-            attempt_id=str(uuid.uuid4()),
-        )
+        return self._begun(table.committed_version(self._claim.app_id), table_uuid=table.uuid)
 
     def count(self, part: Part, written: Sequence[Any]) -> IcebergPart:
         """Take the data files of all tasks: each of ``written`` is a ``DataFileEntry``."""
@@ -177,16 +126,6 @@ class IcebergParticipant(Participant):
         table.check_writable()
         attempt_id = str(mine.attempt_id)
         return replace(mine, **table.staged.stage(self._staged[attempt_id], attempt_id))
-
-    def commit(self, part: Part, *, deadline_s: float, is_own: bool) -> Fate:
-        """Add the snapshot, or find that it was added. Without rows it is an empty one."""
-        mine = _own(part)
-        fate = ask_until(
-            lambda: self._commit_once(mine), lambda one: one.known is not Known.UNKNOWN, deadline_s
-        )
-        if fate.known is Known.COMMITTED:
-            self._last_committed = max(self._last_committed, mine.version or 0)
-        return fate
 
     def _commit_once(self, part: IcebergPart) -> Fate:
         try:
@@ -246,6 +185,19 @@ class IcebergParticipant(Participant):
         # Missing files can't be committed.
         return fate or Fate(Known.ABORTED, f"{len(gone)} of its staged files are gone")
 
+    def audit(self, committed: Sequence[Part]) -> list[Audited | None]:
+        """See ``Participant``: by the branch's files, and by its snapshots for replaced ones."""
+        table = self.table.find()
+        if table is None:
+            return [None] * len(committed)
+        return table.audit([_own(part) for part in committed])
+
+    def readable(self, aborted: Sequence[Part]) -> Sequence[Part]:
+        """See ``Participant``: those with a file in the branch."""
+        table = self.table.find() if aborted else None
+        live = table.live_files() if table is not None else {}
+        return [part for part in aborted if _own(part).attempt_id in live]
+
     def after_end(self, record: LogRecord, part: Part, *, is_last: bool) -> None:
         """Forget the attempt's files."""
         self._staged.pop(str(_own(part).attempt_id), None)
@@ -254,11 +206,6 @@ class IcebergParticipant(Participant):
         """See ``Participant``."""
         with suppress(Exception):
             self.table.close()
-
-
-def _lacks(table: LoadedTable, part: IcebergPart) -> bool:
-    committed = table.committed_version(part.app_id)
-    return committed is None or committed < (part.version or 0)
 
 
 def _by_version(table: LoadedTable, part: IcebergPart) -> Fate | None:

@@ -172,7 +172,7 @@ class PostgresTable:
             name = sql.Identifier(column.name)
             parts.append(sql.SQL("{} {}{}").format(name, sql.SQL(column.type), required))  # type: ignore[arg-type]
         connection.execute(
-            sql.SQL("CREATE TABLE {} ({}) WITH (autovacuum_enabled = false)").format(
+            sql.SQL("CREATE TABLE IF NOT EXISTS {} ({}) WITH (autovacuum_enabled = false)").format(
                 self._staging(part), _joined(parts)
             )
         )

@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Final, Self
 
-from eos.participant import Upsert
+from eos.participant import Upsert, VersionedPart
 from eos.protocol import Part, Payload, Stage, require, require_carried
 
 KIND: Final = "postgres"
 
 
 @dataclass(frozen=True, kw_only=True)
-class PostgresPart(Part):
+class PostgresPart(VersionedPart):
     """One attempt to write to a table.
 
     Attributes:
@@ -23,8 +23,6 @@ class PostgresPart(Part):
         schema, table: the target.
         staging_schema: of the sink's own tables.
         log: id of the commit log.
-        version: 1, 2, 3 with each attempt of this log on this target.
-        attempt_id: part of the staging table's name.
         names: the columns that are written; those after it: from PREPARED on.
         upsert: how rows change others by key; None: they are appended.
         runs: the task runs whose rows count.
@@ -40,8 +38,6 @@ class PostgresPart(Part):
     table: str
     staging_schema: str
     log: str
-    version: int | None = None
-    attempt_id: str | None = None
     names: tuple[str, ...] | None = None
     upsert: Upsert | None = None
     runs: tuple[int, ...] | None = None
@@ -58,17 +54,15 @@ class PostgresPart(Part):
         """The table, and the database's place."""
         return f"{self.target} ({self.place})"
 
-    identity = output
-
     @property
     def label(self) -> str:
         """``version 7 of table public.orders``."""
         return f"version {self.version} of table {self.target}"
 
     @property
-    def begun_at(self) -> tuple[int, ...] | None:
-        """The version."""
-        return None if self.version is None else (self.version,)
+    def series(self) -> str:
+        """The log on this target, at all places where the database has been."""
+        return f"{self.log} {self.target}"
 
     @property
     def records(self) -> int | None:
@@ -81,15 +75,10 @@ class PostgresPart(Part):
         return self.size_bytes
 
     @property
-    def checksum(self) -> int | None:
-        """0: the connection has checksums."""
-        return None if self.rows is None else 0
-
-    @property
     def staging_prefix(self) -> str:
         """The beginning of the names of all staging tables of this log and target."""
         # Of the log and the target: a sink never touches the tables of another.
-        return f"eos_{hashlib.sha256(f'{self.log} {self.target}'.encode()).hexdigest()[:12]}_"
+        return f"eos_{hashlib.sha256(self.series.encode()).hexdigest()[:12]}_"
 
     @property
     def staging(self) -> str:
@@ -102,11 +91,7 @@ class PostgresPart(Part):
             text = getattr(self, name)
             require(bool(text) and text.isprintable(), f"{name} is missing")
         require("password" not in self.place, "place has a password")
-        for value in (self.version, self.attempt_id):
-            require((value is None) is (stage is Stage.CLAIMED), "an attempt is named whole")
-        if self.attempt_id is not None and str(uuid.UUID(self.attempt_id)) != self.attempt_id:
-            raise ValueError("attempt_id is not a uuid in canonical form")
-        require(self.version is None or self.version >= 1, f"version {self.version}")
+        self.check_attempt(stage)
         for counted in (self.names, self.runs, self.rows, self.size_bytes):
             require((counted is not None) is (stage is Stage.PREPARED), "rows are counted whole")
         require((self.rows or 0) >= 0 and (self.size_bytes or 0) >= 0, "a negative figure")

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import logging
 import time
-import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
-from eos.errors import ConfigurationError, EosError, InputError, NewCluster, Retriable
-from eos.participant import Attempt, Participant
+from eos.errors import ConfigurationError, EosError, InputError, Retriable
+from eos.participant import Attempt, Audited, Kept, VersionedParticipant
 from eos.postgres._target_table import (
     KEPT,
     Ending,
@@ -28,7 +27,7 @@ from eos.postgres._target_table import (
 from eos.postgres.database import Database, failures, psycopg
 from eos.postgres.part import KIND, PostgresPart
 from eos.protocol import ABORTED, COMMITTED, Fate, History, Known, LogRecord, Part, unknown
-from eos.retry import Patience, ask_until, attempts
+from eos.retry import Patience, attempts
 
 logger = logging.getLogger(__name__)
 
@@ -40,12 +39,15 @@ _PREPARE_S: Final = 20.0
 _LOST: Final = Fate(Known.ABORTED, "its staged rows are gone")
 
 
-class PostgresParticipant(Participant):
+class PostgresParticipant(VersionedParticipant[PostgresPart]):
     """Begin, prepare, commit, abort and outcome of a sink's attempts to write one table.
 
     Args:
         staging_schema: of ``eos_epochs`` and the staging tables.
     """
+
+    place = "database and table (conninfo, table)"
+    _older = "an older copy of the database was restored, or a replica that lacked it was promoted"
 
     def __init__(
         self, sink_id: str, database: Database, schema: str, table: str, staging_schema: str
@@ -54,9 +56,6 @@ class PostgresParticipant(Participant):
         self.table = PostgresTable(schema, table, staging_schema)
         self._names = (schema, table, staging_schema)
         self._sink_id = sink_id
-        self._claim: PostgresPart | None = None
-        self._version = 0
-        self._last_committed = 0
         self._open: SqlConnection | None = None
         self._used_at = 0.0
         self._is_marked = False
@@ -138,10 +137,7 @@ class PostgresParticipant(Participant):
                 is_marked, _, newest = self._endings(part)
                 if newest >= (part.version or 0) or (is_moved and not is_marked):
                     continue
-                return (
-                    f"{part.label} is missing: an older copy of the database was restored, or a "
-                    "replica that lacked it was promoted"
-                )
+                return f"{part.label} is missing: {self._older}"
         return None
 
     def make(self, claim: Part, *, in_recovery: bool) -> None:
@@ -149,24 +145,11 @@ class PostgresParticipant(Participant):
         mine = _own(claim)
         self.run("looking for its schema", lambda c: check_schema(c, mine.staging_schema))
 
-    def attach(self, claim: Part, history: History) -> None:
-        """Continue the version numbers of the log."""
-        self._claim = mine = _own(claim)
-        last = {key: history.last_begun(key) for key in _keys(mine, history)}
-        parts = [record.part(key) for key, record in last.items() if record is not None]
-        self._version = max((_own(part).version or 0 for part in parts if part), default=0)
-
-    def newer_commit(self, history: History, *, timeout_s: float) -> str | None:
-        """Report a committed version of this log that is newer than the log."""
-        assert self._claim is not None
-        newest = self._endings(self._claim)[2]
-        if newest <= self._version:
-            return None
-        return f"version {newest} of this log is in table {self._claim.target}"
+    def _newest(self, part: PostgresPart) -> int | None:
+        return self._endings(part)[2]
 
     def ready(self, history: History) -> None:
         """Drop staging tables that earlier attempts have left."""
-        assert self._claim is not None
         # Of dead drivers, and of late tasks that held their table when its attempt ended.
         self._drop_staging(self._claim.staging_prefix)
 
@@ -192,20 +175,10 @@ class PostgresParticipant(Participant):
         Raises:
             NewCluster: a commit of this process is missing in the database.
         """
-        assert self._claim is not None
-        if self._last_committed and self._endings(self._claim)[2] < self._last_committed:
-            raise NewCluster(
-                f"Version {self._last_committed} of table {self.table.name} is no longer there: an "
-                "older copy of the database was restored, or a replica that lacked it was "
-                "promoted.",
-                hint="To continue without the missing rows: start again with "
-                'on_new_cluster="continue" once. A server whose replicas are synchronous loses '
-                "none.",
-            )
+        part = self._begun(self._newest(self._claim))
         if not self._is_marked:
             self._mark(self._claim)
-        self._version += 1
-        return replace(self._claim, version=self._version, attempt_id=str(uuid.uuid4()))
+        return part
 
     def _mark(self, claim: PostgresPart) -> None:
         # Here, not in ``make``: recovery claims the sink, too, and begins nothing. A mark of it in
@@ -259,17 +232,6 @@ class PostgresParticipant(Participant):
             self._disconnect()
             raise
         self._prepared = part.attempt_id
-
-    def commit(self, part: Part, *, deadline_s: float, is_own: bool) -> Fate:
-        """Commit the open transaction; or write the rows from the staging table, or find that they
-        were written."""
-        mine = _own(part)
-        fate = ask_until(
-            lambda: self._commit_once(mine), lambda one: one.known is not Known.UNKNOWN, deadline_s
-        )
-        if fate.known is Known.COMMITTED:
-            self._last_committed = max(self._last_committed, mine.version or 0)
-        return fate
 
     def _commit_once(self, part: PostgresPart) -> Fate:
         is_prepared = self._prepared is not None and self._prepared == part.attempt_id
@@ -351,6 +313,26 @@ class PostgresParticipant(Participant):
         if is_staged or mine.rows == 0:
             return _staged(mine)
         return _LOST
+
+    def audit(self, committed: Sequence[Part]) -> list[Audited | None]:
+        """See ``Participant``: by ``eos_epochs``. Rows have no marks, so they are not read."""
+        return [self._audited(part) for part in map(_own, committed)]
+
+    def _audited(self, part: PostgresPart) -> Audited | None:
+        has_mark, ending, newest = self._endings(part)
+        # The same database may have been at another place. Without a mark it is another one.
+        is_here = has_mark and (ending is not None or part.place == self.database.place)
+        if part.target != self.table.name or not is_here:
+            return None
+        if ending == "committed":
+            return Audited(Kept.CHANGED, "rows have no marks: only their commits were checked")
+        if ending is None and (part.version or 0) <= newest - KEPT:
+            return Audited(Kept.UNKNOWN, "not checkable: eos_epochs no longer has them")
+        return Audited(Kept.LOST, "commit is not in eos_epochs")
+
+    def readable(self, aborted: Sequence[Part]) -> Sequence[Part]:
+        """See ``Participant``: those that ``eos_epochs`` has as committed."""
+        return [part for part in aborted if self._endings(_own(part))[1] == "committed"]
 
     # --- housekeeping --------------------------------------------------------------------------
 

@@ -56,13 +56,13 @@ class PulsarParticipant(Participant):
         sink_id: names the receipt topic.
         service_url, auth, rules: the cluster; one principal for driver and executors.
         receipt_namespace: ``tenant/namespace`` for a new receipt topic.
-        admin_url: for freeing blocked partitions after an abort, and for creating the receipt topic
-            where clients must not.
+        admin_url: frees partitions that an abort blocked; creates topics where clients must not.
         ttl_ms: of an epoch's first transaction; doubled for each one that expired, up to 24 hours.
         timeout_s: timeout of each request.
     """
 
     can_expire = True
+    place = "cluster (service_url)"
 
     def __init__(
         self,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from eos.cli.reports import Facts
 from eos.committer.participants import opened
 from eos.errors import EosError
-from eos.participant import Access, Audited, Kept, Participant
+from eos.participant import Access, Audited, Kept
 from eos.protocol import History, Known, LogRecord, Part, State
 from eos.pulsar.part import other_parts
 from eos.recovery._sink_view import is_decided
@@ -80,40 +80,28 @@ def audit_outputs(
 def _check_newest(
     claimed: Part, history: History, records: list[LogRecord], access: Access, timeout_s: float
 ) -> OutputsAudit:
+    sink_id = history.sink_id
+    last = _last_committed(records, claimed)
+    part = None if last is None else last.part(claimed.key)
     try:
-        with opened(history.sink_id, claimed, access) as participant:
-            return _ask(participant, claimed, history, records, timeout_s)
+        with opened(sink_id, claimed, access) as participant:
+            # A table that is missing or another one has no answer about this log's epochs.
+            missing = participant.missing(claimed, history)
+            if missing is not None:
+                return OutputsAudit(unknown=[f"{missing}: its content is unknown"])
+            participant.attach(claimed, history)
+            newer = participant.newer_commit(history, timeout_s=timeout_s)
+            fate = None if part is None else participant.outcome(part, timeout_s=timeout_s)
     except EosError as error:
         return OutputsAudit(unknown=[f"{claimed.output}: {error}"])
-
-
-def _ask(
-    participant: Participant,
-    claimed: Part,
-    history: History,
-    records: list[LogRecord],
-    timeout_s: float,
-) -> OutputsAudit:
-    sink_id = history.sink_id
-    # A table that is missing or another one has no answer about this log's epochs.
-    missing = participant.missing(claimed, history)
-    if missing is not None:
-        return OutputsAudit(unknown=[f"{missing}: its content is unknown"])
-    participant.attach(claimed, history)
     # A commit that the log lacks: the log was replaced by an older copy.
-    newer = participant.newer_commit(history, timeout_s=timeout_s)
     if newer is not None:
         what = f"{newer}, and the log ends before it: it was replaced by an older copy"
         return OutputsAudit([_finding(sink_id, claimed, None, f"{what}; restore the newest one")])
-    last = _last_committed(records, claimed)
-    part = None if last is None else last.part(claimed.key)
-    if last is None or part is None:
-        return OutputsAudit()
-    fate = participant.outcome(part, timeout_s=timeout_s)
-    if fate.known is Known.ABORTED:
+    if part is not None and fate is not None and fate.known is Known.ABORTED:
         what = f"the log says COMMITTED, but {part.label} is missing"
         return OutputsAudit([_finding(sink_id, claimed, last, what)])
-    if fate.known is Known.UNKNOWN:
+    if part is not None and fate is not None and fate.known is Known.UNKNOWN:
         return OutputsAudit(unknown=[f"{part.label}: {fate.why}"])
     return OutputsAudit()
 

@@ -142,8 +142,8 @@ def verify(
     Reads the receipts and all partitions of the topics, as a consumer does, and compares counts and
     checksums with the log. Each entry carries its transaction, so rows of a repeated task and rows
     of an aborted attempt are found. With --admin-url, messages removed by retention are told apart
-    from lost ones. In Delta tables, compares the files by name, size and statistics; for a removed
-    file, shows which commit of the table removed it. Changes nothing.
+    from lost ones. In Delta and Iceberg tables, compares the files by name, size and row count; in
+    PostgreSQL, asks `eos_epochs`, which does not show later changes of rows. Changes nothing.
 
         eos recovery verify orders --commit-log /data/eos --admin-url http://broker:8080
 

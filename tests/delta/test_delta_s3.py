@@ -100,7 +100,7 @@ def test_files_in_s3_are_found_missing_or_discarded(table, bucket):
     store, name = bucket
     store.delete_object(Bucket=name, Key=f"eos/a table/{files[0].path}")
     assert table.missing(files) == [files[0]]
-    table.discard(files, unless_committed=("eos/orders", 1))
+    table.discard(files)
     assert parquet(bucket) == []
     # The storage's client leaves an empty object where the folder was, which is harmless.
     later, schema = staged(table, numbered(7, 1))

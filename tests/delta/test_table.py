@@ -391,17 +391,8 @@ def test_a_folder_that_can_not_be_created_is_a_retriable_error(tmp_path):
 def test_discarded_files_are_gone_and_may_be_discarded_again(table):
     files, _ = staged(table, numbered(0, 1), numbered(1, 1), file_bytes=1)
     table.discard(files[:1])
-    table.discard(files, unless_committed=(APP, 1))
+    table.discard(files)
     assert table.missing(files) == list(files)
-
-
-@pytest.mark.parametrize("version", [1, 2])
-def test_the_guard_keeps_files_that_may_be_in_the_table(table, version):
-    files, schema = staged(table, numbered(0, 1))
-    commit(table, files, version, schema)
-    with pytest.raises(Fatal, match="none was deleted"):
-        table.discard(files, unless_committed=(APP, 1))
-    assert ids(table) == [0]
 
 
 def test_a_commit_is_flushed_before_it_is_reported(table, monkeypatch):

@@ -223,7 +223,9 @@ def test_a_cluster_without_the_logs_receipt_topic_is_refused_before_the_claim(
     if is_created_again:  # by a tool that looked into it
         with PulsarClient(broker.service_url) as client:
             client.create_unpartitioned(receipts)
-    with pytest.raises(NewCluster, match=r"1 epochs with 10 messages.*on_new_cluster"):
+    with pytest.raises(
+        NewCluster, match=r"1 epochs with 10 rows.*right cluster \(service_url\).*on_new_"
+    ):
         sink().run("1")
     assert first.records() == before
     assert sink(on_new_cluster="continue").run("1").status == "written"

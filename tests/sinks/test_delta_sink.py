@@ -288,7 +288,9 @@ def test_a_recreated_table_is_refused(spark, make_sink, table):
     df = spark.range(5).selectExpr("id")
     make_sink().write(df, epoch="a")
     shutil.rmtree(table)
-    with pytest.raises(NewCluster, match=r"There is no Delta table at.*on_new_cluster"):
+    with pytest.raises(
+        NewCluster, match=r"There is no Delta table at.*right path \(table\).*on_new_c"
+    ):
         make_sink().write(df, epoch="b")
     assert make_sink(on_new_cluster="continue").write(df, epoch="b").records == 5
     assert len(rows(table)) == 5

@@ -6,6 +6,9 @@ import datetime as dt
 import decimal
 import json
 import math
+import random
+import threading
+from contextlib import ExitStack, suppress
 
 import psycopg
 import pytest
@@ -13,9 +16,17 @@ from deltalake import DeltaTable
 
 from eos import DeltaSink, PostgresSink, all_or_nothing, failpoints
 from eos.committer import OpenAttempt
-from eos.errors import ConfigurationError, InDoubt, InputError, NewCluster, NewLineage
+from eos.errors import (
+    ConfigurationError,
+    InDoubt,
+    InputError,
+    NewCluster,
+    NewLineage,
+    Retriable,
+)
 from eos.recovery.resolve import resolve
 from eos.steps import EndingStep, Step
+from eos.testing import PostgresServer
 from tests.support.spark_releases import JobFailed
 
 pytestmark = pytest.mark.broker
@@ -260,7 +271,9 @@ def test_a_database_at_another_address_is_known_by_its_mark(spark, make_sink, sh
     elsewhere = psycopg.conninfo.make_conninfo(
         shop.conninfo, host="db", hostaddr="127.0.0.1", sslmode="disable"
     )
-    with pytest.raises(NewCluster, match="older copy"):
+    with pytest.raises(
+        NewCluster, match=r"older copy.*right database and table \(conninfo, table\)"
+    ):
         make_sink(conninfo=elsewhere).write(spark.range(3), epoch=4)
 
 
@@ -317,6 +330,66 @@ def test_a_stream_survives_a_killed_server(spark, make_sink, postgres_server, sh
     assert query.exception() is None
     (row,) = shop.execute("SELECT count(*), count(DISTINCT value) FROM orders")
     assert row[0] == row[1] >= 150
+
+
+@pytest.mark.parametrize("is_restarted", [False, True], ids=["running", "restarted"])
+def test_a_full_server_is_waited_for(spark, make_sink, is_restarted):
+    """It has no connection left for longer than three quick attempts take."""
+    df = spark.range(10, numPartitions=1)
+    settings = {"max_connections": "12", "superuser_reserved_connections": "0"}
+    with PostgresServer(**settings) as server, ExitStack() as others:
+        options = {"conninfo": server.conninfo, "table": "public.orders"}
+        sink = make_sink(**options)
+        sink.write(df, epoch=1)
+        if is_restarted:  # and creates the table if it is gone
+            sink.close()
+            sink = make_sink(**options, on_new_cluster="continue")
+        fill(server, others)
+        timer = threading.Timer(5, others.close)
+        timer.start()
+        assert sink.write(df, epoch=2).status == "written"
+        timer.join()
+        with psycopg.connect(server.conninfo) as reader:
+            rows = reader.execute("SELECT count(*) FROM orders").fetchone()
+        assert rows == (20,)
+
+
+def fill(server, others) -> None:
+    """Take all connections of the server, those of sinks, too."""
+    killer = others.enter_context(psycopg.connect(server.conninfo, autocommit=True))
+    killer.execute(
+        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
+        "WHERE starts_with(application_name, 'eos')"
+    )
+    with suppress(psycopg.OperationalError):
+        while True:
+            others.enter_context(psycopg.connect(server.conninfo))
+
+
+def test_connections_that_are_killed_at_random_cost_no_row(spark, make_sink, postgres_server, shop):
+    sink, is_over, pause = make_sink(), threading.Event(), random.Random(7)
+
+    def kill() -> None:
+        with psycopg.connect(postgres_server.conninfo, autocommit=True) as killer:
+            while not is_over.wait(pause.uniform(0.05, 0.3)):
+                killer.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                    "WHERE starts_with(application_name, 'eos') ORDER BY random() LIMIT 1"
+                )
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    try:
+        for epoch in range(20):
+            df = spark.range(epoch * 100, epoch * 100 + 100, numPartitions=4)
+            while True:
+                with suppress(Retriable, InDoubt):
+                    sink.write(df, epoch=epoch)
+                    break
+    finally:
+        is_over.set()
+        thread.join()
+    assert shop.execute("SELECT count(*), count(DISTINCT id) FROM orders") == [(2000, 2000)]
 
 
 def test_job_failures_leave_nothing(spark, make_sink, shop):

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import threading
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from eos import DeltaSink
+from eos.delta import upserts
 from eos.delta.opening import schema_to_json
+from eos.delta.part import DeltaPart
 from eos.delta.participant import DeltaParticipant, Staged
 from eos.delta.staging import StagingTarget, stage
 from eos.errors import ConfigurationError, InputError
@@ -135,19 +139,10 @@ def test_two_processes_that_merge_at_once_merge_once(tmp_path):
     uri = str(tmp_path / "table")
     schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
     write_deltalake(uri, pa.table({"id": [0], "name": ["old"]}, schema=schema))
-    upsert = Upsert(("id",))
-
-    def claimed() -> DeltaParticipant:
-        participant = DeltaParticipant("s", uri)
-        participant.attach(participant.claimed(History("s"), "log"), History("s"))
-        return participant
-
-    mine, other = claimed(), claimed()
-    part = mine.begin(Attempt(BATCH, "a", 1, None, False))
-    target = StagingTarget(uri, mine.table.schema, upsert=upsert)
-    batch = pa.record_batch({"id": list(range(1, 101)), "name": ["x"] * 100}, schema=schema)
-    files = stage([batch], target, attempt_id=str(part.attempt_id), spark_partition=0)
-    part = mine.count(part, [Staged(files, schema_to_json(mine.table.schema), False, upsert)])
+    changes = pa.table({"id": list(range(1, 101)), "name": ["x"] * 100}, schema=schema)
+    mine, part = staged_upsert(uri, changes)
+    other = DeltaParticipant("s", uri)
+    other.attach(other.claimed(History("s"), "log"), History("s"))
     start = threading.Barrier(2)
     fates = []
 
@@ -163,6 +158,69 @@ def test_two_processes_that_merge_at_once_merge_once(tmp_path):
     assert fates == [Known.COMMITTED] * 2
     assert sorted(DeltaTable(uri).to_pyarrow_table()["id"].to_pylist()) == list(range(101))
     assert [one["operation"] for one in DeltaTable(uri).history()].count("MERGE") == 1
+
+
+def staged_upsert(uri: str, rows: pa.Table) -> tuple[DeltaParticipant, DeltaPart]:
+    """A driver that has staged an upsert by id, without Spark."""
+    participant, upsert = DeltaParticipant("s", uri), Upsert(("id",))
+    participant.attach(participant.claimed(History("s"), "log"), History("s"))
+    part = participant.begin(Attempt(BATCH, "a", 1, None, False))
+    target = StagingTarget(uri, participant.table.schema, upsert=upsert)
+    files = stage(rows.to_batches(), target, attempt_id=str(part.attempt_id), spark_partition=0)
+    text = schema_to_json(participant.table.schema)
+    return participant, participant.count(part, [Staged(files, text, False, upsert)])
+
+
+def without_statistics(uri: str) -> None:
+    """The newest commit, as a writer leaves it that has none."""
+    newest = max(Path(uri, "_delta_log").glob("*.json"))
+    actions = [json.loads(line) for line in newest.read_text().splitlines()]
+    for action in actions:
+        action.get("add", {}).pop("stats", None)
+    newest.write_text("\n".join(map(json.dumps, actions)))
+
+
+@pytest.mark.parametrize("key", ["int", "text"])
+@pytest.mark.parametrize(
+    ("other", "has_statistics", "merges"),
+    [(50, True, 1), (9, True, 1), (15, True, 2), (10, True, 2), (20, True, 2), (50, False, 2)],
+)
+def test_only_an_append_of_keys_that_may_be_its_own_holds_up_a_merge(
+    tmp_path, monkeypatch, key, other, has_statistics, merges
+):
+    """Others append after the table was read, before the first commit."""
+    uri = str(tmp_path / "table")
+    keyed = lambda *ids: [one if key == "int" else f"key {one:03}" for one in ids]  # noqa: E731
+    table = lambda name, *ids: pa.table({"id": keyed(*ids), "name": [name] * len(ids)})  # noqa: E731
+    write_deltalake(uri, table("old", 12, 30))
+    participant, part = staged_upsert(uri, table("new", 10, 15, 20))
+    real, tried = upserts.merge, []
+
+    def merge(*arguments):
+        if not tried:
+            write_deltalake(uri, table("other", other), mode="append")
+            if not has_statistics:
+                without_statistics(uri)
+        tried.append(other)
+        return real(*arguments)
+
+    monkeypatch.setattr(upserts, "merge", merge)
+    assert participant.commit(part, deadline_s=20, is_own=True).known is Known.COMMITTED
+    assert len(tried) == merges
+    found = {other: "other", 12: "old", 30: "old"} | dict.fromkeys([10, 15, 20], "new")
+    assert rows(uri) == sorted((*keyed(one), name) for one, name in found.items())
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_files_without_statistics_are_merged(tmp_path, removed):
+    uri = str(tmp_path / "table")
+    none = {"delta.dataSkippingNumIndexedCols": "0"}
+    write_deltalake(uri, pa.table({"id": [10, 30], "name": ["old"] * 2}), configuration=none)
+    if removed:
+        without_statistics(uri)
+    participant, part = staged_upsert(uri, pa.table({"id": [10, 20], "name": ["new"] * 2}))
+    assert participant.commit(part, deadline_s=20, is_own=True).known is Known.COMMITTED
+    assert rows(uri) == [(10, "new"), (20, "new"), (30, "old")]
 
 
 def test_a_word_of_the_condition_is_not_a_column(spark, make_sink, table):

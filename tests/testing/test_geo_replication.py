@@ -326,7 +326,7 @@ def test_a_sink_refuses_the_other_cluster_even_if_the_receipt_topic_is_replicate
     driver.close()
     before = driver.records()
     for epoch in ("1", "2"):
-        with pytest.raises(NewCluster, match=r"2 epochs with 20 messages.*on_new_cluster"):
+        with pytest.raises(NewCluster, match=r"2 epochs with 20 rows.*on_new_cluster"):
             sink.make(pair.west).run(epoch)
     assert driver.records() == before
     assert sorted(values(pair.west, sink.topic)) == rows_of("0")
