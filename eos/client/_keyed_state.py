@@ -28,6 +28,7 @@ from eos.client._state_store import (
 from eos.client._topics_consumer import TopicsConsumer
 from eos.client._transaction import Transaction, TransactionState, poisoning
 from eos.errors import (
+    BrokerError,
     BrokerNotReady,
     ConfigurationError,
     ConnectionLost,
@@ -133,8 +134,10 @@ class KeyedState(Mapping[Key, bytes]):
             raise
 
     def _protect(self) -> None:
+        from eos.retry import attempts  # lazy: executors have no tenacity
+
         try:
-            self._client.subscribe_durably(self.topic, _COMPACTION)
+            attempts(self._timeout_s)(self._client.subscribe_durably, self.topic, _COMPACTION)
         except Unauthorized as error:
             # A policy may ask for another name, but the broker needs this one.
             logger.warning(
@@ -209,9 +212,10 @@ class KeyedState(Mapping[Key, bytes]):
         with poisoning(txn):
             if not self._owner.producer.is_usable:
                 self._read_on(self._owner.last_mark)
-            # Outside of the transaction: a successor reads it, and aborts the transaction. Without
-            # its acknowledgement there is no commit.
+            # Outside of the transaction: a successor reads it, and aborts the transaction. Stored
+            # before anything is sent in it, which would hide the successor's messages otherwise.
             self._owner.mark(str(txn.id))
+            self._owner.producer.flush()
         txn.admit_lingering(self)
         self._txn = txn
 
@@ -310,9 +314,8 @@ class KeyedState(Mapping[Key, bytes]):
         from eos.retry import attempts  # lazy: executors have no tenacity
 
         # A producer that was fenced meanwhile fails with the first of these errors.
-        return attempts(self._timeout_s, retry_on=(ConnectionLost, BrokerNotReady))(
-            self._read_once, start
-        )
+        retry_on = (ConnectionLost, BrokerNotReady, BrokerError)
+        return attempts(self._timeout_s, retry_on=retry_on)(self._read_once, start)
 
     def _read_once(self, start: MessageId | None) -> int:
         self._owner.prepare()

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import re
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Final
+from typing import Final, NoReturn
 
 from eos.client._client import PulsarClient
 from eos.client._entry_producer import EntryProducer
-from eos.client._state_store import owner_mark
-from eos.errors import BrokerNotReady, EosError, Fatal, Fenced, TopicNotFound
+from eos.client._state_store import COLUMNS, changes_of, owner_mark
+from eos.errors import (
+    BrokerError,
+    BrokerNotReady,
+    DataLost,
+    EosError,
+    Fatal,
+    Fenced,
+    RequestTimeout,
+    Retriable,
+    TopicNotFound,
+)
 from eos.ids import MessageId
 from eos.wire.commands import ProducerAccessMode
 
@@ -46,12 +57,18 @@ class StateOwner:
         self._end: EosError | None = None  # why it is not the owner any more
         self._seen: list[str] = []  # the owners of the last marks that were read
         self.last_mark: MessageId | None = None
-        self.producer = self._retried(self._open, ProducerAccessMode.EXCLUSIVE_WITH_FENCING)
+        try:
+            self.producer = self._retried(self._open, ProducerAccessMode.EXCLUSIVE_WITH_FENCING)
+        except TopicNotFound as error:
+            error.hint = f"Create it: pulsar-admin topics create {topic}"
+            raise
 
     def _retried(self, call: Callable[..., EntryProducer], *args: object) -> EntryProducer:
         from eos.retry import attempts  # lazy: executors have no tenacity
 
-        return attempts(self._client.lookup.timeout_s)(call, *args)
+        # BrokerError: a version conflict of topics that are moving has no code (measured).
+        retry_on = (Retriable, RequestTimeout, BrokerError)
+        return attempts(self._client.lookup.timeout_s, retry_on=retry_on)(call, *args)
 
     def _open(self, access: ProducerAccessMode, epoch: int | None = None) -> EntryProducer:
         return self._client.producers.open_one(
@@ -71,7 +88,39 @@ class StateOwner:
             self._name = uuid.uuid4().hex  # marks of an attempt that failed do not count
         self._seen = []
         if not self.producer.is_usable:
+            self.producer.abandon()  # the broker may still have it
+            self._check_topic()
             self.producer = self._retried(self._open_again)
+
+    def _check_topic(self) -> None:
+        """Check that the last mark is there, before a producer could be in a newer owner's way."""
+        # An epoch of the deleted topic may be higher than that of a topic created again.
+        if not self._is_confirmed:
+            return
+        owner = self._owner_after(self.last_mark)
+        if owner is None:
+            raise self._lost()
+        if owner != self._name:
+            self._end_with(self._fenced())
+
+    def _owner_after(self, mark: MessageId | None) -> str | None:
+        """Read the owner of ``mark``, or of the next one, if it is gone; None: there is neither."""
+        with (
+            contextlib.suppress(DataLost, TopicNotFound),
+            self._client.reader(
+                self._topic, start=mark, columns=COLUMNS, read_compacted=True
+            ) as reader,
+        ):
+            for is_gone in (False, True):
+                for batch in reader.read_to(reader.last_id if is_gone else mark):
+                    if owners := changes_of(batch, self._topic, None).owners:
+                        return owners[0]
+        return None
+
+    def _end_with(self, reason: EosError) -> NoReturn:
+        self.producer.abandon()
+        self._end = reason
+        raise copy.copy(reason)
 
     def _open_again(self) -> EntryProducer:
         try:
@@ -108,20 +157,17 @@ class StateOwner:
 
         Raises:
             Fenced: there is another owner.
-            Fatal: the topic was deleted.
         """
         seen, self._seen = self._seen, self._seen[-1:]
         if seen == [self._name, self._name]:
             self._is_confirmed = True
-        elif not self._is_confirmed:
+            return True
+        if not self._is_confirmed:
             self.producer.abandon()
             self.producer = self._open(ProducerAccessMode.EXCLUSIVE_WITH_FENCING)
-        else:
-            self.producer.abandon()
-            # Brokers have no id of a topic. Compaction keeps the last mark.
-            self._end = self._lost() if seen == [self._name] else self._fenced()
-            raise copy.copy(self._end)
-        return self._is_confirmed
+        elif seen != [self._name]:  # a compaction may have left the last mark only
+            self._end_with(self._fenced())
+        return False
 
     def _fenced(self) -> Fenced:
         return Fenced(

@@ -20,7 +20,7 @@ from eos import KeyedState, PulsarClient
 from eos.client import Transaction
 from eos.client._entry_producer import EntryProducer
 from eos.client._producer_factory import ProducerFactory
-from eos.client._state_store import MemoryStore, SqliteStore, changes_of
+from eos.client._state_store import COLUMNS, MemoryStore, SqliteStore, changes_of
 from eos.errors import (
     BrokerNotReady,
     ConfigurationError,
@@ -523,24 +523,64 @@ def test_an_owner_sends_no_close_of_a_producer(opened, other, monkeypatch):
     assert closed == [new.topic]
 
 
-@pytest.mark.parametrize("is_created_again", [False, True])
+@pytest.mark.parametrize("after", ["nothing", "an empty topic", "a new state"])
 def test_a_state_whose_topic_was_deleted_is_not_changed_any_more(
-    opened, pulsar_standalone, name, is_created_again
+    opened, pulsar_standalone, name, after
 ):
+    with PulsarClient(pulsar_standalone.service_url, timeout_s=3) as impatient:
+        state = opened(client=impatient)
+        for _ in range(3):
+            state.close()
+            state = opened(client=impatient)  # with a higher epoch than the next topic's owner
+        change(state, a=b"1")
+        pulsar_standalone.admin("DELETE", f"/v2/persistent/public/default/{name}?force=true")
+        if after == "an empty topic":
+            pulsar_standalone.admin("PUT", f"/v2/persistent/public/default/{name}")
+        while state._owner.producer.is_usable:
+            time.sleep(0.01)
+        new = opened() if after == "a new state" else None
+        if new is not None:
+            change(new, a=b"new")
+            unload(pulsar_standalone, name, new)
+        why = "newer owner" if new is not None else r"was deleted.*dict\(state\)"
+        for _ in range(2):
+            with pytest.raises(Fatal, match=why):
+                change(state, b=b"2")
+        assert dict(state) == {"a": b"1"}
+        new = new or opened()
+        change(new, **dict(state))
+        assert dict(opened()) == {"a": b"1"}
+
+
+def test_nothing_is_sent_in_a_transaction_before_its_mark_is_stored(opened, monkeypatch):
+    """A successor would not know it, and its outputs would be hidden until it expires."""
+    state = opened()
+    with monkeypatch.context() as patch:
+        patch.setattr(EntryProducer, "on_send_receipt", lambda *_: None)
+        patch.setattr(state._owner.producer._window, "_timeout_s", 0.5)
+        with pytest.raises(RequestTimeout):
+            state.transaction()
+    change(state, a=b"1")
+    assert dict(opened()) == {"a": b"1"}
+
+
+def test_a_compaction_during_a_restore_does_not_end_it(opened, pulsar_standalone, name):
+    """It may leave the last mark alone."""
     state = opened()
     change(state, a=b"1")
-    pulsar_standalone.admin("DELETE", f"/v2/persistent/public/default/{name}?force=true")
-    if is_created_again:
-        pulsar_standalone.admin("PUT", f"/v2/persistent/public/default/{name}")
-    while state._owner.producer.is_usable:
-        time.sleep(0.01)
-    for _ in range(2):
-        with pytest.raises(Fatal, match=r"was deleted.*dict\(state\)"):
-            change(state, b=b"2")
+    read_to = state._read_to
+
+    def overtaken(reader, own, count):
+        compact(pulsar_standalone, name)
+        state._read_to = read_to
+        with state._client.reader(state.topic, columns=COLUMNS, read_compacted=True) as fresh:
+            return read_to(fresh, own, count)
+
+    state._read_to = overtaken
+    state._is_current = False
     assert dict(state) == {"a": b"1"}
-    copy = opened()
-    change(copy, **dict(state))
-    assert dict(opened()) == {"a": b"1"}
+    change(state, b=b"2")
+    assert dict(opened()) == {"a": b"1", "b": b"2"}
 
 
 def test_a_file_of_a_state_has_no_name(opened, tmp_path):
