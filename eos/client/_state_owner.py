@@ -104,7 +104,7 @@ class StateOwner:
             self._end_with(self._fenced())
 
     def _owner_after(self, mark: MessageId | None) -> str | None:
-        """Read the owner of ``mark``, or of the next one, if it is gone; None: there is neither."""
+        """Read the owner of ``mark``, or of the next one, if it is gone; None: it was the last."""
         with (
             contextlib.suppress(DataLost, TopicNotFound),
             self._client.reader(
@@ -178,8 +178,8 @@ class StateOwner:
     def _lost(self) -> Fatal:
         return Fatal(
             f"{self._topic} was deleted, and with it the state.",
-            hint="`dict(state)` has what this process still knows. Put that into a new state, or "
-            "open this one again: it begins with what the topic has.",
+            hint="`dict(state)` has the values that this process knows. Put them into a new state, "
+            "or open this one again: it begins with those of the topic.",
         )
 
     def close(self) -> None:
