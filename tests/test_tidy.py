@@ -38,7 +38,7 @@ MAX_MODULES = 453
 MAX_SHORT_MODULES = 10  # under 40 lines
 MAX_REPEATED_NAMES = 5  # file names that stand in the tree more than once
 MAX_CHAIN = 16  # modules that import one another in a line
-MAX_DOC_WORDS = 38_470
+MAX_DOC_WORDS = 38_000
 MAX_LINES = 83_760
 MIN_COMMENTS = 0.04  # of all lines
 MAX_README_LINES = 150
@@ -262,6 +262,13 @@ def test_the_house_does_not_grow():
     ]
     assert sum(len(path.read_text().split()) for path in pages) <= MAX_DOC_WORDS
     assert len((ROOT / "README.md").read_text().splitlines()) <= MAX_README_LINES
+
+
+def test_no_merge_is_left_unfinished():
+    lines = subprocess.run(
+        ["git", "grep", "-nE", "^(<{7}|>{7})( |$)"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert lines.stdout == ""
 
 
 def test_no_chain_of_imports_is_longer_than_today():
