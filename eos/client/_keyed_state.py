@@ -215,7 +215,6 @@ class KeyedState(Mapping[Key, bytes]):
             # Outside of the transaction: a successor reads it, and aborts the transaction. Stored
             # before anything is sent in it, which would hide the successor's messages otherwise.
             self._owner.mark(str(txn.id))
-            self._owner.producer.flush()
         txn.admit_lingering(self)
         self._txn = txn
 
@@ -324,9 +323,7 @@ class KeyedState(Mapping[Key, bytes]):
             self.topic, start=start, columns=COLUMNS, read_compacted=True
         ) as reader:
             while not is_alone:
-                sent = self._owner.mark("")
-                self._owner.producer.flush()
-                count = self._read_to(reader, sent.result(), count)
+                count = self._read_to(reader, self._owner.mark(""), count)
                 is_alone = self._owner.is_alone()
         return count
 

@@ -7,7 +7,6 @@ import copy
 import re
 import uuid
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from typing import Final, NoReturn
 
 from eos.client._client import PulsarClient
@@ -134,16 +133,12 @@ class StateOwner:
                 raise  # a foreign producer; or this one, until the broker notices its end
             raise self._fenced() from None
 
-    def mark(self, txn: str) -> Future[MessageId]:
-        """Leave a mark: the state is used in ``txn``, or with "" its topic is read."""
-
-        def stored(sent: Future[MessageId]) -> None:
-            if sent.exception() is None:
-                self.last_mark = sent.result()
-
+    def mark(self, txn: str) -> MessageId:
+        """Leave a mark, and wait until it is stored: ``txn`` uses the state, or "": it is read."""
         (sent,) = self.producer.send_many([owner_mark(txn, self._name)])
-        sent.add_done_callback(stored)
-        return sent
+        self.producer.flush()
+        self.last_mark = sent.result()
+        return self.last_mark
 
     def saw(self, owners: Sequence[str]) -> None:
         """Note the owners of marks that were read, in their order."""

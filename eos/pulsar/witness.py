@@ -54,13 +54,11 @@ class Witness:
         mark = self.find_mark(pulsar_part(last), timeout_s=timeout_s)
         if mark is MarkAnswer.UNKNOWN:
             raise ConnectionLost(f"{topic.name} can't be read.")
+        if mark is MarkAnswer.FOUND:
+            return None
         return (
-            None
-            if mark is MarkAnswer.FOUND
-            else (
-                f"has a receipt topic {topic.name} without its subscription and without the log's "
-                "newest mark, as geo-replication creates it"
-            )
+            f"has a receipt topic {topic.name} without its subscription and without the log's "
+            "newest mark, as geo-replication creates it"
         )
 
     def find_mark(self, part: PulsarPart, *, timeout_s: float) -> MarkAnswer:
