@@ -459,8 +459,8 @@ def test_of_owners_that_open_at_the_same_moment_one_is_left(pulsar_standalone, n
             KeyedState(client, f"{name}-{threading.get_ident()}").close()  # connects
             for number in range(rounds):
                 gate.wait(150)  # a commit without an answer takes 30 s
-                ends = time.monotonic() + 1.0
                 with contextlib.suppress(EosError), KeyedState(client, f"{name}-{number}") as state:
+                    ends = time.monotonic() + 1.0
                     while time.monotonic() < ends:
                         with state.transaction() as txn:
                             count = int(state.get("count", b"0")) + 1
