@@ -134,9 +134,12 @@ class _Staging:
         path = folder + file_name(*self._names, uuid.uuid4().hex, self._target.compression)
         return _DataFile(path, values, self._schema)
 
-    def _create(self, path: str) -> tuple[Any, pq.ParquetWriter]:
+    def _create(self, path: str, repeating: list[str]) -> tuple[Any, pq.ParquetWriter]:
         sink = self._folder.create(path)
-        return sink, pq.ParquetWriter(sink, self._schema, compression=self._target.compression)
+        writer = pq.ParquetWriter(
+            sink, self._schema, compression=self._target.compression, use_dictionary=repeating
+        )
+        return sink, writer
 
     def _on_closed(self, file: _DataFile, _: pq.FileMetaData, size: int) -> None:
         self._closed.append(

@@ -129,13 +129,14 @@ class _Staging:
         name = f"{self._partitioner.folder(values)}{self._prefix}-{uuid.uuid4().hex}.parquet"
         return _DataFile(self._locations.new_data_location(name), values)
 
-    def _create(self, path: str) -> tuple[Any, pq.ParquetWriter]:
+    def _create(self, path: str, repeating: list[str]) -> tuple[Any, pq.ParquetWriter]:
         sink = self._io.new_output(path).create()
         # Decimals as Iceberg's Java writer has them: as integers, if they fit into 64 bits.
         writer = pq.ParquetWriter(
             sink,
             self.columns,
             compression=self._target.compression,
+            use_dictionary=repeating,
             store_decimal_as_integer=True,
         )
         return sink, writer

@@ -65,6 +65,8 @@ def test_a_file_has_field_ids_bounds_and_the_attempts_name(target, tmp_path):
     assert all(path.name.startswith(f"eos-{ATTEMPT}-00007-") for path in paths)
     ids = [one.metadata[b"PARQUET:field_id"] for one in pq.read_schema(paths[0])]
     assert ids == [b"1", b"2"]
+    # Each value is another one: a dictionary would not pay.
+    assert not pq.read_metadata(paths[0]).row_group(0).column(0).has_dictionary_page
     assert [path.stat().st_size for path in paths] == [
         next(one.size_bytes for one in entries if one.path == f"file://{path}") for path in paths
     ]
