@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import graphlib
+import importlib
 import re
 import subprocess
 import sys
@@ -14,10 +15,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import typer
 
 from eos.chaos.checker.history import AnomalyKind
 from eos.chaos.faults import FAULTS
 from eos.chaos.faults.conditions import CONDITIONS
+from eos.cli.programs import PROGRAMS
 from eos.protocol import diagram
 from eos.recovery.cli import VERBS
 from eos.steps import Step, TaskStep
@@ -39,7 +42,7 @@ MAX_SHORT_MODULES = 10  # under 40 lines
 MAX_REPEATED_NAMES = 5  # file names that stand in the tree more than once
 MAX_CHAIN = 16  # modules that import one another in a line
 MAX_DOC_WORDS = 38_000
-MAX_LINES = 83_760
+MAX_LINES = 83_750
 MIN_COMMENTS = 0.04  # of all lines
 MAX_README_LINES = 150
 MAX_FILE_LINES = 400
@@ -394,6 +397,37 @@ def test_the_files_that_the_docs_name_are_there():
             continue
         named = re.findall(r"`([a-z_]+/[a-z_/]+\.(?:py|patch))`", path.read_text())
         assert [name for name in named if not (ROOT / name).exists()] == [], path
+
+
+def test_the_commands_that_texts_name_are_there():
+    known = {
+        (program, name)
+        for program, line in PROGRAMS.items()
+        for name in typer.main.get_group(importlib.import_module(line.module).app).commands
+    }
+    texts = [*files(*PRODUCT), *ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
+    named = {
+        found
+        for path in texts
+        for found in re.findall(r"`eos ([a-z]+) ([a-z][a-z-]*)", path.read_text())
+    }
+    assert len(named) > 15
+    assert named <= known
+
+
+def test_a_modules_private_names_are_used():
+    for path in files(*PRODUCT):
+        text = path.read_text()
+        for node in ast.parse(text).body:
+            match node:
+                case ast.FunctionDef(name=name, decorator_list=[]) | ast.ClassDef(name=name):
+                    pass
+                case ast.AnnAssign(target=ast.Name(id=name)) | ast.Assign([ast.Name(id=name)]):
+                    pass
+                case _:
+                    continue
+            is_private = name.startswith("_") and not name.startswith("__")
+            assert not is_private or len(re.findall(rf"\b{name}\b", text)) > 1, (path, name)
 
 
 def test_the_rooms_for_twenty_changes_are_there():

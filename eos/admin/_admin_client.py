@@ -95,9 +95,7 @@ class AdminClient:
     def ledgers(self, topic: TopicName) -> list[Ledger]:
         """Return the ledgers of an exact topic, in order."""
         stats = self._read(topic_path(topic, "internalStats"), responses.ledgers)
-        found = [
-            Ledger(one.ledgerId, one.entries, one.size, one.offloaded) for one in stats.ledgers
-        ]
+        found = [Ledger(one.ledgerId, one.entries, one.size) for one in stats.ledgers]
         if found:  # the counts of the open ledger are separate fields
             entries, size = stats.currentLedgerEntries, stats.currentLedgerSize
             found[-1] = replace(found[-1], entries=entries, bytes=size)

@@ -96,7 +96,6 @@ class LedgerShape(JsonShape):
     ledgerId: Long  # noqa: N815
     entries: Count = 0  # 0 for the last one, which is open
     size: Size = 0
-    offloaded: bool = False
 
 
 class CompactedLedgerShape(JsonShape):

@@ -58,7 +58,6 @@ class Ledger:
     id: int
     entries: int  # numbered from 0, including transaction markers
     bytes: int
-    is_offloaded: bool
 
 
 @dataclass(frozen=True)

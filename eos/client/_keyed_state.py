@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -49,11 +48,6 @@ _PAUSE_S: Final = 0.2  # without a message: an open transaction is in the way
 _ENTRY_MESSAGES: Final = 1000
 _PROGRESS_S: Final = 1.0
 _UNENDED: Final = (TransactionState.OPEN, TransactionState.FLUSHING)
-# A broker's text: error 25 alone has more meanings.
-_NEWER_OWNER: Final = re.compile(
-    r"existing exclusive producer: (?P<name>[^\s)]+)|epoch has already moved"
-)
-
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
@@ -353,7 +347,7 @@ class KeyedState(Mapping[Key, bytes]):
                 raise TransactionStillOpen(
                     f"{self.topic}: a transaction is open at {reader.next_id}.",
                     hint="A foreign writer uses the topic, or the previous owner had another role. "
-                    "Wait until it expires, or end it: `eos recovery list-txns` finds it.",
+                    "Wait until it expires, or end it: `eos recovery orphans` finds it.",
                 )
 
     def _abort(self, txn: str) -> None:

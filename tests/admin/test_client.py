@@ -37,8 +37,8 @@ POLICIES = {
 LEDGERS = {
     "lastConfirmedEntry": "9:2",
     "ledgers": [
-        {"ledgerId": 7, "entries": 5, "size": 500, "offloaded": True},
-        {"ledgerId": 9, "entries": 0, "size": 0, "offloaded": False},
+        {"ledgerId": 7, "entries": 5, "size": 500},
+        {"ledgerId": 9, "entries": 0, "size": 0},
     ],
     "currentLedgerEntries": 3,
     "currentLedgerSize": 240,
@@ -135,8 +135,8 @@ def test_negative_counts_from_a_hostile_producer_are_accepted(server):
 def test_the_open_ledger_has_its_entry_count(server):
     server.give(200, json.dumps(LEDGERS).encode())
     assert AdminClient(server.url(), Auth(), timeout_s=10).ledgers(TOPIC) == [
-        Ledger(id=7, entries=5, bytes=500, is_offloaded=True),
-        Ledger(id=9, entries=3, bytes=240, is_offloaded=False),
+        Ledger(id=7, entries=5, bytes=500),
+        Ledger(id=9, entries=3, bytes=240),
     ]
 
 
