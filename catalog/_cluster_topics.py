@@ -126,7 +126,10 @@ class ClusterTopics:
         """Create a topic, and register its schema; ConfigurationError if it already exists."""
         with self._connect() as client:
             if client.exists(str(topic)):
-                raise ConfigurationError(f"Topic {topic} already exists.")
+                raise ConfigurationError(
+                    f"Topic {topic} already exists.",
+                    hint="Use it as it is, or choose another name.",
+                )
             self._admin.create_topic(topic, partitions)
             if schema is not None:  # a producer registers it
                 (producer,) = client.entry_producers(

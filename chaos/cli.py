@@ -34,7 +34,7 @@ from eos.chaos.job import load
 from eos.chaos.report.machine import verdict_of, write_json, write_junit
 from eos.chaos.report.outcome import ScheduleOutcome
 from eos.chaos.workloads import OWN
-from eos.errors import ConfigurationError, EosError
+from eos.errors import ConfigurationError, EosError, pip_install
 
 _FAILED: Final = 1
 _WRONG: Final = 2
@@ -54,7 +54,7 @@ def describe() -> None:
     readable exactly once.
 
     Faults kill and stop processes, cut connections, and damage files and topics. Needs Spark
-    (`pip install 'eos-pulsar[spark,chaos]'`), and for the broker Java with Maven, or Docker.
+    (`pip install '.[spark,chaos]'` in a checkout), and for the broker Java with Maven, or Docker.
 
     Exit codes: 0 nothing is wrong; 1 an anomaly was found, or a schedule did not finish; 2 wrong
     options, or something is not installed.
@@ -89,7 +89,7 @@ def run(
     """
     if importlib.util.find_spec("pyspark") is None:
         raise ConfigurationError(
-            "pyspark is not installed.", hint="Try: pip install 'eos-pulsar[spark,chaos]'"
+            "pyspark is not installed.", hint=f"Run: {pip_install('spark', 'chaos')}"
         )
     load(workload)
     names = options.for_workload(

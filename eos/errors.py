@@ -28,6 +28,19 @@ def named(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}".partition("\n")[0].removesuffix(": ").rstrip(".")
 
 
+def pip_install(*extras: str) -> str:
+    """Return the command that installs the packages of some extras of this distribution."""
+    from importlib.metadata import PackageNotFoundError, requires
+
+    try:
+        needed = [one.partition(";") for one in requires("eos-pulsar") or ()]
+    except PackageNotFoundError:  # executors may have only a zip
+        return f"pip install 'eos-pulsar[{','.join(extras)}]'"
+    wanted = {f" extra == '{extra}'" for extra in extras}
+    found = dict.fromkeys(repr(name) for name, _, marker in needed if marker in wanted)
+    return f"pip install {' '.join(found)}"
+
+
 class EosError(Exception):
     """Base of all errors of this project.
 
@@ -207,6 +220,7 @@ class Unauthorized(Fatal):
 class TopicNotFound(Fatal):
     """The topic or its namespace does not exist."""
 
+    default_hint = "Check the name, or create it: `eos catalog create`, or with create=True."
     deleted_hint = (
         "It existed before and was deleted. Restart the driver: it reports what is missing and how "
         "to continue."

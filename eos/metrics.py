@@ -1,4 +1,4 @@
-"""Prometheus metrics of a driver's sinks: ``pip install 'eos-pulsar[metrics]'``.
+"""Prometheus metrics of a driver's sinks: ``pip install prometheus-client``.
 
 ::
 

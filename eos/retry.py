@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+# A longer wait is told, again and again.
+_SILENT_S: Final = 10.0
 _BACKOFF: Final = wait_random_exponential(multiplier=0.05, max=2.0)
 
 
@@ -48,8 +50,23 @@ def attempts(
         retry=retry_if_exception_type(retry_on),
         stop=stop_after_delay(deadline_s),
         wait=_BACKOFF,
+        before_sleep=_log_waits(deadline_s),
         reraise=True,
     )
+
+
+def _log_waits(deadline_s: float) -> Callable[[RetryCallState], None]:
+    told_s = 0.0
+
+    def log(state: RetryCallState) -> None:
+        nonlocal told_s
+        waited_s = state.seconds_since_start or 0.0
+        if waited_s - told_s >= _SILENT_S:
+            told_s = waited_s
+            error = state.outcome.exception() if state.outcome else None
+            logger.warning("waiting for %.0f of %.0f s: %s", waited_s, deadline_s, error)
+
+    return log
 
 
 def reruns(max_attempts: int, may_rerun: Callable[[], bool] = lambda: True) -> Retrying:

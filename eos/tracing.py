@@ -1,4 +1,4 @@
-"""OpenTelemetry spans of epochs, in their driver: ``pip install 'eos-pulsar[tracing]'``.
+"""OpenTelemetry spans of epochs, in their driver: ``pip install opentelemetry-api``.
 
 ::
 

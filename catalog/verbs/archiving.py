@@ -244,8 +244,7 @@ def _check(
 _OWN_WORDS: Final = {
     "failOnDataLoss=false": "--no-fail-on-data-loss",
     "allowDifferentTopicSchemas=true to read bytes": "--schema bytes",
-    "a schemaDefinition": "a --definition",
-    "set schemaDefinition": "give --definition",
+    "schemaDefinition": "--definition",
     'schema="bytes"': "--schema bytes",
     "mode=": "--mode ",
     "endingTime": "--until",

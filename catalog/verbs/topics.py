@@ -15,7 +15,7 @@ from eos.admin import AdminClient, Retention
 from eos.catalog._cluster_topics import ClusterTopics, TopicDescription, type_name
 from eos.catalog._topic_arguments import TopicGiven, must_exist, namespace_of
 from eos.cli.cluster import Cluster
-from eos.cli.reports import Exit, Facts, Report, age_s, duration, escape, facts_table
+from eos.cli.reports import Exit, Facts, Report, age_s, duration, escape, facts_table, table_of
 from eos.client import PulsarClient
 from eos.errors import BrokerNotReady, ConfigurationError, TopicNotFound, Unauthorized
 from eos.ids import TopicName
@@ -171,9 +171,9 @@ class BacklogFacts(Facts):
     def in_words(self) -> str:
         """Return its backlog and its users, as text."""
         age = age_s(self.acknowledged_at)
-        when = "nothing acknowledged" if age is None else f"acknowledged {duration(age)} ago"
+        when = f", acknowledged {duration(age)} ago" if age is not None else ""
         users = "no consumer" if not self.consumers else f"{self.consumers} consuming"
-        return f"{self.name}: backlog {self.backlog:,}, {users}, {when}"
+        return f"{self.name}: backlog {self.backlog:,}, {users}{when}"
 
 
 class DescribeReport(Report):
@@ -222,7 +222,7 @@ class DescribeReport(Report):
         ]
 
     def _partition_table(self) -> Table:
-        table = Table("partition", "entries", "size")
+        table = table_of("partition", "entries", "size")
         for one in self.sizes:
             index = TopicName.parse(one.topic).partition_index
             table.add_row(str(index), f"{one.entries:,}", decimal(one.storage_bytes))

@@ -9,6 +9,8 @@ import sys
 from dataclasses import dataclass
 from typing import Final
 
+from eos.errors import pip_install
+
 # The shell sets this variable when it asks for completions.
 COMPLETES: Final = "_EOS_COMPLETE"
 
@@ -20,7 +22,7 @@ class CommandLine:
     module: str  # defines ``app``, its typer application, and ``main``, which runs it
     summary: str  # for the help of ``eos``
     lost: int = 2  # exit code if its output could not be written
-    extras: str = ""  # of the distribution, which it needs
+    extras: tuple[str, ...] = ()  # of the distribution, which it needs
 
 
 PROGRAMS: Final = {
@@ -32,7 +34,7 @@ PROGRAMS: Final = {
     "chaos": CommandLine(
         "eos.chaos.cli",
         "Kill everything around a job, and check that it still writes exactly once.",
-        extras="spark,chaos",
+        extras=("spark", "chaos"),
     ),
 }
 
@@ -76,8 +78,7 @@ def _run(name: str, called: str) -> None:
         if not program.extras:
             raise
         print(
-            f"{called}: {error.name} is not installed. "
-            f"Run: pip install 'eos-pulsar[{program.extras}]'",
+            f"{called}: {error.name} is not installed. Run: {pip_install(*program.extras)}",
             file=sys.stderr,
         )
         sys.exit(2)

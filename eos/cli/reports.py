@@ -95,6 +95,14 @@ def ascii_json(value: Any, *, indent: int | None = None) -> str:
     return json.dumps(value, indent=indent).replace("\x7f", "\\u007f")
 
 
+def table_of(*names: str) -> Table:
+    """Return a table of these columns, which cuts off no name or command that is copied from it."""
+    table = Table()
+    for name in names:
+        table.add_column(name, overflow="fold")
+    return table
+
+
 def facts_table(rows: Iterable[tuple[str, str]]) -> Table:
     """Return a table of names and texts, for below a heading."""
     table = Table.grid(padding=(0, 2, 0, 0), pad_edge=True)

@@ -338,10 +338,7 @@ class Lookup:
             doing=doing,
         )
         if answer.error is not None or answer.response != 0:
-            error = broker_error(answer.error or 0, answer.message, doing=doing)
-            if isinstance(error, TopicNotFound):
-                error.hint = "Create the topic, or open the producer with create=True."
-            raise error
+            raise broker_error(answer.error or 0, answer.message, doing=doing)
         if answer.partitions > MAX_PARTITIONS:
             raise ProtocolError(
                 f"The broker answers that {topic} has {answer.partitions} partitions."

@@ -19,7 +19,7 @@ from pyiceberg.exceptions import (
 )
 
 from eos import _storage as storage
-from eos.errors import CommitUnconfirmed, ConfigurationError, EosError, Retriable
+from eos.errors import CommitUnconfirmed, ConfigurationError, EosError, Retriable, pip_install
 from eos.iceberg.table_address import TableAddress
 
 # Errors of requests, SQLAlchemy, botocore and thrift have no common class, and these packages are
@@ -58,8 +58,8 @@ def _translated(error: Exception, address: TableAddress, doing: str, configuring
     if isinstance(error, _INSTALL):
         return ConfigurationError(
             f"{said}.",
-            hint="Install what this catalog needs, for example pip install 'eos-pulsar[iceberg]' "
-            "for SQLite, 'pyiceberg[glue]' for Glue, 'pyiceberg[sql-postgres]' for PostgreSQL.",
+            hint=f"Install what this catalog needs, for example {pip_install('iceberg')} for "
+            "SQLite, 'pyiceberg[glue]' for Glue, 'pyiceberg[sql-postgres]' for PostgreSQL.",
         )
     if isinstance(error, _REFUSED):
         return ConfigurationError(

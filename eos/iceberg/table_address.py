@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Final
 
-from eos.errors import ConfigurationError
+from eos.errors import ConfigurationError, pip_install
 
 MAIN: Final = "main"
 """The branch that readers see by default."""
@@ -105,5 +105,5 @@ def require_pyiceberg() -> None:
     if find_spec("pyiceberg") is None:
         raise ConfigurationError(
             "Iceberg tables need the package pyiceberg, which is not installed here.",
-            hint="Run: pip install 'eos-pulsar[iceberg]'.",
+            hint=f"Run: {pip_install('iceberg')}.",
         )

@@ -9,7 +9,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
-from eos.errors import ConfigurationError, ConnectionLost, EosError, InputError, Retriable
+from eos.errors import (
+    ConfigurationError,
+    ConnectionLost,
+    EosError,
+    InputError,
+    Retriable,
+    pip_install,
+)
 
 try:
     import psycopg
@@ -18,7 +25,7 @@ try:
 except ImportError as missing:
     raise ConfigurationError(
         "PostgreSQL needs the package psycopg, on driver and executors.",
-        hint="pip install 'eos-pulsar[postgres]'",
+        hint=f"Run: {pip_install('postgres')}.",
     ) from missing
 
 # Only these parts of a conninfo are recorded: no login.
@@ -131,7 +138,8 @@ def _parsed(conninfo: str) -> dict[str, Any]:
 
 
 def _refuse_connection(error: psycopg.Error) -> NoReturn:
-    text = str(error).strip()
+    # libpq's text may have several lines, and end with a question.
+    text = " ".join(str(error).split()).rstrip(".?")
     # A failed connection has no SQLSTATE, only libpq's text.
     if _REFUSED.search(text) and "starting up" not in text:
         raise ConfigurationError(

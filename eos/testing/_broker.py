@@ -265,7 +265,7 @@ def runs_in_docker() -> bool:
     if wanted == "docker" and not answers:
         raise ConfigurationError(
             "EOS_BROKER=docker, but no Docker engine answers or Testcontainers is not installed.",
-            hint="Start the engine and run: pip install 'eos-pulsar[test]'.",
+            hint="Start the engine, and run: pip install testcontainers.",
         )
     return answers
 

@@ -97,7 +97,7 @@ def need_java() -> str:
             "This machine can't run Pulsar: no Docker engine is used, and JAVA_HOME and PATH have "
             "no Java 17 or newer.",
             hint="Install a JDK of version 17 or newer and Maven, or start a Docker engine "
-            "(with: pip install 'eos-pulsar[test]').",
+            "(with: pip install testcontainers).",
         )
     return java
 

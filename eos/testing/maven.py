@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 from xml.sax.saxutils import escape
 
-from eos.errors import ConfigurationError
+from eos.errors import ConfigurationError, pip_install
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -102,7 +102,7 @@ def delta_jars() -> list[Path]:
     except PackageNotFoundError as error:
         raise ConfigurationError(
             f"The Python package {error.name} is not installed.",
-            hint="Run: pip install 'eos-pulsar[spark,delta]'.",
+            hint=f"Run: {pip_install('spark', 'delta')}.",
         ) from error
     spark_line = ".".join(spark.split(".")[:2])
     # The same rule as configure_spark_with_delta_pip, which only knows spark.jars.packages.

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from eos.errors import ConfigurationError
+from eos.errors import ConfigurationError, pip_install
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import (
@@ -36,7 +36,7 @@ def require_cryptography() -> None:
     except ImportError:
         raise ConfigurationError(
             "End-to-end encryption needs the package cryptography.",
-            hint="Install eos-pulsar[encryption], on the executors too.",
+            hint=f"Run: {pip_install('encryption')}, on the executors too.",
         ) from None
 
 

@@ -10,7 +10,7 @@ from typing import Final
 from eos.cli.reports import age_s, duration
 from eos.commit_log import probe_storage
 from eos.committer.participants import opened
-from eos.errors import EosError
+from eos.errors import ConfigurationError, EosError
 from eos.protocol import History, LogRecord, Part
 from eos.pulsar.part import other_parts
 from eos.recovery._target import Target
@@ -34,8 +34,15 @@ def check_logs(target: Target, sink: str | None) -> tuple[list[Check], list[Hist
     histories: list[History] = []
     if not target.commit_log:
         return [unknown("commit log", "not checked", "Pass --commit-log.")], histories
+    try:
+        names = target.sinks(sink)
+    except ConfigurationError as error:
+        if sink is not None:
+            raise
+        # Perhaps before the first write. The storage is not tried: that would create the folder.
+        hint = f"A sink's first write creates it. {error.hint}"
+        return [unknown("commit logs", error.message.rstrip("."), hint)], histories
     checks.append(_check_storage(target))
-    names = target.sinks(sink)
     broken = 0
     for name in names:
         try:
@@ -143,7 +150,7 @@ def check_outputs(target: Target, histories: Iterable[History]) -> list[Check]:
 
 
 def _check_output(target: Target, history: History, part: Part) -> Check:
-    name = f"{part.kind} {part.output}"
+    name = f"{part.kind} {part.output} of {history.sink_id}"
     try:
         with opened(history.sink_id, part, target.access) as participant:
             participant.check(part)

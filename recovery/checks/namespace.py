@@ -279,6 +279,7 @@ def _missing(name: str, topic: TopicName, obstacle: str | None, *, has_begun: bo
         f"{found}, but the log has transactions with it: this is another cluster, or the topic was "
         "deleted",
         "Check service_url and --admin-url. If it was deleted, `resolve` ends unfinished epochs, "
+        "or names those that need `decide`, "
         'and a driver continues with on_new_cluster="continue" once. ' + remedy,
     )
 

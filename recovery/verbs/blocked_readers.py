@@ -8,10 +8,9 @@ from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from eos.admin import AdminClient, OpenTransaction
-from eos.cli.reports import Exit, Facts, Report, age_s, duration, escape, worst
+from eos.cli.reports import Exit, Facts, Report, age_s, duration, escape, table_of, worst
 from eos.client import PulsarClient
 from eos.errors import EosError, Indeterminate, TopicNotFound
 from eos.ids import TopicName, TxnId
@@ -124,7 +123,7 @@ class OrphansReport(Report):
             f"{self.topics} topics checked, {len(self.held_back)} with blocked readers."
         )
         if self.orphans:
-            table = Table("transaction", "status", "age", "expires in", "writes to")
+            table = table_of("transaction", "status", "age", "expires in", "writes to")
             for orphan in self.orphans:
                 topics = ", ".join(orphan.topics) or "nothing yet"
                 left = duration(orphan.ttl_left_s)

@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
-from eos.cli.reports import Exit, Report, escape, worst
+from eos.cli.reports import Exit, Report, escape, table_of, worst
 from eos.pulsar.part import pulsar_part
 from eos.recovery._target import Target
 from eos.recovery.checks.brokers import check_cluster
@@ -42,7 +41,7 @@ class DoctorReport(Report):
 
     def render(self, console: Console) -> None:
         """A row for each check, with a hint below it."""
-        table = Table("check", "", "found")
+        table = table_of("check", "", "found")
         for check in self.checks:
             colour = _COLOURS[check.verdict]
             found = escape(check.found)

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from eos.cli.reports import Exit, Report, escape
-from eos.errors import ConfigurationError
+from eos.errors import ConfigurationError, pip_install
 from eos.events import UnfinishedAttempt
 from eos.recovery._sink_view import SinkView
 from eos.recovery._survey import Survey, survey
@@ -94,7 +94,7 @@ def _registry(found: Survey) -> CollectorRegistry:
     except ImportError:
         raise ConfigurationError(
             "The package prometheus-client is not installed.",
-            hint="Install it: pip install 'eos-pulsar[metrics]'.",
+            hint=f"Run: {pip_install('metrics')}.",
         ) from None
 
     class Found(Collector):

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from eos.cli.commands import VerbExit
-from eos.cli.reports import Exit, Report, duration, escape, facts_table, now, worst
+from eos.cli.reports import Exit, Report, duration, escape, facts_table, now, table_of, worst
 from eos.errors import EosError, printable
 from eos.protocol import BATCH
 from eos.recovery._sink_view import (
@@ -100,7 +100,7 @@ def _rows(sink: SinkView) -> list[tuple[str, str]]:
 
 
 def _table(report: StatusReport) -> Table:
-    table = Table("sink", "query", "last committed", "unfinished", "not written", "claim")
+    table = table_of("sink", "query", "last committed", "unfinished", "not written", "claim")
     for sink in report.sinks:
         claim = f"{sink.claim.run_id[:8]}, {duration(sink.claim.age_s)} ago" if sink.claim else "-"
         queries: list[QueryProgress | None] = [*sink.progress]

@@ -8,10 +8,9 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from eos.admin import AdminClient, Subscription
-from eos.cli.reports import Exit, Facts, Report, age_s, duration, escape
+from eos.cli.reports import Exit, Facts, Report, age_s, duration, escape, table_of
 from eos.errors import ConfigurationError, EosError, TopicNotFound
 from eos.ids import TopicName
 from eos.recovery._change import Apply, ChangeProgress, Plan, PlanStep, Yes, carry_out
@@ -52,7 +51,7 @@ class SubscriptionsReport(Report):
         )
         if not self.subscriptions:
             return
-        table = Table("subscription", "partitions", "backlog", "consumers", "last acknowledged")
+        table = table_of("subscription", "partitions", "backlog", "consumers", "last acknowledged")
         for one in self.subscriptions:
             when = (
                 "-"

@@ -332,7 +332,7 @@ def test_a_missing_topic_exits_with_64_and_is_not_created(on_broker, name):
 
 
 def test_spans_go_back_over_ledgers_and_grow():
-    ledgers = [Ledger(1, 5, 0, False), Ledger(3, 0, 0, False), Ledger(4, 9, 0, False)]
+    ledgers = [Ledger(1, 5, 0), Ledger(3, 0, 0), Ledger(4, 9, 0)]
     spans = list(_backwards(ledgers, Bounds((1, 2), MessageId(4, 6)), 2))
     assert spans == [((4, 5), (4, 6)), ((4, 1), (4, 4)), ((4, 0), (4, 0)), ((1, 2), (1, 4))]
     assert list(_backwards(ledgers, Bounds((4, -1), MessageId(4, 0)), 5)) == [((4, 0), (4, 0))]

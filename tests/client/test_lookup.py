@@ -47,7 +47,7 @@ def test_an_unknown_topic_is_refused_and_not_created(client, pulsar_standalone, 
     missing = f"persistent://public/missing/{name}"
     for unknown in (name, f"{name}-partition-0", f"{name}-two-partition-2", missing):
         for _ in range(2):
-            with pytest.raises(TopicNotFound, match="open the producer with create=True"):
+            with pytest.raises(TopicNotFound, match="or with create=True"):
                 client.entry_producer(unknown)
             with pytest.raises(TopicNotFound):
                 client.partition_count(unknown)

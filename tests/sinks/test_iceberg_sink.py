@@ -357,4 +357,4 @@ def test_without_pyiceberg_the_extra_is_named():
         "except ConfigurationError as error: print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "pip install 'eos-pulsar[iceberg]'" in done.stdout
+    assert "pip install 'pyiceberg[sql-sqlite]" in done.stdout

@@ -17,7 +17,7 @@ from eos.sources._offsets import Span
 def spans(draw: st.DrawFn) -> tuple[Span, list[Ledger], list[EntryPlace]]:
     """Generate a span, its partition's ledgers, and the places of its entries."""
     ids = sorted(draw(st.sets(st.integers(1, 30), min_size=1, max_size=5)))
-    ledgers = [Ledger(one, draw(st.integers(1, 9)), 100, False) for one in ids]
+    ledgers = [Ledger(one, draw(st.integers(1, 9)), 100) for one in ids]
     entries = [(one.id, entry) for one in ledgers for entry in range(one.entries)]
     start = draw(st.sampled_from(entries))
     last = draw(st.sampled_from(entries[entries.index(start) :]))
@@ -58,7 +58,7 @@ def test_a_cut_has_the_first_entries(
 
 
 def test_a_limit_leaves_each_partition_at_least_an_entry():
-    ledgers = [Ledger(1, 1000, 1000, False)]
+    ledgers = [Ledger(1, 1000, 1000)]
     contents = {
         "large": Contents.of(Span((1, 0), (1, 1000)), ledgers),
         "small": Contents.of(Span((1, 0), (1, 2)), ledgers),
@@ -69,7 +69,7 @@ def test_a_limit_leaves_each_partition_at_least_an_entry():
 
 def test_tasks_are_divided_by_bytes():
     contents = {
-        name: Contents.of(Span((1, 0), (1, 10)), [Ledger(1, 10, size, False)])
+        name: Contents.of(Span((1, 0), (1, 10)), [Ledger(1, 10, size)])
         for name, size in (("a", 3000), ("b", 1000), ("c", 0))
     }
     assert shares(contents, 8) == {"a": 6, "b": 2, "c": 1}
@@ -78,5 +78,5 @@ def test_tasks_are_divided_by_bytes():
 
 def test_entries_after_the_listed_ledgers_end_are_counted():
     # The ledger that is written to: the list may be older than the end of the span.
-    contents = Contents.of(Span((1, 2), (1, 9)), [Ledger(1, 4, 400, False)])
+    contents = Contents.of(Span((1, 2), (1, 9)), [Ledger(1, 4, 400)])
     assert contents.entries == 7

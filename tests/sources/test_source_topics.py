@@ -37,7 +37,7 @@ def asked(monkeypatch):
 
 def test_ledgers_are_looked_up_if_one_is_new_or_has_doubled(asked):
     planner = SourceTopics(SourceOptions.parse(OPTIONS))
-    old = Ledger(3, 50, 5_000, False)
+    old = Ledger(3, 50, 5_000)
 
     def of(end, *, is_new):
         before = len(asked)
@@ -45,20 +45,20 @@ def test_ledgers_are_looked_up_if_one_is_new_or_has_doubled(asked):
         assert asked[before:] == [TOPIC] * is_new
         return Contents.of(Span((3, 40), end), found)
 
-    asked.ledgers = [old, Ledger(5, 10, 1_000, False)]
+    asked.ledgers = [old, Ledger(5, 10, 1_000)]
     assert of((5, 10), is_new=True).entries == 20
     grown = of((5, 20), is_new=False)
     assert (grown.entries, grown.bytes) == (30, 3_000)
-    asked.ledgers = [old, Ledger(5, 21, 4_200, False)]
+    asked.ledgers = [old, Ledger(5, 21, 4_200)]
     assert of((5, 21), is_new=True).bytes == 1_000 + 4_200
-    asked.ledgers += [Ledger(6, 1, 7, False)]
+    asked.ledgers += [Ledger(6, 1, 7)]
     assert of((6, 1), is_new=True).entries == 10 + 21 + 1
     planner.close()
 
 
 def test_ledgers_that_do_not_reach_the_end_are_looked_up_each_time(asked):
     planner = SourceTopics(SourceOptions.parse(OPTIONS))
-    for ledgers in ([], [Ledger(5, 0, 0, False)], [Ledger(4, 10, 10, False)]):
+    for ledgers in ([], [Ledger(5, 0, 0)], [Ledger(4, 10, 10)]):
         asked.ledgers = ledgers
         asked.clear()
         for _ in range(2):

@@ -59,6 +59,19 @@ def test_unreachable_broker_is_unknown_and_logs_are_still_checked(recovery, make
     assert (ended.code, found["broker"], found["commit logs"]) == (2, "unknown", "ok")
 
 
+def test_before_the_first_write_the_broker_is_checked_and_no_folder_created(
+    recovery, pulsar_standalone, tmp_path
+):
+    missing, url = tmp_path / "log", pulsar_standalone.admin_url
+    where = ("--commit-log", missing, "--admin-url", url)
+    ended = recovery("doctor", *where, "--service-url", pulsar_standalone.service_url, "--json")
+    found = verdicts(ended.json)
+    assert (ended.code, found["commit logs"]) == (2, "unknown")
+    assert found["transactions"] == found["coordinator 0"] == "ok"
+    assert not missing.exists()
+    assert recovery("doctor", "orders", *where).code == 64
+
+
 def test_rates_that_cause_timeouts_are_in_the_error_and_the_report(
     recovery, make_driver, root, pulsar_standalone, name
 ):

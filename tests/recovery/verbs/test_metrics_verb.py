@@ -174,7 +174,7 @@ def test_missing_prometheus_client_is_explained_and_other_verbs_work(root, in_do
             check=False,
         )
     assert ends["metrics"].returncode == 64
-    assert "pip install 'eos-pulsar[metrics]'" in " ".join(ends["metrics"].stderr.split())
+    assert "pip install 'prometheus-client" in " ".join(ends["metrics"].stderr.split())
     assert ends["status"].returncode == 1
     assert "in doubt" in ends["status"].stdout
 
