@@ -82,7 +82,7 @@ def test_a_lost_answer_before_anything_is_in_doubt_is_asked_for_again(
 def test_after_another_error_end_txn_is_repeated_and_the_witness_is_not_asked(
     pulsar_standalone, make_driver, topic, proxy, witness, code
 ):
-    driver = make_driver(service_url=proxy.service_url)
+    driver = make_driver(service_url=proxy.service_url, deadline_s=10.0)
     driver.committer.claim()
     refused = []
 
