@@ -39,9 +39,15 @@ class JavaFailure(Py4JJavaError):  # type: ignore[misc]
         return self._line
 
 
+class SparkStopped(Py4JJavaError):  # type: ignore[misc]
+    """The query or Spark was stopped within an epoch: the commit log has this class as reason."""
+
+
 @contextlib.contextmanager
 def explained_failures() -> Iterator[None]:
-    """Raise ConfigurationError instead of an error of Spark that the executors' Python causes."""
+    """Raise ConfigurationError instead of an error of Spark that the executors' Python causes, and
+    SparkStopped where Spark was told to stop.
+    """
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
@@ -58,6 +64,8 @@ def explained_failures() -> Iterator[None]:
                 hint="Install it there (PYSPARK_PYTHON), or pass it by --py-files. What eos needs "
                 "is in docs/deployment.md, Executors.",
             ) from error
+        if isinstance(error, Py4JJavaError) and _is_stop(_java_line(error)):
+            raise SparkStopped(error.errmsg, error.java_exception) from error
         raise
 
 
@@ -82,17 +90,24 @@ def shortened(error: Exception, epoch: str) -> tuple[Exception, Exception]:
 
 def _shortened_java(error: Py4JJavaError, epoch: str) -> tuple[Exception, Exception]:
     line = _java_line(error)
-    is_interruption = line.split(":")[0].endswith(_INTERRUPTED)
-    if is_interruption or _CANCELLED.search(line):
+    if _is_stop(line):
         logger.info("%s: Spark was stopped; none of its rows is readable", epoch)
     else:
         logger.error("%s was not written", epoch, exc_info=error)
     headline = RuntimeError(f"{epoch}: {line}")
-    if is_interruption:
+    if _is_interruption(line):
         # With the words that Spark searches for when a query is stopped, in the last line only:
         # its expression reads all text after them.
         line = f"py4j.protocol.Py4JJavaError: {error.errmsg.strip()}\n: {line}"  # 3.5: on two lines
     return JavaFailure(error, line), headline
+
+
+def _is_stop(line: str) -> bool:
+    return _is_interruption(line) or _CANCELLED.search(line) is not None
+
+
+def _is_interruption(line: str) -> bool:
+    return line.split(":")[0].endswith(_INTERRUPTED)
 
 
 def _bare(error: Exception) -> Exception:

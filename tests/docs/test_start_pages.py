@@ -43,6 +43,14 @@ def blocks(page: str) -> list[tuple[str, str]]:
     return found
 
 
+def test_pages_and_examples_do_not_share_a_sink():
+    """Run one after the other, as a new user does, each writes what it says."""
+    pages = [path for path in (ROOT / "docs").glob("*.md") if MARK in path.read_text()]
+    sources = [ROOT / "README.md", *pages, *(ROOT / "examples").glob("*.py")]
+    used = [set(re.findall(r'sink_id="([^"]+)"', path.read_text())) for path in sources]
+    assert len(set().union(*used)) == sum(map(len, used)) >= 9
+
+
 def run_page(page: str, here, capsys) -> None:
     scope: dict[str, object] = {}
     for code, shown in blocks(page):

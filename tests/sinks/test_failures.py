@@ -100,6 +100,7 @@ def test_a_query_that_is_stopped_within_an_epoch_ends_without_an_error(
     assert "Exception in thread" not in err
     records = CommitLog.open_read_only(tmp_path / "log", name).records()
     assert [r.state for r in records if r.epoch] == ["OPEN", "ABORTING", "ABORTED"]
+    assert str(records[-1].reason).startswith("FAILED: SparkStopped")
 
 
 def test_an_interrupted_call_has_the_words_that_spark_searches_for(spark):
