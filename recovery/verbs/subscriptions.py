@@ -119,11 +119,9 @@ def unsubscribe(
     could not be reached; 64 wrong options.
     """
     admin = target.admin()
-    found = [
-        (exact, one)
-        for exact, one in _each(admin, existing_partitions(admin, topic))
-        if one.name == name
-    ]
+    everyone = list(_each(admin, existing_partitions(admin, topic)))
+    found = [(exact, one) for exact, one in everyone if one.name == name]
+    others = ", ".join(sorted({one.name for _, one in everyone})) or "none"
     # A stream's subscription remains when its query ends; a consumer shows that it has not ended.
     used = [exact for exact, one in found if one.consumers]
     free = [(exact, one) for exact, one in found if not one.consumers]
@@ -138,6 +136,7 @@ def unsubscribe(
         refused=[
             f"{exact}: the subscription has a consumer. Stop its query first." for exact in used
         ],
+        warnings=[] if found else [f"There is no subscription {name}. Those of {topic}: {others}."],
     )
 
     def do(progress: ChangeProgress) -> None:
