@@ -244,6 +244,7 @@ def _check(
 _OWN_WORDS: Final = {
     "failOnDataLoss=false": "--no-fail-on-data-loss",
     "allowDifferentTopicSchemas=true to read bytes": "--schema bytes",
+    'schema="avro" or "json"': "--schema avro or --schema json",
     "schemaDefinition": "--definition",
     'schema="bytes"': "--schema bytes",
     "mode=": "--mode ",

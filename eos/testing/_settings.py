@@ -255,17 +255,21 @@ def free_port(taken: set[int]) -> int:
         ConfigurationError: none of 200 tries was free.
     """
     for port in random.sample(_PORTS, 200):
-        if port in taken:
-            continue
-        with socket.socket() as probe:
-            # As the broker's sockets do: a port with old connections in TIME_WAIT is usable.
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((HOST, port))
-            except OSError:
-                continue
-        return port
+        if port not in taken and is_free(port):
+            return port
     raise ConfigurationError(f"No free port between {_PORTS.start} and {_PORTS.stop}.")
+
+
+def is_free(port: int) -> bool:
+    """Whether a broker could listen on a port."""
+    with socket.socket() as probe:
+        # As the broker's sockets do: a port with old connections in TIME_WAIT is usable.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True
 
 
 def rolling(entries_per_ledger: int) -> dict[str, str]:

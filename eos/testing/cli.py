@@ -20,6 +20,7 @@ import typer
 from eos.errors import ConfigurationError, EosError
 from eos.testing import PulsarCluster, PulsarStandalone, jvm, maven
 from eos.testing._broker import runs_in_docker
+from eos.testing._settings import is_free
 
 ADMIN: Final = "admin"
 JOB: Final = "job"  # the role that may only produce and consume, in these namespaces:
@@ -168,9 +169,8 @@ def start(
 ) -> None:
     """Run a broker, or a cluster, with transactions in the foreground, until Ctrl-C or SIGTERM.
 
-    Prints the service URL, the admin URL and the data folder when it is ready. The data is kept
-    for the next start: a commit log or checkpoint that outlives its broker's data would record
-    rows that no longer exist.
+    Prints its URLs and the data folder when it is ready. The data is kept for the next start: a
+    commit log or checkpoint that outlives it would record rows that no longer exist.
 
         eos broker start
 
@@ -189,6 +189,7 @@ def start(
     """
     if temporary and data is not None:
         raise typer.BadParameter("Give --data or --temporary, not both.")
+    _check_free({"--port": port, "--admin-port": admin_port})
     folder_of_tokens = _tokens_in(tokens, brokers)
     config = _parse_settings(set_ or [])
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -215,6 +216,16 @@ def start(
         typer.echo("Stopped.")
     except EosError as error:
         _fail(error)
+
+
+def _check_free(ports: dict[str, int]) -> None:
+    for option, port in ports.items():
+        if port and not is_free(port):  # the JVM would say it in a page of its log
+            raise typer.BadParameter(
+                f"Something listens on port {port}, perhaps another broker: stop it, or choose "
+                "another port; 0 picks a free one.",
+                param_hint=option,
+            )
 
 
 def _tokens_in(folder: Path | None, brokers: int) -> TokenFolder | None:

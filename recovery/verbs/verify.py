@@ -114,7 +114,9 @@ def _counted(sink: AuditedSink) -> Iterator[str]:
             continue
         which = "" if one.epochs == sink.epochs else f", of {one.epochs:,} epochs"
         earlier = "the earlier output " if one.is_earlier else ""
-        yield f"{one.rows:,} rows unchanged in {earlier}{one.output}{which}"
+        # Rows of upserts have no marks.
+        found = f"{one.rows:,} rows unchanged" if one.rows else f"{one.epochs:,} epochs committed"
+        yield f"{found} in {earlier}{one.output}{which}"
     if sink.newest_only:
         yield f"only the newest epoch was checked in {', '.join(sink.newest_only)}"
     if sink.trimmed:

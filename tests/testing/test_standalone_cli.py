@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -123,6 +124,14 @@ def test_a_folder_has_one_broker_and_a_temporary_one_is_deleted(tmp_path: Path):
         assert broker.is_running()
     answer = runner.invoke(app, ["start", "--data", str(data), "--temporary"])
     assert answer.exit_code == 2
+
+
+def test_a_port_in_use_is_named_before_anything_starts():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        answer = runner.invoke(app, ["start", "--temporary", "--port", str(port)])
+    assert answer.exit_code == 2
+    assert f"Something listens on port {port}" in " ".join(answer.output.split())
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
