@@ -139,3 +139,16 @@ def test_the_readmes_example_runs_with_only_the_wheel(scripts, tmp_path, pulsar_
     )
     assert audit.returncode == 0, audit.stdout + audit.stderr
     assert "Every committed epoch is there, complete, without duplicates." in audit.stdout
+    (commands,) = re.findall(r"```\n(export EOS_.*?)```", (ROOT / "README.md").read_text(), re.S)
+    for there, mine in (
+        ("pulsar://localhost:6650", pulsar_standalone.service_url),
+        ("http://localhost:8080", pulsar_standalone.admin_url),
+        ("\neos ", f"\n{scripts / 'eos'} "),
+    ):
+        assert there in commands
+        commands = commands.replace(there, mine)
+    shown = subprocess.run(
+        ["sh", "-ec", commands], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert shown.returncode == 0, shown.stderr
+    assert '"value": 999' in shown.stdout
