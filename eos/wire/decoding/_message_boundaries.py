@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar
 
@@ -81,9 +82,10 @@ def find_messages(payloads: Payloads) -> MessageHeaders:
         headers = _with_equal_headers(payloads, guess)
         if headers is not None:
             return headers
-        headers = read_headers(payloads.buffer, guess)
-        if _are_contiguous(headers, payloads):
-            return headers
+        if _have_equal_sizes(payloads, guess):
+            headers = read_headers(payloads.buffer, guess)
+            if _are_contiguous(headers, payloads):
+                return headers
     # All positions that look like the start of a message are parsed as one, at once. Then the
     # sequence is verified: from each payload's start, message by message, exactly to its end.
     # Candidates inside of values are never reached.
@@ -106,12 +108,18 @@ def _at_equal_distances(payloads: Payloads) -> Int64s | None:
     at = np.arange(int(count.sum())) * _each(step, count) + _each(
         payloads.start - first * step, count
     )
+    sizes = words_of(payloads.buffer)[payloads.start] & _SIZE
+    head_size = sizes.astype(np.uint32).byteswap()
+    is_possible = head_size <= np.minimum(step - _SIZE_BYTES, MAX_HEADER_SIZE)
+    return at if is_possible.all() else None
+
+
+def _have_equal_sizes(payloads: Payloads, at: Int64s) -> bool:
+    """Whether all headers of a payload have the size of its first one: a cheap test, which avoids
+    parsing wrong positions."""
     sizes = words_of(payloads.buffer)[at] & _SIZE
-    head_size = sizes[first].astype(np.uint32).byteswap()
-    if (head_size > np.minimum(step - _SIZE_BYTES, MAX_HEADER_SIZE)).any():
-        return None
-    # A cheap test, which avoids parsing wrong positions: all headers have the first one's size.
-    return at if bool((sizes == _each(sizes[first], count)).all()) else None
+    first = np.cumsum(payloads.count) - payloads.count
+    return bool((sizes == _each(sizes[first], payloads.count)).all())
 
 
 def _each(values: npt.NDArray[T], count: Int64s) -> npt.NDArray[T]:
@@ -122,21 +130,30 @@ def _each(values: npt.NDArray[T], count: Int64s) -> npt.NDArray[T]:
 def _with_equal_headers(payloads: Payloads, at: Int64s) -> MessageHeaders | None:
     """Return the headers of messages at equal distances if all are bytewise equal to the first one,
     which alone is parsed; None if they differ."""
-    step = (payloads.end - payloads.start) // payloads.count
-    head = read_headers(payloads.buffer, at[:1])
+    steps = (payloads.end - payloads.start) // payloads.count
+    step, words = int(steps[0]), words_of(payloads.buffer)
+    size = _SIZE_BYTES + int((words[at[0]] & _SIZE).astype(np.uint32).byteswap())
+    if size > _MAX_SAME_BYTES or (steps != step).any():
+        return None
+    head = _read_head(payloads.buffer[at[0] : at[0] + size].tobytes(), step)
     # Each message must end where the next one begins.
-    if (head.end - at[0] != step).any():
+    if head.end[0] != step:
         return None
-    size = int(head.value.at[0] - at[0])
-    if size > _MAX_SAME_BYTES:
-        return None
-    words = words_of(payloads.buffer)
     for offset in range(0, size, WORD_BYTES):
         unlike = words[at + offset] ^ words[at[0] + offset]
         # Of a header's last word only the first bytes belong to it: the low ones of the number.
         if (unlike << np.uint64(8 * max(0, offset + WORD_BYTES - size))).any():
             return None
     return head.repeated(at)
+
+
+@functools.lru_cache(maxsize=64)
+def _read_head(head: bytes, step: int) -> MessageHeaders:
+    """Return the header of a message of ``step`` bytes at 0, by its first bytes. Cached: one header
+    takes as long as thousands, and the next entries often have the same."""
+    message = np.zeros(step + PADDING_BYTES, np.uint8)
+    message[: len(head)] = np.frombuffer(head, np.uint8)
+    return read_headers(message, np.zeros(1, np.int64))
 
 
 def find_candidates(buffer: Bytes, first: int, last: int, most: int) -> Int64s:
