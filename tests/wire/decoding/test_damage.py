@@ -75,6 +75,15 @@ def test_equal_messages_that_end_outside_of_the_payload_are_an_error(size: int, 
         entries.decode()
 
 
+def test_bytes_between_equal_messages_of_a_second_entry_are_an_error() -> None:
+    message = b"\0\0\0\2\x18\x05value"
+    entries = EntryBuffer()
+    entries.add(message * 3, num_messages_in_batch=3)
+    entries.add((message + b"!") * 3, num_messages_in_batch=3)
+    with pytest.raises(ProtocolError):
+        entries.decode()
+
+
 @pytest.mark.parametrize("message", [*ALIKE, Message(b"longer than 2^16" * 5000)])
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("head_size", [None, 1], ids=["as it is", "behind the end"])
