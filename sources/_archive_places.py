@@ -68,7 +68,9 @@ def foreign_changes(folder: Folder, table: DeltaTable) -> Iterator[tuple[int, st
         info = _commit_info(actions)
         operation = str(info.get("operation", "?"))
         if operation == "RESTORE":  # what is between is undone
-            version = int(info.get("operationParameters", {}).get("version", version - 1))
+            # Spark writes null if a time was restored: then all before may be undone.
+            restored = str(info.get("operationParameters", {}).get("version"))
+            version = int(restored) if restored.isdecimal() else version - 1
             continue
         changes = [one.get("add") or one.get("remove") for one in actions]
         is_own = any(one.get("txn", {}).get("appId") == COMMITS for one in actions)

@@ -93,6 +93,8 @@ class AckTracker:
         self._entries: dict[EntryPlace, UnackedEntry] = {}
         # Of messages that are not complete: when they were published, and delivered.
         self._parts: dict[EntryPlace, tuple[int, float]] = {}
+        # Entries that could not be read: each may be the beginning of later parts' message.
+        self.unreadable: set[EntryPlace] = set()
 
     @property
     def places(self) -> list[EntryPlace]:
@@ -142,7 +144,9 @@ class AckTracker:
         expired = [
             place
             for place, (published_before, at) in self._parts.items()
-            if published - published_before > EXPIRY_MS and now - at > EXPIRY_MS / 1000
+            if published - published_before > EXPIRY_MS
+            and now - at > EXPIRY_MS / 1000
+            and not self.is_behind_unreadable(place)
         ]
         if expired:
             logger.warning(
@@ -150,6 +154,10 @@ class AckTracker:
                 *expired[0],
             )
         return expired
+
+    def is_behind_unreadable(self, place: EntryPlace) -> bool:
+        """Whether an unacknowledged entry before ``place`` could not be read."""
+        return any(one < place for one in self.unreadable)
 
     def has_parts_before(self, place: EntryPlace) -> bool:
         """Whether a message that ends after ``place``, or has not ended, has parts before it."""
@@ -163,12 +171,14 @@ class AckTracker:
         """Forget all entries: they will be delivered again."""
         self._entries.clear()
         self._parts.clear()
+        self.unreadable.clear()
 
     def forget(self, places: Iterable[EntryPlace]) -> None:
         """Forget these entries: they will be delivered again."""
         for place in places:
             self._entries.pop(place, None)
             self._parts.pop(place, None)
+            self.unreadable.discard(place)
 
     def steps(self, ids: Iterable[MessageId], owner: TxnId | None) -> list[AckStep]:
         """Return the acknowledgements of the messages ``ids``, by entry. Changes nothing.

@@ -273,6 +273,7 @@ class Receiver:
         place = place_of(delivery)
         if not is_stale:
             self._tracker.add(place, (-1,))  # an unreadable entry can be acknowledged
+            self._tracker.unreadable.add(place)  # until it was read
         try:
             entry = Entry.of(delivery)
         except ProtocolError:
@@ -283,13 +284,15 @@ class Receiver:
         self._permit(spent=len(wanted))
         if not is_stale:
             self._open(entry, delivery, wanted)
+            self._tracker.unreadable.discard(place)
         return True
 
     def _open(self, stored: Entry, delivery: Delivery, wanted: Collection[int]) -> None:
         found = self._opener.open(stored)
         self._skip(*self._opener.take_obsolete(), *self._tracker.expired_parts(stored))
         if isinstance(found, NoMessage):
-            if is_never_read(found, stored):
+            behind = self._tracker.is_behind_unreadable(stored.id.place)
+            if is_never_read(found, stored) and not (found is NoMessage.MISSING and behind):
                 self._skip(stored.id.place)
             else:
                 self._tracker.hold(stored)

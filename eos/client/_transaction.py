@@ -225,7 +225,11 @@ class Transaction:
         with self._registering, self._lock:  # after a registration in progress
             self._check_ended_locked()
             self._state = TransactionState.FLUSHING
-        self._flush()
+        try:
+            self._flush()
+        except BaseException:  # Ctrl-C: END_TXN was not sent, so it can only be aborted
+            self._set(TransactionState.FAILED)
+            raise
         with self._lock:
             poison = self._poison
             self._state = TransactionState.UNKNOWN if poison is None else TransactionState.FAILED

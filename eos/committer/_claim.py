@@ -9,7 +9,7 @@ from eos import failpoints
 from eos.commit_log import CommitLog
 from eos.committer._finisher import Finisher
 from eos.committer.participants import Participants
-from eos.errors import CommitLogError, Fenced, NewCluster
+from eos.errors import CommitLogError, Fenced, InDoubt, NewCluster
 from eos.participant import Participant
 from eos.protocol import Fate, Known, LogRecord, Part, Reason, ReasonKind, State
 from eos.retry import attempts
@@ -192,10 +192,12 @@ class Claim:
 
         Raises:
             Fenced: another run holds the claim.
-            InDoubt: another participant's part can't be ended now.
+            InDoubt: a participant's part can't be ended now, or was ended in another way.
             CommitLogError: the record must not follow.
         """
         claim = self.take()
+        if record.state is State.PREPARED and state is State.ABORTED:
+            self._fence_first(record)
         if record.state is State.PREPARED and state is not State.ABANDONED:
             decided = Fate(Known.COMMITTED if state is State.COMMITTED else Known.ABORTED)
             last = self.finisher.finish(record, claim, reason=reason, decided=decided)
@@ -205,6 +207,22 @@ class Claim:
             self._abort_outputs(last)
             self.finisher.clean_up(last)
         return last
+
+    def _fence_first(self, record: LogRecord) -> None:
+        # A driver that slept behind PREPARED looks at no log before it commits. If its first output
+        # can expire, whether it can still commit was asked before.
+        part, participant = next(iter(self.participants.of_record(record)))
+        if part.can_expire:
+            return
+        fate = participant.abort(part, deadline_s=self._deadline_s, is_own=False)
+        if fate.known is not Known.ABORTED:
+            raise InDoubt(
+                f"{part.label} was committed meanwhile, and is not aborted."
+                if fate.known is Known.COMMITTED
+                else f"{part.label} can't be aborted now: {fate.why}. Nothing was decided.",
+                hint="`eos recovery resolve` finishes the epoch, or says what is missing.",
+                **record.context,
+            )
 
     def _abort_outputs(self, last: LogRecord) -> None:
         if last.state is not State.ABORTED:

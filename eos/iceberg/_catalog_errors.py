@@ -29,7 +29,7 @@ _REFUSED: Final = (
     UnauthorizedError,
 )  # fmt: skip
 _INSTALL: Final = (NotInstalledError, ImportError)
-_USER: Final = re.compile(r"://[^/\s@]*@")
+_USER: Final = re.compile(r"://[^/\s@]*(?::\S*)?@")
 # Of a URL, or of a path as urllib3 has it: a signature or token may be in it.
 _QUERY: Final = re.compile(r"\?[^\s?=]+=[^\s'\")>]*")
 
@@ -84,9 +84,9 @@ def committing(address: TableAddress, doing: str) -> Iterator[None]:
     """
     try:
         yield
-    # The only error that excludes a commit. A server may have committed before its answer was lost;
-    # and a ValueError of pyiceberg may mean that the snapshot is there, or that a commit on another
-    # branch took its sequence number.
+    # Usually it excludes a commit; the next look at the table shows it. A server may have committed
+    # before its answer was lost; and a ValueError of pyiceberg may mean that the snapshot is there,
+    # or that a commit on another branch took its sequence number.
     except CommitFailedException as error:
         raise Retriable(
             f"Iceberg table {address.identity}: {doing}: another commit came first: "

@@ -26,7 +26,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 from pyiceberg.transforms import parse_transform
 
 from eos.delta import column_rules
-from eos.errors import ConfigurationError, Fatal, Fenced, Retriable
+from eos.errors import ConfigurationError, Fatal, Fenced
 from eos.iceberg._catalog_errors import committing, failures
 from eos.iceberg._snapshots import APP_ID, VERSION, Append, StagedManifests, new_snapshot
 from eos.iceberg.data_file_entry import arrow_schema, make_durable
@@ -315,17 +315,14 @@ class LoadedTable:
         with failures(self._address, "writing a manifest list"):
             snapshot = new_snapshot(self._table, part, head)
         # Property and snapshot are one commit. The property alone would have no condition in a
-        # REST catalog, so an attempt without rows adds an empty snapshot, too.
-        try:
-            with committing(self._address, f"version {part.version} of {part.app_id!r}"):
-                transaction = self._table.transaction()
-                Append(transaction, snapshot, self._address.branch, head).commit()
-                transaction.set_properties({_OWN + part.app_id: str(part.version)})
-                transaction.commit_transaction()
-        except Retriable:  # nothing refers to the list
-            with suppress(Exception):
-                self._table.io.delete(snapshot.manifest_list)
-            raise
+        # REST catalog, so an attempt without rows adds an empty snapshot, too. The list stays after
+        # any failure: a client that repeats a request whose answer was lost meets its own commit,
+        # and calls it another one (pyiceberg's of Glue; measured).
+        with committing(self._address, f"version {part.version} of {part.app_id!r}"):
+            transaction = self._table.transaction()
+            Append(transaction, snapshot, self._address.branch, head).commit()
+            transaction.set_properties({_OWN + part.app_id: str(part.version)})
+            transaction.commit_transaction()
         # pyiceberg leaves that to the kernel.
         make_durable([snapshot.manifest_list, self._table.metadata_location])
 

@@ -20,7 +20,8 @@ _RECORDED: Final = (
     "s3.endpoint", "s3.region", "s3.force-virtual-addressing", "client.region",
     "glue.id", "glue.region", "glue.endpoint", "adls.account-name", "gcs.project-id",
 )  # fmt: skip
-_CREDENTIALS: Final = re.compile(r"://[^/?#]*@|[?#]")
+# SQLAlchemy takes passwords with a slash or another @ in them.
+_CREDENTIALS: Final = re.compile(r"://[^/?#@]*(?::.*)?@|[?#]")
 _IDENTIFIER: Final = re.compile(r"[^\s.]+(?:\.[^\s.]+)+")
 _TRANSFORM: Final = re.compile(
     r"(?P<name>year|month|day|hour|identity)\(\s*(?P<column>[^()\s][^()]*)\)"

@@ -7,7 +7,7 @@ the rows of the epoch, so it is also the witness.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final, Literal
 
@@ -227,7 +227,8 @@ class PostgresTable:
             raise StagedRowsMissing
         if part.upsert is not None:
             self._check_keys(connection, part, part.upsert)
-        connection.execute(self._write(part))
+        for statement in self._write(part):
+            connection.execute(statement)
         # Deferred checks run here, not at the end: a prepared transaction must commit.
         connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
         return None
@@ -282,7 +283,7 @@ class PostgresTable:
             "VALUES ({}) ON CONFLICT DO NOTHING"
         ).format(self._ledger, _literals(*values))
 
-    def _write(self, part: PostgresPart) -> sql.Composed:
+    def _write(self, part: PostgresPart) -> Iterator[sql.Composed]:
         names, upsert = part.names or (), part.upsert
         staged = dict(zip(names, (sql.Identifier(f"c{n}") for n in range(len(names))), strict=True))
         insert = sql.SQL("INSERT INTO {} ({}) SELECT {} FROM newest").format(
@@ -292,7 +293,8 @@ class PostgresTable:
             self._staging(part), _runs(part)
         )
         if upsert is None:
-            return newest + sql.SQL(" ") + insert
+            yield newest + sql.SQL(" ") + insert
+            return
         changed = [sql.Identifier(name) for name in names if name not in upsert.on]
         update = sql.SQL("UPDATE SET {}").format(
             _joined(sql.SQL("{0} = EXCLUDED.{0}").format(name) for name in changed)
@@ -301,12 +303,13 @@ class PostgresTable:
             sql.SQL("old.{} = newest.{}").format(sql.Identifier(name), staged[name])
             for name in upsert.on
         )
-        gone = sql.SQL(
-            ", gone AS (DELETE FROM {} AS old USING newest WHERE newest.is_delete AND {})"
-        ).format(self._identifier, same)
-        return sql.SQL("{newest}{gone} {insert}{kept} ON CONFLICT ({key}) DO {action}").format(
+        if upsert.deletes:
+            # Before the other rows: one of them may have a unique value of a row that goes.
+            yield newest + sql.SQL(
+                " DELETE FROM {} AS old USING newest WHERE newest.is_delete AND {}"
+            ).format(self._identifier, same)
+        yield sql.SQL("{newest} {insert}{kept} ON CONFLICT ({key}) DO {action}").format(
             newest=newest,
-            gone=gone if upsert.deletes else sql.SQL(""),
             insert=insert,
             kept=sql.SQL(" WHERE NOT is_delete" if upsert.deletes else ""),
             key=_joined(map(sql.Identifier, upsert.on)),

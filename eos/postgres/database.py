@@ -32,7 +32,11 @@ except ImportError as missing:
 _PLACE: Final = ("service", "host", "hostaddr", "port", "dbname")
 _LOCAL: Final = ("", "localhost", "127.0.0.1", "::1")
 # libpq's own variables, which executors don't have.
-_FROM_DRIVER: Final = {"user": "PGUSER", "password": "PGPASSWORD", "sslmode": "PGSSLMODE"}
+_FROM_DRIVER: Final = {
+    "host": "PGHOST", "hostaddr": "PGHOSTADDR", "port": "PGPORT", "dbname": "PGDATABASE",
+    "user": "PGUSER", "password": "PGPASSWORD",
+    "sslmode": "PGSSLMODE", "sslrootcert": "PGSSLROOTCERT",
+}  # fmt: skip
 _CONNECT_S: Final = 10
 # Classes of SQLSTATE that may pass.
 _PASSING: Final = ("25", "40", "53", "55", "57", "58", "72", "XX")
@@ -46,8 +50,10 @@ TEXT_SETTINGS: Final = DURABLE + (
     "SET LOCAL statement_timeout = 0; SET LOCAL TIME ZONE 'UTC'; SET LOCAL array_nulls = on; "
     "SET LOCAL client_encoding = 'UTF8'; SET LOCAL DateStyle = 'ISO'"
 )
-_LINE: Final = re.compile(r"COPY \S+, line (\d+)(?:, column (\w+))?")
-_QUOTED: Final = re.compile(r':? ".*"|:? ".*', re.DOTALL)
+# In the languages of servers: "COPY t, Zeile 1, Spalte c0", and quotes of all kinds.
+_LINE: Final = re.compile(r"COPY \S+, \S+ (\d+)(?:, \S+ (\w+))?")
+_QUOTE: Final = '["\u00ab\u00bb\u2018-\u201f\u2039\u203a\u300a-\u300f]'
+_QUOTED: Final = re.compile(rf":?\s*{_QUOTE}.*{_QUOTE}|:?\s*{_QUOTE}.*", re.DOTALL)
 _REFUSED: Final = re.compile(
     r"authentication failed|does not exist|no pg_hba.conf entry|no password supplied|SSL|"
     r"certificate|could not translate|not permitted to log in|permission denied"
@@ -73,13 +79,12 @@ class Database:
         for name, variable in _FROM_DRIVER.items():
             if name not in parts and "service" not in parts and variable in os.environ:
                 parts[name] = os.environ[variable]
-        hosts = str(parts.get("host", "")).split(",")
+        hosts = str(parts.get("host") or parts.get("hostaddr") or "").split(",")
         is_local = all(host in _LOCAL or host.startswith("/") for host in hosts)
         # libpq's default is a connection without TLS, or with any certificate.
         if not is_local and "sslmode" not in parts and "service" not in parts:
             parts["sslmode"] = "verify-full"
-            if "sslrootcert" not in parts and "PGSSLROOTCERT" not in os.environ:
-                parts["sslrootcert"] = "system"
+            parts.setdefault("sslrootcert", "system")
         object.__setattr__(self, "conninfo", libpq.make_conninfo(**parts))
 
     @property
@@ -244,7 +249,8 @@ def _hint(state: str) -> str | None:
             return "Give the column a value in each row, or a default in the table."
         case "23505":
             return (
-                "Set merge_on to replace rows that are there, or leave out rows that were written."
+                "Set merge_on to replace rows that are there, or leave out rows that were written. "
+                "With merge_on, a value of another unique column is there twice."
             )
         case "22007" | "22008" | "22009":
             return "Times before the year 1, and in arrays after 9999, can't be written."

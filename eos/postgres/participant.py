@@ -279,7 +279,8 @@ class PostgresParticipant(VersionedParticipant[PostgresPart]):
         while True:
             try:
                 if not self._endings(mine)[0]:
-                    return _elsewhere(mine)
+                    # Without figures it was never PREPARED, so no process commits it.
+                    return ABORTED if mine.rows is None else _elsewhere(mine)
                 ended = self.run(
                     "aborting",
                     lambda c: self.table.end_without_rows(c, self._sink_id, mine),

@@ -59,7 +59,8 @@ class ChunkBuffer:
         self._incomplete: dict[_Key, _Incomplete] = {}
         self._size = 0
         self.obsolete: list[EntryPlace] = []  # parts that their producer sent again, as a whole
-        # Messages that are complete, or given up: what comes of them is a repetition.
+        # Messages that are complete, or given up: what comes of them is a repetition. Without
+        # places: of one whose beginning is missing, all that comes.
         self._ended: dict[_Key, tuple[EntryPlace, ...]] = {}
 
     def add(self, entry: Entry) -> WholeMessage | None:
@@ -78,7 +79,7 @@ class ChunkBuffer:
             self._forget(key)
             self._ended.pop(key, None)
             known = self._incomplete[key] = _Incomplete()
-        elif known is None and key in self._ended:
+        elif known is None and self._ended.get(key):
             return None
         elif known is None or number > len(known.payloads):
             self._forget(key)
@@ -112,6 +113,10 @@ class ChunkBuffer:
         self._ended[key] = tuple(known.places) if known else ()
         if len(self._ended) > _MAX_REMEMBERED:
             del self._ended[next(iter(self._ended))]
+
+    def is_missing(self, entry: Entry) -> bool:
+        """Whether its message was given up, because its beginning is missing."""
+        return self._ended.get(_key_of(entry)) == ()
 
     def has(self, entry: Entry) -> bool:
         """Whether ``entry`` is a part of its message, and not one that was sent again."""

@@ -84,6 +84,8 @@ class EntryOpener:
     def _add(self, chunk: Entry) -> WholeMessage | None:
         with contextlib.suppress(MissingChunks):
             return self._chunks.add(chunk)
+        if self._chunks.is_missing(chunk):  # it was looked for
+            raise MissingChunks
         for before in self._earlier(chunk):
             # All of them: the chunk itself may be there, if it was sent again.
             self._chunks.add_all(self._chunks_of(chunk, before))

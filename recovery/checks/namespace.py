@@ -177,14 +177,13 @@ def _expiry(policies: dict[str, Any], settings: dict[str, str]) -> tuple[str, st
 def _backlog_quota(policies: dict[str, Any], settings: dict[str, str]) -> tuple[str, str] | None:
     quotas = policies.get("backlog_quota_map") or {}
     evicting = [kind for kind, quota in quotas.items() if _evicts(quota.get("policy"))]
-    has_default = (
-        _evicts(settings.get("backlogQuotaDefaultRetentionPolicy"))
-        and not quotas
-        and max(
-            _first_int(settings.get("backlogQuotaDefaultLimitBytes")),
-            _first_int(settings.get("backlogQuotaDefaultLimitSecond")),
-        )
-        > 0
+    defaults = {
+        "destination_storage": settings.get("backlogQuotaDefaultLimitBytes"),
+        MESSAGE_AGE: settings.get("backlogQuotaDefaultLimitSecond"),
+    }
+    # Brokers take the default for each kind that the namespace has no quota of.
+    has_default = _evicts(settings.get("backlogQuotaDefaultRetentionPolicy")) and any(
+        kind not in quotas and _first_int(limit) > 0 for kind, limit in defaults.items()
     )
     if not evicting and not has_default:
         return None
