@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -283,3 +284,13 @@ def test_changes_by_others_are_named(on_broker, send, name, tmp_path):
     on_broker("archive", name, table)
     assert changes() == []
     assert sorted(DeltaTable(table).to_pyarrow_table()["id"].to_pylist()) == [0, 1, 2, 3]
+    written_ms = DeltaTable(table).history()[1]["timestamp"]
+    DeltaTable(table).restore(datetime.fromtimestamp(written_ms / 1000, UTC))
+    newest = max((table / "_delta_log").glob("*.json"))
+    actions = [json.loads(line) for line in newest.read_text().splitlines()]
+    for action in actions:
+        if "commitInfo" in action:  # as Spark writes it
+            action["commitInfo"]["operationParameters"]["version"] = None
+    newest.write_text("\n".join(map(json.dumps, actions)))
+    told = on_broker("archive", name, table, "--check", "--json").json
+    assert any("what it was restored to can't be found" in one["what"] for one in told["problems"])

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from eos import Encryption, PulsarClient
-from eos.client import Consumer, EntryProducer, ReceivedMessage, _acks
+from eos.client import Consumer, EntryProducer, ReceivedMessage, _acks, _receiver
+from eos.errors import ProtocolError
 from eos.testing import PulsarStandalone
 from eos.wire import commands
 from eos.wire.batch import Compression, EncodedBatch
@@ -232,6 +233,40 @@ def test_parts_of_a_message_without_its_end_are_acknowledged_later(
             assert consumer.receive(0.3) is None
     assert backlog(pulsar_standalone, topic) == 0
     assert "was never completed" in caplog.text
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_no_chunk_is_acknowledged_behind_one_that_could_not_be_read(
+    client: PulsarClient,
+    topic: str,
+    is_old: bool,
+    pulsar_standalone: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As if the first chunk came damaged, once: then the message must come again, whole."""
+    if is_old:
+        monkeypatch.setattr(_receiver, "_MISSING_MS", -1)
+    monkeypatch.setattr(_acks, "EXPIRY_MS", -1_000_000)
+    real, damaged = _receiver.Entry.of, []
+
+    def of(delivery: Any) -> Any:
+        if not damaged:
+            damaged.append(delivery)
+            raise ProtocolError("Its checksum is wrong.")
+        return real(delivery)
+
+    with closing(client.entry_producer(topic, create=True)) as producer:
+        with client.consumer(topic, "judge") as consumer:
+            monkeypatch.setattr(_receiver.Entry, "of", of)
+            for number in range(4):
+                send_chunk(producer, number, 4, "long", b"%d" % number)
+            with pytest.raises(ProtocolError):
+                consumer.receive(10)
+            producer.send(b"after").result()
+            assert [one.value for one in received(consumer, 1)] == [b"after"]
+            assert backlog(pulsar_standalone, topic) == 5
+        with client.consumer(topic, "judge") as consumer:
+            assert [one.value for one in received(consumer, 2)] == [b"0123", b"after"]
 
 
 def send_chunk(producer: EntryProducer, number: int, of: int, uuid: str, payload: bytes) -> None:

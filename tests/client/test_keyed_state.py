@@ -445,6 +445,39 @@ def test_a_closed_state(opened):
     assert dict(opened()) == {}
 
 
+def test_an_interrupted_commits_changes_do_not_come_with_the_next_one(
+    client, opened, name, monkeypatch
+):
+    """Ctrl-C while the commit waits: its inputs come again, and are counted once."""
+    with client.producer(f"{name}-words", create=True) as words:
+        words.send(b"", key="a").result()
+    real, calls = Transaction._flush, []
+
+    def flush(self) -> None:
+        calls.append(self)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        real(self)
+
+    monkeypatch.setattr(Transaction, "_flush", flush)
+    with client.consumer(f"{name}-words", "counter") as inputs:
+        state = opened(inputs=inputs)
+
+        def count() -> None:
+            messages = inputs.receive_batch(10, 10)
+            with state.transaction(timeout_s=30) as txn:
+                for message in messages:
+                    state.put(message.key, b"%d" % (int(state.get(message.key, b"0")) + 1), txn)
+                inputs.acknowledge(messages, txn)
+
+        with pytest.raises(KeyboardInterrupt):
+            count()
+        assert dict(state) == {}
+        calls[0].abort()
+        count()
+        assert dict(state) == {"a": b"1"}
+
+
 # --- stores -----------------------------------------------------------------------------------
 
 

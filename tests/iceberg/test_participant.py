@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyiceberg.exceptions import CommitStateUnknownException
+from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 from pyiceberg.table import Transaction
 
 from eos import failpoints
@@ -280,6 +280,25 @@ def test_after_a_lost_answer_the_table_is_asked(output, log, monkeypatch, took_e
     assert log.history.newest(BATCH, "a").state is State.COMMITTED
     assert len(answers) == (1 if took_effect else 2)
     assert sorted(output.read()) == ["one", "two"]
+
+
+def test_a_commit_that_was_reported_as_a_conflict_stays_readable(output, log, monkeypatch):
+    """As if a client had repeated the request, whose answer was lost, and met its own commit."""
+    real, answers = Transaction.commit_transaction, []
+
+    def conflict(transaction):
+        found = real(transaction)
+        answers.append(None)
+        if len(answers) == 1:
+            raise CommitFailedException("concurrent update")
+        return found
+
+    monkeypatch.setattr(Transaction, "commit_transaction", conflict)
+    run(output, log)
+    assert log.history.newest(BATCH, "a").state is State.COMMITTED
+    assert sorted(output.read()) == ["one", "two"]
+    run(output, log, "b", "three")
+    assert sorted(output.read()) == ["one", "three", "two"]
 
 
 def test_a_later_version_in_the_table_means_an_older_log(output, log):

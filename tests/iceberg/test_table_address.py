@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from eos.errors import ConfigurationError
+from eos.iceberg._catalog_errors import text_of
 from eos.iceberg.table_address import TableAddress, check_table_name, parse_partition_field
 
 
@@ -36,6 +39,22 @@ def test_other_texts_are_refused(text):
 def test_a_name_without_a_namespace_is_refused(name):
     with pytest.raises(ConfigurationError, match="namespace"):
         check_table_name(name)
+
+
+@pytest.mark.parametrize(
+    ("uri", "is_recorded"),
+    [
+        ("postgresql+psycopg2://writer:Zx/9@Kq@db.example.com:5432/catalog", False),
+        ("postgresql://token@host/db", False),
+        ("https://host/catalog?token=secret", False),
+        ("https://host:8181/catalog", True),
+        ("sqlite:////data/a@b/catalog.db", True),
+    ],
+)
+def test_a_password_of_any_form_is_not_recorded(uri, is_recorded):
+    assert ("uri" in TableAddress("a.b", properties={"uri": uri}).recorded) is is_recorded
+    shown = text_of(ValueError(f"no answer of {uri}"), {})
+    assert not {"Zx", "9@Kq", "Kq@", "token@", "secret"} & set(re.split(r"[:/=]", shown))
 
 
 def test_credentials_are_not_recorded():

@@ -2,12 +2,63 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import psycopg
 import pytest
 
-from eos.errors import ConfigurationError, ConnectionLost, EosError
-from eos.postgres.database import Database
+from eos.errors import ConfigurationError, ConnectionLost, EosError, InputError
+from eos.postgres.database import Database, failures
 from tests.support.postgres import Shop
+
+
+@pytest.mark.parametrize(
+    ("conninfo", "variables", "is_verified"),
+    [
+        ("host=db.example dbname=d", {}, True),
+        ("hostaddr=10.1.2.3 dbname=d", {}, True),
+        ("dbname=d", {"PGHOST": "db.example"}, True),
+        ("dbname=d", {"PGHOSTADDR": "10.1.2.3"}, True),
+        ("host=db.example dbname=d sslmode=require", {}, False),
+        ("dbname=d", {"PGHOST": "/run/postgresql"}, False),
+        ("dbname=d", {"PGHOST": "localhost"}, False),
+    ],
+)
+def test_a_remote_server_is_verified_however_it_is_named(
+    monkeypatch: pytest.MonkeyPatch, conninfo: str, variables: dict[str, str], is_verified: bool
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    database = Database(conninfo)
+    assert ("sslmode=verify-full" in database.conninfo) is is_verified
+    # Executors, which don't have these variables, and recovery go to the same server.
+    for value in variables.values():
+        assert value in database.conninfo
+        assert value in database.place
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'invalid input syntax for type uuid: "4111"',
+        "ungültige Eingabesyntax für Typ uuid: »4111«",
+        "syntaxe en entrée invalide pour le type uuid : «\u00a04111\u00a0»",
+        "sintaxis de entrada no válida para tipo uuid: «4111»",
+        "nieprawidłowa składnia wejścia dla typu uuid: \u201e4111\u201d",
+    ],
+)
+def test_no_servers_language_shows_a_rows_value(text: str) -> None:
+    class Refused(psycopg.errors.InvalidTextRepresentation):
+        diag = SimpleNamespace(  # type: ignore[assignment]
+            message_primary=text, context="COPY eos_1, Zeile 7, Spalte c0: »4111«",
+            constraint_name=None, column_name=None, sqlstate="22P02",
+        )  # fmt: skip
+
+    with pytest.raises(InputError) as refused, failures("copying rows", {"c0": "id"}):
+        raise Refused
+    assert "4111" not in str(refused.value)
+    assert "uuid" in str(refused.value)
+    assert "Row 7, column 'id'" in str(refused.value)
 
 
 @pytest.mark.parametrize(

@@ -6,17 +6,21 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
-from eos.errors import InputError, NewCluster, Retriable
+from eos.commit_log import CommitLog
+from eos.committer import Claim, Participants
+from eos.errors import InDoubt, InputError, NewCluster, Retriable
 from eos.participant import Attempt
 from eos.postgres.database import TEXT_SETTINGS, Database
 from eos.postgres.part import PostgresPart
 from eos.postgres.participant import PostgresParticipant
-from eos.protocol import BATCH, History, Known, LogRecord, Stage
+from eos.protocol import BATCH, History, Known, LogRecord, Reason, ReasonKind, Stage, State
 from eos.testing import PostgresServer, SinkContract
 from tests.postgres.attempts import TableUnderTest
 from tests.support.postgres import Shop
@@ -175,6 +179,41 @@ def test_an_abort_fences_a_driver_that_sleeps_in_its_prepared_transaction(
     assert other.abort(part, deadline_s=60, is_own=False).known is Known.ABORTED
     assert mine.commit(part, deadline_s=5, is_own=True).known is Known.ABORTED
     assert table.read() == []
+
+
+def test_a_decision_to_abort_is_refused_if_the_sleeping_driver_commits_meanwhile(
+    table: _Table, tmp_path: Path
+) -> None:
+    log, driver = CommitLog.open(tmp_path / "log", table.sink_id), table.participant()
+    claimed = Claim(log, Participants(log, [driver]), deadline_s=3).ensure()
+    begun = table.begin(driver)
+    opened = LogRecord.opened(
+        claimed, query_id=BATCH, epoch="a", attempt=1, opened_at=datetime.now(UTC),
+        planned_at=None, participants=(begun,),
+    )  # fmt: skip
+    opened = log.append(opened)
+    part = driver.prepare(RECORD, driver.count(begun, table.write(begun, ["one"])))
+    prepared = log.append(opened.advance(State.PREPARED, claim=claimed, participants=[part]))
+    wakes = threading.Timer(0.3, driver.commit, [part], {"deadline_s": 3, "is_own": True})
+    wakes.start()
+    log = CommitLog.open(tmp_path / "log", table.sink_id)
+    recovery = Claim(log, Participants(log, [table.participant()]), deadline_s=5)
+    with pytest.raises(InDoubt, match="was committed meanwhile"):
+        recovery.decide(prepared, State.ABORTED, Reason(ReasonKind.DECIDED, "by a person"))
+    wakes.join()
+    newest = log.history.newest(BATCH, "a")
+    assert newest is not None
+    assert newest.state is State.PREPARED
+    assert table.read() == ["one"]
+
+
+def test_an_attempt_that_was_never_decided_is_aborted_in_a_database_that_lost_it(
+    table: _Table, mine: PostgresParticipant
+) -> None:
+    begun, counted = table.begin(mine), table.counted(mine, "one")
+    table.shop.execute("DROP TABLE eos_epochs")
+    assert mine.abort(begun, deadline_s=1, is_own=False).known is Known.ABORTED
+    assert mine.abort(counted, deadline_s=1, is_own=False).known is Known.UNKNOWN
 
 
 def test_a_commit_while_it_is_asked_for_is_seen(

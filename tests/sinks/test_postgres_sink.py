@@ -167,6 +167,15 @@ def test_upserts_keep_the_last_change_of_each_key(spark, make_sink, shop):
     assert shop.execute("SELECT id, name FROM orders ORDER BY id") == [(2, "new"), (3, "d")]
 
 
+def test_a_unique_value_may_move_to_another_key_within_an_epoch(spark, make_sink, shop):
+    """As Debezium writes a changed primary key: a delete, and an insert."""
+    shop.execute("CREATE TABLE orders (id int PRIMARY KEY, email text UNIQUE)")
+    shop.execute("INSERT INTO orders VALUES (1, 'a@x')")
+    df = spark.createDataFrame([(1, None, "d"), (2, "a@x", "c")], "id int, email string, op string")
+    make_sink(merge_on=["id"], delete_when="op = 'd'").write(df, epoch=1)
+    assert shop.execute("SELECT * FROM orders") == [(2, "a@x")]
+
+
 def test_keys_without_an_order_are_refused(spark, make_sink, shop):
     df = spark.createDataFrame([(1, "a"), (1, "b"), (2, "c"), (2, "c")], "id int, name string")
     with pytest.raises(InputError, match=r"Keys \(id\) have several rows .* latest_by"):

@@ -263,6 +263,13 @@ HARMFUL = {
             "backlogQuotaDefaultLimitBytes": "1000",
         },
     ),
+    "eviction by default, of the kind that has no quota": (
+        {"backlog_quota_map": {"destination_storage": {"policy": "producer_exception"}}},
+        {
+            "backlogQuotaDefaultRetentionPolicy": "consumer_backlog_eviction",
+            "backlogQuotaDefaultLimitSecond": "3600",
+        },
+    ),
     "deletion of idle topics": (
         {
             "inactive_topic_policies": {
