@@ -220,7 +220,8 @@ class Claim:
                 f"{part.label} was committed meanwhile, and is not aborted."
                 if fate.known is Known.COMMITTED
                 else f"{part.label} can't be aborted now: {fate.why}. Nothing was decided.",
-                hint="`eos recovery resolve` finishes the epoch, or says what is missing.",
+                hint="`eos recovery resolve` finishes the epoch, or says what is missing. If the "
+                f"output will never answer again: --give-up '{part.output}'.",
                 **record.context,
             )
 

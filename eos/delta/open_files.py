@@ -116,9 +116,11 @@ def _leaves(path: str, column: pa.Array) -> Iterator[tuple[str, pa.Array]]:
 
 
 def _repeats(values: pa.Array) -> bool:
-    if pa.types.is_null(values.type):
+    try:
+        distinct = pc.count_distinct(values, mode="all").as_py()
+    except pa.ArrowNotImplementedError:  # not of all types: nulls, for example
         return True
-    return bool(pc.count_distinct(values, mode="all").as_py() <= _DISTINCT * len(values))
+    return bool(distinct <= _DISTINCT * len(values))
 
 
 F = TypeVar("F", bound=OpenFile)
