@@ -313,6 +313,11 @@ class PulsarCatalog:
 
     def _login(self) -> dict[str, str]:
         given = {**vars(self._auth), **vars(self._rules)}
+        if callable(self._auth.token):
+            raise ConfigurationError(
+                "A function that returns the token can't be an option of a table.",
+                hint="Set token_file, or format(...).option(...) without the catalog.",
+            )
         return {name: str(value) for name, value in given.items() if value is not None}
 
     def _connect(self) -> PulsarClient:

@@ -128,7 +128,7 @@ class SourceOptions(BaseModel):
     starting_time: _Text | None = None
     ending_offsets: _Text | None = None
     ending_time: _Text | None = None
-    publish_time_slack_s: Annotated[float, Field(ge=0, le=86_400)] = 60.0
+    publish_time_slack_s: Annotated[float, Field(ge=0, le=4.6e15)] = 60.0
     ending_wait_s: Annotated[float, Field(ge=0, le=86_400)] = 30.0
     on_open_transaction: Literal["fail", "stop"] = "fail"
     history: _Text | None = None

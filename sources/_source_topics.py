@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from eos.admin import Ledger, OpenTransaction, StoredLedger
 from eos.client import Bounds, PulsarClient, SubscriptionCursor, TopicBounds
-from eos.errors import BrokerError, ConfigurationError, TopicNotFound
+from eos.errors import BrokerError, ConfigurationError, ProtocolError, TopicNotFound
 from eos.ids import EntryPlace, MessageId, TopicName, TxnId
 from eos.sources._entry_ranges import RowsPerEntry, next_entry
 from eos.sources._offsets import (
@@ -246,6 +246,12 @@ class SourceTopics:
         self._unsearchable.update(name for name in names if not right[name])
         return {name: stops[name] for name in names if right[name]}
 
+    def goes_on(self, name: str, last: MessageId | None) -> bool:
+        """Whether the ``last`` message of a partition was published after the stated end."""
+        end = parse_times(str(self._options.ending_time), [name], "endingTime")[name]
+        entry = None if last is None else self._next_entry(name, last.place)
+        return entry is not None and entry.metadata.publish_time >= end
+
     def undecided(self, ends: Mapping[str, EntryPlace | None]) -> dict[str, EntryPlace]:
         """Return the partitions that an open transaction blocks before their ends (None: before the
         last written entry), and where it begins.
@@ -330,7 +336,10 @@ class SourceTopics:
         return self._rows_per_entry.of(starts)
 
     def _rows_of(self, name: str, start: EntryPlace) -> int:
-        entry = self._next_entry(name, start)
+        try:
+            entry = self._next_entry(name, start)
+        except ProtocolError:  # for the task to report, or to leave out
+            return 1
         return 1 if entry is None else entry.num_messages
 
     def partly_read(self, last: Mapping[str, MessageId]) -> dict[str, tuple[EntryPlace, int]]:

@@ -51,9 +51,16 @@ class TimeWindow:
             return
         time_ms = first if before > after else last
         raise ConfigurationError(
-            f"A message of {topic} was published at {datetime.fromtimestamp(time_ms / 1000, UTC)}, "
+            f"A message of {topic} was published at {_moment(time_ms)}, "
             "far from the messages around it, so the time window may lack messages.",
             hint=f"Set publishTimeSlackS to more than {max(before, after) / 2000:.0f}: as much as "
             "publish times differ between producers, or from the clock of a broker that adds its "
             "own.",
         )
+
+
+def _moment(time_ms: int) -> str:
+    try:
+        return str(datetime.fromtimestamp(time_ms / 1000, UTC))
+    except (ValueError, OverflowError, OSError):  # producers may set any number
+        return f"{time_ms} ms"

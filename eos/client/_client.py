@@ -89,7 +89,8 @@ class PulsarClient:
         self._readers = ReaderCache(self.lookup, timer, backoff)
         open_producer = partial(self.producer, create=True)
         self._consumers = ConsumerFactory(
-            self.lookup, timer, self.decryptor, open_producer, self.transaction
+            *(self.lookup, timer, self.decryptor),
+            *(open_producer, self.subscribe_durably, self.transaction),
         )
 
     def partition_count(self, topic: str) -> int:

@@ -286,6 +286,7 @@ class ConsumerFactory:
     timer: Timer
     decryptor: Decryptor | None
     open_producer: Callable[[str], Producer]
+    subscribe_durably: Callable[[str, str], None]
     begin: Callable[[], Transaction]
 
     def open(
@@ -302,14 +303,31 @@ class ConsumerFactory:
         consumer = Consumer(
             *(self.lookup, name, subscription, options, self.timer, self.decryptor, changed)
         )
-        consumer.letters = self.letters(options.dead_letter_topic or f"{name}-{subscription}-DLQ")
+        dead = options.dead_letter_topic or f"{name}-{subscription}-DLQ"
+        consumer.letters = self.letters(dead, subscription)
         consumer.begin = self.begin
         consumer.open()
         return consumer
 
-    def letters(self, topic: str) -> Letters:
-        """Return the way to move messages to ``topic``."""
-        return Letters(topic, self.open_producer)
+    def letters(self, topic: str, subscription: str | None) -> Letters:
+        """Return the way to move messages to ``topic``, which ``subscription`` keeps there; None:
+        the caller subscribes itself."""
+        return Letters(topic, partial(self._open_kept, subscription))
+
+    def _open_kept(self, subscription: str | None, topic: str) -> Producer:
+        producer = self.open_producer(topic)  # creates the topic
+        if subscription is None:
+            return producer
+        try:
+            # Brokers delete messages that no subscription keeps, and, by default, topics without
+            # one as soon as their last producer is gone.
+            name = TopicName.parse(topic)
+            for partition in name.partitions(self.lookup.partition_count(name)):
+                self.subscribe_durably(str(partition), subscription)
+        except BaseException:
+            producer.close()
+            raise
+        return producer
 
 
 def _id_of(one: Acknowledged) -> MessageId:

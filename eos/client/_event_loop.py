@@ -25,7 +25,17 @@ class ThreadPool:
             return await asyncio.wrap_future(_shielded(working))
         except asyncio.CancelledError:
             if not working.cancel() and undo is not None:
-                working.add_done_callback(lambda done: self._undo(done, undo))
+                loop = threading.get_ident()
+
+                def end(done: Future[T]) -> None:
+                    # It may block. The loop's thread runs it if the call has just ended; otherwise
+                    # the call's own does, before any other call.
+                    if threading.get_ident() == loop:
+                        self._pool.submit(_undo, done, undo)
+                    else:
+                        _undo(done, undo)
+
+                working.add_done_callback(end)
             raise
 
     async def finish(self, call: Callable[[], T]) -> T:
@@ -48,11 +58,11 @@ class ThreadPool:
         """Accept no more calls; running ones continue."""
         self._pool.shutdown(wait=False)
 
-    def _undo(self, done: Future[T], undo: Callable[[T], object]) -> None:
-        # Runs in the thread of the call, so that it may block.
-        if done.exception() is None:
-            with contextlib.suppress(Exception):
-                undo(done.result())
+
+def _undo(done: Future[T], undo: Callable[[T], object]) -> None:
+    if done.exception() is None:
+        with contextlib.suppress(Exception):
+            undo(done.result())
 
 
 def _shielded(working: Future[T]) -> Future[T]:

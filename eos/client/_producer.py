@@ -188,12 +188,10 @@ class Producer:
             )
             if is_full:
                 self._open = None
-        if is_full:
-            return future, partial(self._send_pending, batch)
-        if is_first:
-            send_it = partial(self._send_pending, batch)
+        send_it = partial(self._send_pending, batch)
+        if is_first:  # also if it is full: its caller may be interrupted before it sends
             self._timer.call_after(self._limits.linger_ms / 1000, send_it)
-        return future, None
+        return future, send_it if is_full else None
 
     def _check(self, txn: Transaction | None, *, is_first: bool) -> None:
         # Under the lock, which a commit takes after it has marked the transaction as ending: it

@@ -392,4 +392,8 @@ class Receiver:
 
     def on_closed(self, reason: EosError) -> None:  # noqa: ARG002
         """The broker closed the consumer, or the connection ended."""
+        connection, closed = self._connection, self._id
         self._lose()
+        if connection is not None:
+            # A late notice of an earlier connection would leave this one's consumer at the broker.
+            unsubscribe(connection, closed)

@@ -69,7 +69,7 @@ class TopicGroup:
         """
         if isinstance(self.topics, re.Pattern):
             namespace, pattern = self._namespace_and_pattern()
-            names = [TopicName.parse(one) for one in self.lookup.topics(namespace)]
+            names = _parsed(self.lookup.topics(namespace))
             return [str(one) for one in names if pattern.fullmatch(str(one.base))]
         return [one for name in self.names for one in self.partitions(name)]
 
@@ -107,6 +107,14 @@ class TopicGroup:
             return namespace, re.compile(whole, self.topics.flags)
         except re.error as error:  # a flag within it
             raise ConfigurationError(f"The pattern {self.topics.pattern!r}: {error}.") from None
+
+
+def _parsed(names: Iterable[str]) -> Iterator[TopicName]:
+    """Yield topics of users: not those of sinks, nor names that only other clients accept."""
+    for name in names:
+        with contextlib.suppress(ConfigurationError):
+            if not (topic := TopicName.parse(name)).local.startswith("__"):
+                yield topic
 
 
 class TopicsConsumer:
@@ -148,9 +156,10 @@ class TopicsConsumer:
         try:
             if retry:
                 base = f"{TopicName.parse(group.names[0]).base}-{subscription}"
-                self._retries = factory.letters(f"{base}-RETRY")
+                self._retries = factory.letters(f"{base}-RETRY", None)
                 self._retries.open()
-                self._dead = factory.letters(options.dead_letter_topic or f"{base}-DLQ")
+                dead = options.dead_letter_topic or f"{base}-DLQ"
+                self._dead = factory.letters(dead, subscription)
             self._subscribe(self._find(), options)
         except BaseException:
             self.close()
@@ -170,7 +179,17 @@ class TopicsConsumer:
 
     def _find(self) -> list[str]:
         retries = [] if self._retries is None else self._group.partitions(self._retries.topic)
-        return [*self._group.find(), *retries]
+        found = self._group.find()
+        if self._group.is_pattern:
+            # Its own dead letters would come again, and move on to the next topic of this kind.
+            given = self._options.dead_letter_topic
+            dead = None if given is None else TopicName.parse(given)
+            bases = {one: TopicName.parse(one).base for one in found}
+            own = f"-{self.subscription}-DLQ"
+            found = [
+                one for one, base in bases.items() if base != dead and not str(base).endswith(own)
+            ]
+        return [*found, *retries]
 
     def _subscribe(self, topics: Iterable[str], options: ConsumerOptions) -> None:
         for topic in topics:
@@ -192,11 +211,15 @@ class TopicsConsumer:
         self._discovers_at = time.monotonic() + self._discovery_s
         try:
             found = self._find()
-            # Messages since the last look are not lost.
-            self._subscribe(found, replace(self._options, start="earliest"))
         except EosError as error:
             logger.warning("Looking for new topics of %s: %s", self.subscription, error)
             return
+        for topic in found:
+            try:
+                # Messages since the last look are not lost.
+                self._subscribe([topic], replace(self._options, start="earliest"))
+            except EosError as error:  # the others are read
+                logger.warning("Subscribing %s to %s: %s", self.subscription, topic, error)
         for topic in self._consumers.keys() - set(found):
             self._drop(topic)
 

@@ -206,6 +206,19 @@ def test_no_secret_is_kept_with_the_table(
     assert secret not in repr(vars(catalog))
 
 
+def test_a_token_function_is_no_option_of_a_table(
+    spark: SparkSession, pulsar_standalone: PulsarStandalone, plain: str
+):
+    catalog = PulsarCatalog(
+        spark,
+        pulsar_standalone.service_url,
+        pulsar_standalone.admin_url,
+        auth=Auth(token=lambda: "secret"),
+    )
+    with pytest.raises(ConfigurationError, match="Set token_file"):
+        catalog.register(plain)
+
+
 def test_a_schema_without_its_columns_is_refused(catalog: PulsarCatalog, name: str):
     with pytest.raises(ConfigurationError, match="columns="):
         catalog.create(name, schema="avro")

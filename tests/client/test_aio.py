@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from eos.chaos.cluster.proxy import FrameAction, Hold
+from eos.client._event_loop import ThreadPool
 from eos.client.aio import AsyncPulsarClient
 from eos.errors import EosError, TopicNotFound, TransactionPoisoned
 from eos.wire import commands
@@ -285,3 +286,30 @@ def test_messages_come_again_and_are_acknowledged_up_to_one(pulsar_standalone, n
             assert await consumer.receive(0.5) is None
 
     run(pulsar_standalone.service_url, work)
+
+
+def test_a_cancelled_send_of_a_full_batch_is_sent_all_the_same(client, name):
+    """As if all threads were busy when the task was cancelled: nobody calls what would send it."""
+    with client.producer(name, create=True, max_batch_messages=1, linger_ms=10) as producer:
+        stored, send_full = producer.enqueue(b"a", None, None, None, None, None)
+        assert send_full is not None
+        assert stored.result(10).entry == 0
+
+
+def test_what_undoes_a_cancelled_call_is_not_run_by_the_loop():
+    ran_by: list[str] = []
+
+    async def cancelled() -> None:
+        pool = ThreadPool(1)
+        undo = lambda _: ran_by.append(threading.current_thread().name)  # noqa: E731
+        task = asyncio.create_task(pool.run(lambda: 1, undo=undo))
+        await asyncio.sleep(0)
+        time.sleep(0.1)  # the call has ended, and the loop has not noticed it
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await pool.run(lambda: None)
+
+    asyncio.run(cancelled())
+    assert ran_by
+    assert ran_by[0] != threading.main_thread().name

@@ -12,6 +12,7 @@ import pytest
 
 from eos import KeyedState
 from eos.client import _topics_consumer
+from eos.client._topics_consumer import TopicGroup
 from eos.errors import (
     ConfigurationError,
     ConsumerBusy,
@@ -21,6 +22,7 @@ from eos.errors import (
     TopicNotFound,
     TransactionPoisoned,
 )
+from eos.ids import TopicName
 from tests.support import admin
 from tests.support.java_client import java_client
 from tests.support.judge import drain, quiet_client
@@ -400,3 +402,55 @@ def test_a_topic_with_fewer_partitions_is_read_on(client, pulsar_standalone, top
         assert consumer.receive(20).value == b"new"
         assert consumer.receive(1.0) is None
         assert consumer.topics == [f"{topic}-partition-0"]
+
+
+def test_a_pattern_leaves_its_own_dead_letters_out(client, topic):
+    for one in ("a", "b"):
+        client.producer(f"{topic}-{one}", create=True).close()
+    pattern = re.compile(
+        f"{TopicName.parse(topic).namespace_name}/{TopicName.parse(topic).local}-.*"
+    )
+    options = {"type": "shared", "nack_delay_s": 0.1, "max_redeliveries": 1, "discovery_s": 0.3}
+    for given, dead in ((None, f"{topic}-a-judge-DLQ"), (f"{topic}-dead", f"{topic}-dead")):
+        with (
+            client.producer(f"{topic}-a") as producer,
+            client.topics_consumer(
+                pattern, "judge", dead_letter_topic=given, **options
+            ) as consumer,
+        ):
+            producer.send(b"poison").result()
+            ends = time.monotonic() + 2.5
+            while time.monotonic() < ends:
+                for message in consumer.receive_batch(10, 0.3):
+                    consumer.negative_acknowledge([message])
+            assert client.partition_count(dead) == 0
+            assert not [one for one in consumer.topics if "DLQ" in one or "dead" in one]
+
+
+class Names:
+    """A namespace with topics that only some clients accept, and those of a sink."""
+
+    def topics(self, _: str) -> list[str]:
+        own = "__eos-receipts-orders-00000000-0000-0000-0000-000000000000"
+        return [f"persistent://public/default/{one}" for one in ("orders-a", "x y", own)]
+
+
+def test_a_pattern_finds_topics_of_users_only():
+    found = TopicGroup(re.compile("public/default/.*"), Names()).find()
+    assert found == ["persistent://public/default/orders-a"]
+
+
+def test_a_topic_that_cannot_be_subscribed_keeps_no_other_one_out(client, topic, caplog):
+    local = TopicName.parse(topic).local
+    client.producer(f"{topic}-a", create=True).close()
+    with client.topics_consumer(
+        re.compile(f"public/default/{local}-.*"), "judge", discovery_s=0.2
+    ) as consumer:
+        for one in ("b", "c"):
+            client.producer(f"{topic}-{one}", create=True).close()
+        with client.consumer(f"{topic}-b", "judge"):
+            ends = time.monotonic() + 10
+            while len(consumer.topics) < 2 and time.monotonic() < ends:
+                consumer.receive(0.3)
+            assert consumer.topics == [f"{topic}-a", f"{topic}-c"]
+    assert f"Subscribing judge to {topic}-b" in caplog.text

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime
@@ -343,3 +344,33 @@ def test_spark_reads_the_archive_and_then_the_topic(opened, client, name, tmp_pa
     plain = load(metadata=True).toArrow()
     assert both.sort_by("__messageId").equals(plain.sort_by("__messageId"))
     assert both.num_rows == 50
+
+
+def test_an_end_behind_a_terminated_topic_is_its_end(opened, client, name, topic_admin, tmp_path):
+    """For such a time the broker finds the beginning of the last ledger."""
+    batches(client, name, range(2))
+    topic_admin("PUT", "/unload")
+    batches(client, name, range(2, 4))
+    topic_admin("POST", "/terminate")
+    topic_admin("PUT", "/unload")
+    run(opened(endingTime=str(int(time.time() * 1000))))
+    assert values(tmp_path) == [b"%d" % number for number in range(40)]
+
+
+def test_an_end_that_the_broker_cannot_look_for_is_refused(
+    opened, client, name, topic_admin, tmp_path, monkeypatch
+):
+    """In a terminated topic of one ledger, once it was loaded again: an error with code -14."""
+    begin_ms = 1_700_000_000_000
+    clock = iter(begin_ms + 200_000 * number for number in range(9))
+    monkeypatch.setattr("time.time_ns", lambda: next(clock) * 1_000_000)
+    with closing(client.entry_producer(name, create=True)) as producer:
+        for number in range(9):
+            producer.send(b"%d" % number).result(timeout=20)
+    monkeypatch.undo()
+    topic_admin("POST", "/terminate")
+    topic_admin("PUT", "/unload")
+    with pytest.raises(ConfigurationError, match=r"can't find endingTime .* terminated"):
+        run(opened(endingTime=str(begin_ms + 900_000)))
+    run(opened(endingTime=str(begin_ms + 9_000_000)))
+    assert values(tmp_path) == [b"%d" % number for number in range(9)]

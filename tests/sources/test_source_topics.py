@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eos.admin import Ledger
+from eos.errors import ProtocolError
 from eos.sources._entry_ranges import Contents
 from eos.sources._offsets import Span
 from eos.sources._source_options import SourceOptions
@@ -65,3 +66,13 @@ def test_ledgers_that_do_not_reach_the_end_are_looked_up_each_time(asked):
             assert planner.ledgers({TOPIC: (5, 3)}) == {TOPIC: ledgers}
         assert asked == [TOPIC] * 2
     planner.close()
+
+
+def test_an_entry_that_cannot_be_read_is_an_estimate_of_one(monkeypatch):
+    """With a limit of rows, planning samples entries; the task reports them, or leaves them out."""
+
+    def damaged(*_: object) -> None:
+        raise ProtocolError("A text field is not UTF-8.")
+
+    monkeypatch.setattr(SourceTopics, "_next_entry", damaged)
+    assert object.__new__(SourceTopics)._rows_of("t", (1, 0)) == 1

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import random
+import re
 import time
 
 import pulsar
+import pyarrow as pa
 import pytest
 
 from eos.client import PulsarClient
+from eos.errors import ConfigurationError
+from eos.sources._source_options import SourceOptions
+from eos.sources._time_window import TimeWindow
 from tests.support.judge import quiet_client
 
 BEGIN_MS = 1_700_000_000_000
@@ -71,6 +76,19 @@ def test_a_slack_that_is_too_small_is_an_error(load, times_ms):
     early = {"endingTime": BEGIN_MS + 15_000, "publishTimeSlackS": 0.01}
     with pytest.raises(Exception, match="may lack messages"):
         load("value binary", **early).collect()
+
+
+@pytest.mark.parametrize("odd_ms", [0, 2**62])
+def test_a_message_with_any_publish_time_has_a_way_out(odd_ms):
+    times = pa.array([BEGIN_MS, odd_ms, BEGIN_MS + 1], pa.timestamp("ms", "UTC"))
+    rows = pa.record_batch({"publish_time": times})
+    with pytest.raises(ConfigurationError) as refused:
+        TimeWindow(BEGIN_MS, BEGIN_MS + 10, 60_000).select(rows, "t")
+    needed = int(re.findall(r"publishTimeSlackS to more than (\d+)", refused.value.hint)[0])
+    options = {"serviceUrl": "pulsar://host:6650", "topic": "t", "publishTimeSlackS": needed + 1}
+    slack_ms = SourceOptions.parse(options).publish_time_slack_ms
+    found = TimeWindow(BEGIN_MS, BEGIN_MS + 10, slack_ms).select(rows, "t")
+    assert found["publish_time"].cast(pa.int64()).to_pylist() == [BEGIN_MS, BEGIN_MS + 1]
 
 
 def test_the_window_of_a_terminated_topic_reaches_its_end(
