@@ -75,13 +75,14 @@ class Nemesis:
         return self._next > len(self.happened)
 
     def join(self, timeout_s: float) -> None:
-        """Wait until all faults are healed.
+        """Wait until all faults are healed, up to ``timeout_s`` for each that is left.
 
         Raises:
             TimeoutError: a fault does not end.
             RuntimeError: a fault could not be healed; the resulting state is unknown.
         """
-        self._thread.join(timeout_s)
+        # One that can't hit any more waits for as long as it may.
+        self._thread.join(timeout_s * max(1, len(self._schedule.faults) - len(self.happened)))
         if self._thread.is_alive():
             raise TimeoutError("a fault does not end")
         unhealed = [f"{one.planned.fault}: {one.error}" for one in self.happened if one.is_unhealed]
