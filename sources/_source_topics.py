@@ -236,9 +236,7 @@ class SourceTopics:
             stop, last, end = stops[name], bounds[name].last_id, ends.get(name)
             if end is None or stop is None or last is None or stop > last.place:
                 return True
-            entry = next_entry(
-                self._client, name, MessageId(*stop), self._options.request_timeout_s
-            )
+            entry = self._next_entry(name, stop)
             return entry is None or entry.metadata.publish_time >= end
 
         names = [name for name in stops if name in bounds]
