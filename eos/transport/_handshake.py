@@ -6,13 +6,17 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from dataclasses import replace
+from typing import Final, TypeVar
 
 from eos import __version__
 from eos.errors import ConnectionLost, EosError, ProtocolError, RequestTimeout, Unauthorized
 from eos.transport._auth_methods import Login
 from eos.transport.address import Address
 from eos.wire import commands
+from eos.wire.messages import WireMessage
+
+CommandT = TypeVar("CommandT", bound=WireMessage)
 
 CLIENT_VERSION: Final = f"eos-python-{__version__}"
 
@@ -75,9 +79,13 @@ class Authenticator:
             hint = self._login.advice(self._sent)
         return type(error)(self._shown(error.message), hint=hint)
 
-    def redact(self, text: str) -> str:
-        """Return ``text``, which the peer sent, without the credentials that it was given."""
-        return self._login.redact(text, self._sent)
+    def redacted(self, answer: CommandT) -> CommandT:
+        """Return ``answer`` with its text, if it has one, without the credentials of the peer."""
+        text = getattr(answer, "message", "")
+        if not text:
+            return answer
+        text = self._login.redact(text, self._sent)
+        return replace(answer, message=text)  # type: ignore[type-var]
 
     def _shown(self, message: str) -> str:
         if self._login.shows_refusals:

@@ -107,9 +107,7 @@ class BlockingConnection:
             self._unsolicited += [notice for notice in received if not is_answer(notice)]
             for given in answers:
                 if isinstance(given, commands.Error):
-                    raise broker_error(
-                        given.error, self._authenticator.redact(given.message), doing=doing
-                    )
+                    raise broker_error(given.error, given.message, doing=doing)
                 if not isinstance(given, answer):
                     raise ProtocolError(f"{doing}: the broker answered {type(given).__name__}.")
                 return given
@@ -153,6 +151,7 @@ class BlockingConnection:
         deadline = time.monotonic() + timeout_s
         while True:
             entries, received = self._receive_buffer.take()
+            received = [self._authenticator.redacted(command) for command in received]
             for command in received:
                 self._reply(command)
             if entries or received or time.monotonic() > deadline:

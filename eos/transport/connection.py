@@ -159,7 +159,7 @@ class Connection:
         finally:
             self._pending.remove(request_id)
         if isinstance(given, commands.Error):
-            raise broker_error(given.error, self._authenticator.redact(given.message), doing=doing)
+            raise broker_error(given.error, given.message, doing=doing)
         if not isinstance(given, answer):
             # Pulsar's proxy answers so if it can't find out the partitions of a topic.
             if isinstance(given, commands.LookupResponse) and given.error is not None:
@@ -244,7 +244,9 @@ class Connection:
         # Never wait here for a writing thread: a broker that does not read until its own output
         # is read would deadlock.
         match command:
-            case commands.SendReceipt() | commands.SendError() | commands.CloseProducer():
+            case commands.SendError():
+                self.listeners.dispatch(self._authenticator.redacted(command))
+            case commands.SendReceipt() | commands.CloseProducer():
                 self.listeners.dispatch(command)
             case Delivery() | CloseConsumer():
                 self.listeners.dispatch(command)
@@ -254,7 +256,7 @@ class Connection:
             case commands.AuthChallenge():
                 self._writer.write_soon(self._authenticator.challenge_response())
             case WireMessage():
-                self._pending.resolve(command)
+                self._pending.resolve(self._authenticator.redacted(command))
 
     # --- the end ---------------------------------------------------------------------------
 

@@ -67,6 +67,24 @@ def test_a_nonsense_answer_to_connect_is_an_error_and_frees_everything(said):
         open_direct(broker)
 
 
+def test_no_answer_repeats_the_credentials():
+    def script(peer: Peer) -> None:
+        said = f"Who is {peer.welcome().auth_data.decode()}?"
+        request_id = peer.next(commands.CloseProducer).request_id
+        peer.send(commands.LookupResponse(request_id=request_id, error=3, message=said))
+
+    with ScriptedBroker(script) as broker:
+        connection = open_direct(broker, Auth(token="a-secret"))
+        answer = connection.request(
+            lambda request_id: commands.CloseProducer(producer_id=1, request_id=request_id),
+            commands.LookupResponse,
+            timeout_s=10,
+            doing="Asking",
+        )
+        connection.close()
+    assert answer.message == "Who is <token>?"
+
+
 def test_a_refusal_has_its_class_and_frees_everything():
     def script(peer: Peer) -> None:
         peer.next(commands.Connect)

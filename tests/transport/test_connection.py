@@ -270,6 +270,29 @@ def test_a_refusal_that_repeats_the_credentials_is_not_quoted():
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
+def test_no_answer_repeats_the_credentials():
+    said = f"Who is {SECRET}?"
+
+    def script(peer: Peer) -> None:
+        peer.welcome()
+        request_id = peer.next(commands.CloseProducer).request_id
+        peer.send(commands.SendError(producer_id=1, sequence_id=0, error=3, message=said))
+        peer.send(commands.LookupResponse(request_id=request_id, error=3, message=said))
+
+    with ScriptedBroker(script) as broker:
+        connection = open_connection(broker, Auth(token=SECRET))
+        listener = Listener()
+        connection.listeners.add_producer(1, listener)
+        answer = connection.request(
+            lambda request_id: commands.CloseProducer(producer_id=1, request_id=request_id),
+            commands.LookupResponse,
+            timeout_s=10,
+            doing="Asking",
+        )
+        connection.close()
+    assert answer.message == "Who is <token>?" == listener.heard[0].message
+
+
 @pytest.mark.parametrize("password", ["role", "r", "a", SECRET])
 def test_a_password_is_not_revealed_by_its_redaction(password):
     def script(peer: Peer) -> None:
