@@ -257,6 +257,7 @@ class Transaction:
 
     def _send_lingering(self) -> None:
         with self._lock:
+            self._check_ended_locked()
             # I3: from here on no message may wait in it.
             self._is_ending = True
             producers = list(self._batching)

@@ -170,6 +170,8 @@ def test_one_transaction_at_a_time(client, opened):
         with pytest.raises(TransactionPoisoned):
             second.commit()
     assert state["a"] == b"1"
+    with pytest.raises(Fatal, match="was committed"):
+        first.commit()  # again
 
 
 @pytest.mark.parametrize(
