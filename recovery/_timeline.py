@@ -7,7 +7,7 @@ from typing import Final
 
 from rich.table import Table
 
-from eos.cli.reports import Facts, duration, facts_table
+from eos.cli.reports import Facts, counted, duration, facts_table
 from eos.errors import ConfigurationError
 from eos.protocol import LogRecord, Part, State
 from eos.pulsar.part import PulsarPart
@@ -42,8 +42,8 @@ class WrittenOutput(Facts):
     def __str__(self) -> str:
         where = f"{self.kind} {self.output}"
         if self.partitions is not None:
-            where = f"{self.partitions} partitions of {self.output}"
-        return f"{self.records:,} rows in {where}"
+            where = f"{counted(self.partitions, 'partition')} of {self.output}"
+        return f"{counted(self.records, 'row')} in {where}"
 
 
 class TimelineEntry(Facts):

@@ -21,7 +21,7 @@ from eos.catalog._topic_arguments import (
     read_definition,
 )
 from eos.cli.cluster import Cluster
-from eos.cli.reports import Exit, Facts, Report, age_s, duration, escape
+from eos.cli.reports import Exit, Facts, Report, age_s, counted, duration, escape
 from eos.errors import ConfigurationError, ConsumerBusy, EosError, Indeterminate, Retriable
 from eos.ids import EntryPlace
 
@@ -70,11 +70,10 @@ class ArchiveReport(Report):
         if self.dry_run:
             console.print(f"{escape(self.table)} is not changed (--dry-run).", highlight=False)
         else:
-            console.print(
-                f"[green]Archived[/] {self.rows:,} rows, {decimal(self.stored_bytes)}, in "
-                f"{self.commits} commits and {duration(self.elapsed_s)}: {escape(self.table)}",
-                highlight=False,
-            )
+            found = f"{counted(self.rows, 'row')}, {decimal(self.stored_bytes)}"
+            took = f"{counted(self.commits, 'commit')} and {duration(self.elapsed_s)}"
+            text = f"[green]Archived[/] {found}, in {took}: {escape(self.table)}"
+            console.print(text, highlight=False)
         if self.trimmed:
             console.print(
                 "The broker may delete it from the topic. It keeps what retention and other "
@@ -337,7 +336,7 @@ class _Run:
         (rows, stored), newest = self._sums(), self._commits[-1].newest
         per_s = decimal(int(stored / (time.monotonic() - self._began)))
         behind = "" if newest is None else f", behind by {duration(age_s(newest))}"
-        return f"{rows:,} rows, {decimal(stored)}, {per_s}/s{behind}"
+        return f"{counted(rows, 'row')}, {decimal(stored)}, {per_s}/s{behind}"
 
     def _sums(self) -> tuple[int, int]:
         return sum(one.rows for one in self._commits), sum(one.bytes for one in self._commits)

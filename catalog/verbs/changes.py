@@ -18,7 +18,7 @@ from eos.catalog._topic_arguments import (
     read_definition,
 )
 from eos.cli.cluster import Cluster
-from eos.cli.reports import Exit, Report, escape, facts_table
+from eos.cli.reports import Exit, Report, counted, escape, facts_table
 from eos.errors import ConfigurationError
 from eos.ids import MAX_PARTITIONS, TopicName
 from eos.schemas import PRIMITIVE_NAMES, AvroSchema, JsonSchema, Schema
@@ -41,7 +41,7 @@ class CreateReport(Report):
 
     def render(self, console: Console) -> None:
         """Print one line."""
-        parts = f"{self.partitions} partitions" if self.partitions else "not partitioned"
+        parts = counted(self.partitions, "partition") if self.partitions else "not partitioned"
         console.print(
             f"[green]Created[/] {escape(self.topic)}: {parts}, schema {self.schema_type}.",
             highlight=False,
@@ -122,7 +122,7 @@ class DropReport(Report):
     def render(self, console: Console) -> None:
         """Print one line."""
         console.print(
-            f"[green]Dropped[/] {escape(self.topic)}: {self.entries:,} entries, "
+            f"[green]Dropped[/] {escape(self.topic)}: {counted(self.entries, 'entry')}, "
             f"{decimal(self.storage_bytes)}.",
             highlight=False,
         )
@@ -186,11 +186,11 @@ def _ask(cluster: Cluster, description: TopicDescription) -> str:
 def _losses(description: TopicDescription) -> list[tuple[str, str]]:
     entries = sum(one.entries for one in description.sizes)
     subscriptions = [
-        ("subscription", f"{one.name}, with {one.backlog:,} unacknowledged messages")
+        ("subscription", f"{one.name}, with {counted(one.backlog, 'unacknowledged message')}")
         for one in description.stats.subscriptions
     ]
     return [
         ("partitions", str(description.partitions or "none: it is not partitioned")),
-        ("messages", f"{decimal(description.stats.storage_bytes)} in {entries:,} entries"),
+        ("messages", f"{decimal(description.stats.storage_bytes)} in {counted(entries, 'entry')}"),
         *(subscriptions or [("subscriptions", "none")]),
     ]

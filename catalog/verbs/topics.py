@@ -15,7 +15,17 @@ from eos.admin import AdminClient, Retention
 from eos.catalog._cluster_topics import ClusterTopics, TopicDescription, type_name
 from eos.catalog._topic_arguments import TopicGiven, must_exist, namespace_of
 from eos.cli.cluster import Cluster
-from eos.cli.reports import Exit, Facts, Report, age_s, duration, escape, facts_table, table_of
+from eos.cli.reports import (
+    Exit,
+    Facts,
+    Report,
+    age_s,
+    counted,
+    duration,
+    escape,
+    facts_table,
+    table_of,
+)
 from eos.client import PulsarClient
 from eos.errors import BrokerNotReady, ConfigurationError, TopicNotFound, Unauthorized
 from eos.ids import TopicName
@@ -213,7 +223,7 @@ class DescribeReport(Report):
         return [
             ("partitions", str(self.partitions or "none: it is not partitioned")),
             ("schema", f"{self.schema_type}{version}"),
-            ("size", f"{decimal(self.storage_bytes)} in {self.entries:,} entries"),
+            ("size", f"{decimal(self.storage_bytes)} in {counted(self.entries, 'entry')}"),
             ("messages in", f"{self.messages_in:,} since the brokers loaded it"),
             ("producers", str(self.producers)),
             ("readers", str(self.readers)),

@@ -124,6 +124,12 @@ def age_s(then: datetime | None) -> float | None:
     return None if then is None else round((now() - then).total_seconds(), 1)
 
 
+def counted(count: int, what: str) -> str:
+    """Return for example ``1 entry``, ``2,000 entries``; ``what``: in the singular."""
+    plural = f"{what.removesuffix('y')}ies" if what.endswith("y") else f"{what}s"
+    return f"{count:,} {what if count == 1 else plural}"
+
+
 def duration(seconds: float | None) -> str:
     """Format a duration coarsely: ``35 ms``, ``12 s``, ``4 min``, ``3 h``, ``2 d``."""
     if seconds is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eos.admin import AdminClient, CoordinatorState
-from eos.cli.reports import age_s, duration
+from eos.cli.reports import age_s, counted, duration
 from eos.errors import ConfigurationError, EosError
 from eos.protocol import LogRecord
 from eos.pulsar.part import pulsar_part
@@ -48,7 +48,10 @@ def _check_client(target: Target, newest: list[LogRecord]) -> list[Check]:
             count = client.coordinators.count()
         except EosError as error:
             return [of_error("broker", error)]
-        checks = [ok("broker", f"{url} answers"), ok("transactions", f"on, {count} coordinators")]
+        checks = [
+            ok("broker", f"{url} answers"),
+            ok("transactions", f"on, {counted(count, 'coordinator')}"),
+        ]
         # Until a client connects, a coordinator does not load, and reports nothing (measured).
         for tc_id in range(count):
             try:

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from eos.admin import AdminClient, OpenTransaction
-from eos.cli.reports import Exit, Facts, Report, age_s, duration, escape, table_of, worst
+from eos.cli.reports import Exit, Facts, Report, age_s, counted, duration, escape, table_of, worst
 from eos.client import PulsarClient
 from eos.errors import EosError, Indeterminate, TopicNotFound
 from eos.ids import TopicName, TxnId
@@ -119,8 +119,8 @@ class OrphansReport(Report):
     def render(self, console: Console) -> None:
         """The transactions, then the topics, each with what to do."""
         console.print(
-            f"{self.owned} open transactions are in a log, {len(self.orphans)} are not; "
-            f"{self.topics} topics checked, {len(self.held_back)} with blocked readers."
+            f"Open transactions: {self.owned} in a log, {len(self.orphans)} in none; "
+            f"{counted(self.topics, 'topic')} checked, {len(self.held_back)} with blocked readers."
         )
         if self.orphans:
             table = table_of("transaction", "status", "age", "expires in", "writes to")

@@ -13,7 +13,7 @@ import pyarrow.parquet
 import typer
 from rich.console import Console
 
-from eos.cli.reports import Exit, Report, escape
+from eos.cli.reports import Exit, Report, counted, escape
 from eos.commit_log import SCHEMA, RepairableDamage, examine, repair_log, to_row
 from eos.errors import CommitLogError, ConfigurationError, EosError
 from eos.protocol import LogRecord
@@ -73,9 +73,10 @@ def compact(
             except EosError as error:  # the other logs can still be compacted
                 progress.failed(name, error)
                 continue
+            rows, found = counted(done.rows_before, "row"), counted(done.files_before, "file")
             progress.done(
-                f"{name}: {done.rows_before} rows in {done.files_before} files compacted to "
-                f"{done.rows_after} in {done.files_after}"
+                f"{name}: {rows} in {found} compacted to "
+                f"{done.rows_after:,} in {done.files_after:,}"
             )
 
     return carry_out(target, plan, do, apply=apply, yes=yes)

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import Progress as Bar
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from eos.cli.reports import Exit, Report, escape, worst
+from eos.cli.reports import Exit, Report, counted, escape, worst
 from eos.recovery._sink_view import query_label, render_unwritten
 from eos.recovery._target import Target
 from eos.recovery.audit.partition import Finding
@@ -107,15 +107,19 @@ def _not_written_to(sink: AuditedSink) -> str:
 
 def _counted(sink: AuditedSink) -> Iterator[str]:
     has_topic = sink.partitions or not sink.outputs
-    topics = f", {sink.records:,} messages, {sink.bytes:,} bytes, {sink.receipts} receipts"
-    yield f"{sink.epochs} committed epochs" + (topics if has_topic else "")
+    parts = [(sink.epochs, "committed epoch")]
+    if has_topic:
+        parts += [(sink.records, "message"), (sink.bytes, "byte"), (sink.receipts, "receipt")]
+    yield ", ".join(counted(*part) for part in parts)
     for one in sink.by_output:
         if one.output in sink.newest_only:
             continue
         which = "" if one.epochs == sink.epochs else f", of {one.epochs:,} epochs"
         earlier = "the earlier output " if one.is_earlier else ""
         # Rows of upserts have no marks.
-        found = f"{one.rows:,} rows unchanged" if one.rows else f"{one.epochs:,} epochs committed"
+        found = f"{counted(one.rows, 'row')} unchanged"
+        if not one.rows:
+            found = f"{counted(one.epochs, 'epoch')} committed"
         yield f"{found} in {earlier}{one.output}{which}"
     if sink.newest_only:
         yield f"only the newest epoch was checked in {', '.join(sink.newest_only)}"

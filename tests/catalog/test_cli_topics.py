@@ -59,7 +59,7 @@ def test_a_topic_is_created_and_described_with_its_schema(
     assert [one["entries"] for one in told["sizes"]] == [0, 1, 0]
     (subscription,) = told["subscriptions"]
     assert (subscription["name"], subscription["backlog"]) == ("billing", 1)
-    for word in (full, "avro, version 0", '"name": "word"', "billing", "1 entries", "deleted"):
+    for word in (full, "avro, version 0", '"name": "word"', "billing", "1 entry", "deleted"):
         assert word in shown
     again = on_broker("create", name)
     assert (again.code, "already exists" in again.err) == (64, True)
@@ -124,7 +124,7 @@ def test_drop_asks_for_the_full_name(on_broker, client, name, full, monkeypatch)
     monkeypatch.setattr("sys.stdin", Terminal(f"{name}\n"))
     ended = on_broker("drop", name)
     assert ended.code == 64
-    for word in ("for all users", "1 entries", "billing", "1 unacknowledged messages"):
+    for word in ("for all users", "1 entry", "billing", "1 unacknowledged message"):
         assert word in ended.err
     assert client.exists(full)
     monkeypatch.setattr("sys.stdin", Terminal(f" {full}\n"))
