@@ -17,7 +17,7 @@ from eos.delta.files import StagedFile
 from eos.delta.opening import schema_from_json
 from eos.delta.part import DeltaPart
 from eos.delta.target_table import TargetTable
-from eos.errors import EosError, Fenced, InputError, NewCluster, Retriable
+from eos.errors import ConfigurationError, EosError, Fenced, InputError, NewCluster, Retriable
 from eos.participant import Attempt, Audited, Upsert, VersionedParticipant
 from eos.protocol import ABORTED, COMMITTED, Fate, History, Known, LogRecord, Part, State, unknown
 
@@ -66,7 +66,7 @@ class DeltaParticipant(VersionedParticipant[DeltaPart]):
 
     def traces(self) -> list[str]:
         """Whether a log of this sink has committed to the table: called if there is no log."""
-        if not self.table.exists() or self.table.committed_version(self._owner) is None:
+        if not self.table.exists() or not self.table.committed_version(self._owner):
             return []
         return [f"table {self.table.folder.uri} has rows of it"]
 
@@ -182,16 +182,23 @@ class DeltaParticipant(VersionedParticipant[DeltaPart]):
 
     def abort(self, part: Part, *, deadline_s: float, is_own: bool) -> Fate:
         """Delete staged files, as far as they are known and reachable; a vacuum deletes others."""
-        # It needs no fence: the attempt was never PREPARED, and no process commits it; or the
-        # deciding output has expired, and no process begins to commit this one.
         mine = _own(part)
         files = mine.files or self._staged.get(str(mine.attempt_id), ())
+        # If it is PREPARED, a driver that slept may be committing it: it must not succeed.
+        is_prepared = mine.files is not None and not is_own
         try:
-            committed = self.table.committed_version(mine.app_id)
-            if committed is not None and committed == mine.version:
+            if self._newest(mine) == mine.version:
                 return COMMITTED
             self.table.discard(files)
+            if is_prepared:
+                self.table.fence(self._owner)
+                if self._newest(mine) == mine.version:
+                    return COMMITTED
+        except ConfigurationError as error:  # there is no table, and so no commit to it
+            logger.warning("%s: %s", mine.label, error)
         except EosError as error:
+            if is_prepared:
+                return unknown(f"table {mine.table} can't be reached: {error.message}".rstrip("."))
             logger.warning(
                 "%s: %d staged files are left to a vacuum: %s", mine.label, len(files), error
             )

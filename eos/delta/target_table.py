@@ -239,6 +239,21 @@ class TargetTable:
         with self._committing(app_id, version):
             self._make_log_durable()
 
+    def fence(self, app_id: str) -> None:
+        """Make commits fail that are under way now and record a version of ``app_id``.
+
+        Raises:
+            CommitUnconfirmed: it may not be done.
+            EosError: the table does not exist, or can't be read.
+        """
+        # For Delta each commit that records an identifier is a conflict for the others that do
+        # (measured). Its version stays.
+        table = self._open()
+        with self._reading():
+            version = table.transaction_version(app_id) or 0
+        with self._committing(app_id, version):
+            self._append(table, (), {app_id: version})
+
     def _check_id(self, table: DeltaTable, table_id: str) -> None:
         with self._reading():
             found = str(table.metadata().id)

@@ -147,8 +147,6 @@ class IcebergParticipant(VersionedParticipant[IcebergPart]):
 
     def abort(self, part: Part, *, deadline_s: float, is_own: bool) -> Fate:
         """Delete staged files, as far as they are known and reachable."""
-        # It needs no fence: the attempt was never PREPARED, and no process commits it; or the
-        # deciding output has expired, and no process begins to commit this one.
         mine = _own(part)
         files = [file.path for file in self._staged.get(str(mine.attempt_id), ())]
         try:
@@ -158,6 +156,9 @@ class IcebergParticipant(VersionedParticipant[IcebergPart]):
                     return COMMITTED
                 table.staged.discard(mine, files)
         except EosError as error:
+            # A driver that slept behind PREPARED finds the files, and commits them.
+            if mine.files is not None and not is_own:
+                return unknown(f"{mine.label} can't be reached: {error.message}".rstrip("."))
             logger.warning(
                 "%s: staged files are left to remove_orphan_files: %s", mine.label, error
             )

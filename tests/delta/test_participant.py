@@ -6,21 +6,25 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
 from eos import failpoints
 from eos.commit_log import CommitLog
 from eos.committer import Committer
+from eos.delta.opening import schema_to_json
 from eos.delta.part import DeltaPart
-from eos.delta.participant import DeltaParticipant
+from eos.delta.participant import DeltaParticipant, Staged
+from eos.delta.staging import StagingTarget, stage
 from eos.delta.target_table import TargetTable
 from eos.errors import CommitUnconfirmed, ConfigurationError, Fenced, InDoubt, NewCluster
-from eos.protocol import BATCH, Known, LogRecord, Stage, State
+from eos.participant import Upsert
+from eos.protocol import BATCH, Known, LogRecord, Part, Stage, State
 from eos.recovery.decide import decide
 from eos.recovery.resolve import resolve
 from eos.steps import Step
-from tests.testing.outputs import TableOutput
+from tests.testing.outputs import SCHEMA, TableOutput
 
 
 @pytest.fixture
@@ -96,6 +100,56 @@ def test_missing_files_of_an_existing_table_are_a_proof(output, log):
     participant = attached(output, log, part)
     assert participant.commit(never, deadline_s=0.1, is_own=False).known is Known.ABORTED
     assert sorted(output.read()) == ["one", "two"]
+
+
+@pytest.mark.parametrize("upsert", [None, Upsert(on=("value",))])
+def test_a_commit_under_way_fails_if_a_person_aborts_it_meanwhile(output, log, monkeypatch, upsert):
+    def write(part: Part) -> list[Staged]:
+        schema = TargetTable(output.uri).check_schema(SCHEMA)
+        target = StagingTarget(output.uri, schema, upsert=upsert)
+        batch = pa.record_batch([pa.array(["three"])], schema=SCHEMA)
+        files = stage([batch], target, attempt_id=str(part.attempt_id), spark_partition=0)
+        return [Staged(files, schema_to_json(target.schema), merge=False, upsert=upsert)]
+
+    written(output, log)
+    read, discard, later = TargetTable._check_files, TargetTable.discard, []
+
+    def decided(self, *args, **options) -> None:
+        read(self, *args, **options)
+        # The driver has the files open: it sees only at its next try that they are deleted.
+        monkeypatch.setattr(TargetTable, "discard", lambda self, files: later.extend(files))
+        choice = {"epoch": "b", "verdict": "aborted", "because": "a test", "by": "ada"}
+        assert decide("contract", commit_log=Path(log.uri).parent, **choice).state is State.ABORTED
+        monkeypatch.setattr(TargetTable, "_check_files", deleted)
+
+    def deleted(self, *args, **options) -> None:
+        discard(self, later)
+        read(self, *args, **options)
+
+    monkeypatch.setattr(TargetTable, "_check_files", decided)
+    with pytest.raises(Fenced):
+        Committer(log, [output.participant()]).run_epoch(
+            BATCH, "b", lambda begun: lambda: [write(begun()[0])]
+        )
+    assert sorted(output.read()) == ["one", "two"]
+
+
+def test_a_prepared_part_whose_table_does_not_answer_is_not_called_aborted(
+    output, log, monkeypatch
+):
+    part, _ = written(output, log)
+    later = replace(part, version=part.version + 1)
+    participant = attached(output, log, part)
+
+    def away(*_) -> None:
+        raise CommitUnconfirmed("no answer")
+
+    for name in ("discard", "fence"):
+        with monkeypatch.context() as changed:
+            changed.setattr(TargetTable, name, away)
+            fate = participant.abort(later, deadline_s=0.1, is_own=False)
+            assert (fate.known, "no answer" in fate.why) == (Known.UNKNOWN, True)
+    assert participant.abort(later, deadline_s=0.1, is_own=False).known is Known.ABORTED
 
 
 def test_after_a_lost_answer_the_table_is_asked(output, log, monkeypatch):

@@ -158,6 +158,7 @@ def test_an_unreadable_catalog_proves_nothing(output, log, tmp_path):
     (tmp_path / "warehouse").rename(tmp_path / "away")
     assert outcome(participant, part) is Known.UNKNOWN
     assert participant.commit(part, deadline_s=0.1, is_own=False).known is Known.UNKNOWN
+    assert participant.abort(part, deadline_s=0.1, is_own=False).known is Known.UNKNOWN
     (tmp_path / "away").rename(tmp_path / "warehouse")
     assert outcome(participant, part) is Known.COMMITTED
 
