@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 END_TO_END := from-topic,topic-and-table
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-e2e demo-past demo-state demo-cdc test test-fast check docs chaos chaos-quick chaos-soak soak mutants compat compat-smoke compat-spark model bench bench-quick bench-scale bench-backlog bench-queries bench-schemas bench-past bench-reading bench-sending bench-tables bench-log bench-hostile setup wheel clean
+.PHONY: help demo demo-e2e demo-past demo-state demo-cdc test test-fast check docs chaos chaos-quick chaos-soak soak mutants compat compat-smoke compat-spark model bench bench-quick bench-scale bench-backlog bench-queries bench-schemas bench-past bench-reading bench-sending bench-tables bench-state bench-log bench-hostile setup wheel clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -130,6 +130,10 @@ bench-tables: setup ## PostgreSQL and upserts next to their alternatives; 10 min
 bench-hostile: setup ## Memory of each way to read hostile entries; 15 minutes
 	$(BIN)/python -m bench hostile
 	$(BIN)/python -m bench hostile-broker
+
+bench-state: setup ## A KeyedState of a million keys under 50 kills: exact, and how fast; 10 minutes
+	$(BIN)/pip install --quiet --progress-bar off -e '.[bench]'
+	$(BIN)/python -m bench state
 
 bench-log: $(STAMP) ## A commit log after 100 and after 100,000 epochs; 4 minutes
 	$(BIN)/pip install --quiet --progress-bar off -e '.[bench]'

@@ -17,6 +17,7 @@ COMMANDS: Final = {
     "reading": ("bench.reading", "topics read in each way, and planning"),
     "past": ("bench.past", "offloaded ledgers, archives, and SQL over both"),
     "sending": ("bench.sending", "messages sent one by one"),
+    "state": ("bench.state", "a KeyedState of a million keys, under 50 kills"),
     "tables": ("bench.tables", "PostgreSQL and upserts next to their alternatives"),
     "scale": ("bench.scaling", "3,000 partitions and 3,000 topics in an epoch"),
     "queries": ("bench.scaling", "ten queries in one driver"),
@@ -27,6 +28,7 @@ COMMANDS: Final = {
     # Started by the benchmarks themselves, in new processes.
     "first-epoch-driver": ("bench.latency", ""),
     "cluster-driver": ("bench.latency", ""),
+    "state-service": ("bench.state", ""),
     "object-server": ("bench.past", ""),
 }
 
