@@ -7,9 +7,9 @@ from typing import Literal
 
 from eos import failpoints
 from eos.commit_log import CommitLog
-from eos.committer._finisher import Finisher
+from eos.committer._finisher import Finisher, rolled_back
 from eos.committer.participants import Participants
-from eos.errors import CommitLogError, Fenced, InDoubt, NewCluster
+from eos.errors import Fenced, InDoubt, NewCluster
 from eos.participant import Participant
 from eos.protocol import Fate, Known, LogRecord, Part, Reason, ReasonKind, State
 from eos.retry import attempts
@@ -161,15 +161,7 @@ class Claim:
             with attempt:
                 newer = participant.newer_commit(self._log.history, timeout_s=self._deadline_s)
         if newer is not None:
-            raise CommitLogError(
-                f"Commit log {self._log.uri} ends before an epoch that was committed: {newer}.",
-                hint="It was rolled back to an older copy. Restore the newest one: with this one "
-                "epochs that are already readable would be written again. If no newer copy "
-                "exists: move this one away, and start once with the newest checkpoint and "
-                'on_new_query="continue". Only the epoch that Spark runs again may then be '
-                "written twice. Batch keys are forgotten with their log.",
-                sink_id=self._log.sink_id,
-            )
+            raise rolled_back(self._log, newer)
 
     def finish(self, record: LogRecord) -> LogRecord:
         """End one unfinished attempt of an earlier run as the log decides; return its last record.

@@ -9,7 +9,7 @@ from typing import Final
 from eos import failpoints
 from eos.commit_log import CommitLog
 from eos.committer.participants import Participants
-from eos.errors import EosError, Fenced, InDoubt
+from eos.errors import CommitLogError, EosError, Fenced, InDoubt
 from eos.protocol import (
     COMMITTED,
     AppendState,
@@ -60,6 +60,7 @@ class Finisher:
 
         Raises:
             InDoubt: the outcome can't be proved now; the log is unchanged.
+            CommitLogError: the log is an older copy.
             Fenced: another run holds the claim.
         """
         return self.append_outcome(
@@ -88,6 +89,8 @@ class Finisher:
             match next_action(record, known):
                 case Finished():
                     return EndedAttempt(record, None)
+                case StayInDoubt(doubt, is_rolled_back=True):
+                    raise rolled_back(self.log, doubt)
                 case StayInDoubt(doubt, is_lost):
                     raise self._in_doubt(record, doubt, is_lost=is_lost)
                 case AppendState(State.ABORTING) as aborting:
@@ -160,6 +163,19 @@ _BY_A_PERSON: Final = (
     f"{InDoubt.default_hint} If it can't be proved, a person may decide: "
     "`eos recovery decide` shows the evidence first."
 )
+
+
+def rolled_back(log: CommitLog, why: str) -> CommitLogError:
+    """Return the error for a log that is an older copy, with the way out."""
+    return CommitLogError(
+        f"Commit log {log.uri} ends before an epoch that was committed: {why}.",
+        hint="It was rolled back to an older copy. Restore the newest one: with this one "
+        "epochs that are already readable would be written again. If no newer copy "
+        "exists: move this one away, and start once with the newest checkpoint and "
+        'on_new_query="continue". Only the epoch that Spark runs again may then be '
+        "written twice. Batch keys are forgotten with their log.",
+        sink_id=log.sink_id,
+    )
 
 
 def _expired(fate: Fate) -> Reason:

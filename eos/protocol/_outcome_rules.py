@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from eos.protocol._part import Stage
 from eos.protocol._record import LogRecord, ReasonKind
+from eos.protocol._record_checks import stage_of
 from eos.protocol._states import State
 
 
@@ -69,6 +71,8 @@ class StayInDoubt:
     why: str
     is_lost: bool = False
     """The epoch is committed, but one output's data is gone: only a person can resolve it."""
+    is_rolled_back: bool = False
+    """An output has more than the log ever decided: the log is an older copy."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,8 @@ def _abort(record: LogRecord, fates: Sequence[Fate]) -> Action:
         if fate.known is Known.UNKNOWN:
             return StayInDoubt(fate.why)
         if fate.known is Known.COMMITTED:
-            return StayInDoubt(f"the log never decided to commit it, but {part.label} is committed")
+            text = f"the log never decided to commit it, but {part.label} is committed"
+            return StayInDoubt(text, is_rolled_back=stage_of(record) is not Stage.PREPARED)
     empty = record.reason is not None and record.reason.kind is ReasonKind.EMPTY
     return AppendState(State.EMPTY if empty else State.ABORTED)
 

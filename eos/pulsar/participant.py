@@ -184,7 +184,7 @@ class PulsarParticipant(Participant):
         return self._receipts
 
     def newer_commit(self, history: History, *, timeout_s: float) -> str | None:
-        """Describe the first committed receipt after the mark of the log's newest attempt.
+        """Describe the first committed receipt that is not of the log's attempts.
 
         Raises:
             ConnectionLost: the receipt topic could not be read to its end in time.

@@ -105,15 +105,17 @@ class Witness:
         return WitnessAnswer.UNKNOWN
 
     def commits_after(self, part: PulsarPart, *, timeout_s: float) -> str | None:
-        """Describe the first receipt of another transaction after the mark of ``part``.
+        """Describe the first receipt after the mark of ``part``, the log's newest transaction, that
+        shows a log that was rolled back: of another transaction, or of this one if the log never
+        prepared it.
 
-        It shows a log that was rolled back. None: there is no such receipt, or the mark is gone,
-        and with it the proof.
+        None: there is no such receipt, or the mark is gone, and with it the proof.
 
         Raises:
             ConnectionLost: no sentinel was read in time.
         """
         deadline = time.monotonic() + timeout_s
+        known = (None,) if part.receipt_id is None else (None, part.mark_uuid)
         if not self._receipts.exists():
             return None
         with self._read_from(part) as reader:
@@ -127,7 +129,7 @@ class Witness:
                 is_first = False
                 if entry.id.place >= sentinel:
                     return None
-                if receipt_mark_uuid(entry) not in (None, part.mark_uuid):
+                if receipt_mark_uuid(entry) not in known:
                     return f"{_epoch_in(entry)}transaction {entry.txn}, receipt at {entry.id}"
         raise ConnectionLost(f"{self._receipts.name} can't be read to its end.")
 

@@ -223,6 +223,23 @@ class SinkContract:
         with pytest.raises(EosError):
             start_driver().claim.ensure()
 
+    def test_an_older_copy_of_the_log_that_ends_in_the_epoch_is_noticed(
+        self, output: OutputUnderTest, start_driver: _Start, tmp_path: Path
+    ) -> None:
+        if type(output.participant()).newer_commit is Participant.newer_commit:
+            pytest.skip("the output does not know commits that the log lacks")
+        log, older = tmp_path / "contract-log", tmp_path / "older-log"
+        driver = start_driver()
+        begun = driver.begin()
+        shutil.copytree(log, older)
+        begun.prepare([output.write(part_of(begun.record), ROWS)])
+        begun.finish(begun.commit())
+        shutil.rmtree(log)
+        older.rename(log)
+        for _ in range(2):
+            with pytest.raises(EosError):
+                start_driver().claim.ensure()
+
     def test_an_aborted_attempt_is_not_committed_with_the_next(
         self, output: OutputUnderTest, start_driver: _Start
     ) -> None:

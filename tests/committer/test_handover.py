@@ -114,6 +114,23 @@ def test_a_new_driver_refuses_a_log_replaced_by_an_older_copy(
     assert values(pulsar_standalone, topic) == written
 
 
+def test_a_new_driver_refuses_a_copy_of_the_log_from_the_middle_of_a_committed_epoch(
+    pulsar_standalone, make_driver, topic, tmp_path
+):
+    first = make_driver()
+    first.run("0")
+    with failpoints.armed(Step.OPEN, lambda: shutil.copytree(tmp_path / "log", tmp_path / "copy")):
+        first.run("1")
+    first.close()
+    shutil.rmtree(tmp_path / "log")
+    shutil.move(tmp_path / "copy", tmp_path / "log")
+    for _ in range(2):
+        with pytest.raises(CommitLogError, match="rolled back") as caught:
+            make_driver().run("1")
+        assert "epoch 1, transaction" in str(caught.value)
+    assert values(pulsar_standalone, topic) == rows_of("0") + rows_of("1")
+
+
 def test_marks_and_aborted_receipts_after_the_logs_end_do_not_count_as_a_rollback(
     pulsar_standalone, make_driver, topic
 ):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -98,9 +99,12 @@ def test_a_part_that_does_not_answer_does_not_keep_others_from_being_aborted():
     assert isinstance(next_action(record(State.ABORTING, 2), [SILENT, ABORTED]), StayInDoubt)
 
 
-def test_a_commit_that_the_log_never_decided_is_reported():
-    action = next_action(record(State.ABORTING, 2), [ABORTED, COMMITTED])
+@pytest.mark.parametrize("records", [None, 5])
+def test_a_commit_that_the_log_never_decided_is_reported(records):
+    ended = replace(record(State.ABORTING, 2), attempt=1, records=records)
+    action = next_action(ended, [ABORTED, COMMITTED])
     assert "never decided" in action.why
+    assert action.is_rolled_back == (records is None)  # it was never PREPARED
 
 
 def test_an_open_attempt_is_marked_as_aborting_before_anything_else():
