@@ -18,7 +18,19 @@ from importlib.metadata import entry_points
 from typing import Any, ClassVar, Final, Generic, Protocol, Self, TypeVar, cast
 
 from eos.errors import NewCluster
-from eos.protocol import Fate, History, Known, LogRecord, Part, Payload, Stage, require
+from eos.protocol import (
+    COMMITTED,
+    Fate,
+    History,
+    Known,
+    LogRecord,
+    Part,
+    Payload,
+    Stage,
+    overtaken,
+    require,
+    stage_of,
+)
 from eos.transport.address import ClusterRules
 from eos.transport.auth import Auth
 
@@ -115,17 +127,11 @@ class Participant(ABC):
         return []
 
     def missing(self, claim: Part, history: History) -> str | None:
-        """Describe recorded things that are missing in the output; None if nothing is.
-
-        If something is, this is another cluster or table, or one that lost its data.
-        """
+        """Describe recorded things that the output lacks: it is another one, or lost data."""
         return None
 
     def lost_commit(self, claim: Part, history: History) -> str | None:
-        """Describe a commit that the log holds and the output lacks; None if none is known.
-
-        If there is one, an older copy of the output was restored.
-        """
+        """Describe a commit that the log holds and the output, as an older copy, lacks; or None."""
         return None
 
     def make(self, claim: Part, *, in_recovery: bool) -> None:
@@ -274,8 +280,7 @@ class VersionedParticipant(Participant, Generic[V]):
 
     _older: ClassVar[str] = "an older copy of the table was restored"
     _claim: V
-    _version = 0
-    _last_committed = 0
+    _version = _may_be_there = _last_committed = 0
 
     @abstractmethod
     def _newest(self, part: V) -> int | None:
@@ -289,6 +294,15 @@ class VersionedParticipant(Participant, Generic[V]):
         """Whether the output, with this newest version, has lost a committed one."""
         return (newest or 0) < version
 
+    def _by_version(self, part: V, newest: int | None) -> Fate | None:
+        """Return the outcome by the newest version in the output; None: it does not show it."""
+        version = part.version or 0
+        if newest is None or newest < version:
+            return None
+        if newest == version:
+            return COMMITTED
+        return overtaken(f"{part.output} has version {newest} of this log, after {version}")
+
     def lost_commit(self, claim: Part, history: History) -> str | None:
         """Report the newest version that the log holds as committed, if the output lacks it."""
         for part in history.committed(claim.key):
@@ -300,22 +314,22 @@ class VersionedParticipant(Participant, Generic[V]):
     def attach(self, claim: Part, history: History) -> None:
         """Continue the version numbers of the log."""
         self._claim = mine = cast("V", claim)
-        begun = (history.last_begun(part.key) for part in history.parts(claim.kind))
-        parts = (part for record in begun if record for part in record.participants)
+        found = (history.last_begun(part.key) for part in history.parts(claim.kind))
         # One count for a table by all its names.
-        self._version = max(
-            (
-                part.version or 0
-                for part in parts
-                if isinstance(part, type(mine)) and part.series == mine.series
-            ),
-            default=0,
-        )
+        versions = [
+            (part.version or 0, stage_of(record) is Stage.PREPARED)
+            for record in filter(None, found)
+            for part in record.participants
+            if isinstance(part, type(mine)) and part.series == mine.series
+        ]
+        self._version, was_prepared = max(versions, default=(0, True))
+        # What was never PREPARED can't be committed (I1).
+        self._may_be_there = self._version if was_prepared else self._version - 1
 
     def newer_commit(self, history: History, *, timeout_s: float) -> str | None:
-        """Report a committed version of this log that is newer than the log."""
+        """Report a committed version of this log that the log lacks, or has not prepared."""
         newest = self._newest(self._claim)
-        if newest is None or newest <= self._version:
+        if newest is None or newest <= self._may_be_there:
             return None
         return f"version {newest} of this log is in table {self._claim.output}"
 

@@ -46,8 +46,13 @@ def objections(
     silent = list(_by_silence(evidence, give_up))
     if silent:
         return silent
-    several = len(record.participants) > 1
-    if several and verdict is Verdict.COMMITTED and evidence.witness is WitnessAnswer.READABLE:
+    newer = [one for one in evidence.outputs if one.known is Known.OVERTAKEN]
+    if newer:
+        text = f"{newer[0].output} has later commits: this log is an older copy."
+        return [Objection(f"{text} Restore the newest one.")]
+    is_whole = evidence.mark is MarkAnswer.ABSENT and evidence.is_whole
+    is_there = evidence.witness is WitnessAnswer.READABLE or is_whole
+    if len(record.participants) > 1 and verdict is Verdict.COMMITTED and is_there:
         return []  # the first output is committed; the decision is to continue without another one
     if evidence.txn is None:  # no topic: the other outputs prove it
         return list(_by_outputs(verdict, evidence))

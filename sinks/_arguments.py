@@ -12,6 +12,7 @@ from typing import Any
 from pyspark.sql.dataframe import DataFrame
 
 from eos.errors import ConfigurationError
+from eos.protocol import UNNAMED
 from eos.sinks.spark_compat import ClassicDataFrame
 
 # A batch job's key: text, a whole number, a date, or a datetime with a time zone.
@@ -47,12 +48,17 @@ def batch_key(epoch: object) -> NamedKey:
     A datetime is recorded in UTC: the same moment in two time zones is one key.
 
     Raises:
-        ConfigurationError: it has another type (a bool is not a number), or is a datetime without
-            a time zone.
+        ConfigurationError: it has another type (a bool is not a number), is a datetime without a
+            time zone, or looks like the name that eos gives to a job without a key.
     """
     match epoch:
         case str():
-            return NamedKey(str.__str__(epoch))  # the value of an Enum, not its name
+            text = str.__str__(epoch)  # the value of an Enum, not its name
+            if text.startswith(UNNAMED):
+                raise ConfigurationError(
+                    f"epoch can't begin with {UNNAMED}: jobs without a key do."
+                )
+            return NamedKey(text)
         case bool():
             pass
         case Integral():  # numpy's, too

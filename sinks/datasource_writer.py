@@ -20,7 +20,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from eos.errors import ConfigurationError, EosError, Fatal, InDoubt
-from eos.protocol import BATCH, Skip
+from eos.protocol import BATCH, UNNAMED, Skip
+from eos.sinks._arguments import batch_key
 from eos.sinks._datasource_tasks import EpochName, TaskReport, Writing, running_epoch
 from eos.sinks._progress import log_job, warn_of_other_rows, warn_of_skipped_key
 from eos.sinks.dataframe_columns import layout_of
@@ -114,7 +115,7 @@ class PulsarBatchWriter(DataSourceArrowWriter):
         options = WriterOptions.of_batch(given, overwrite=overwrite)
         self._writing = _writing(options, columns)
         self._has_key = options.epoch is not None
-        key = options.epoch or f"job-{uuid.uuid4()}"
+        key = batch_key(options.epoch).text if self._has_key else f"{UNNAMED}{uuid.uuid4()}"
         self._name = EpochName(BATCH, key, str(uuid.uuid4()))
         self._target = self._writing.begin(self._name)
         if isinstance(self._target, Skip):

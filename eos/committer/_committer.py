@@ -164,12 +164,13 @@ class Committer:
         self._guard.check(query_id, epoch, call)
         try:
             self.claim()
-            self._claim.finish_all()
-            self._guard.check_follows(query_id, epoch)
             timer.step_ended(Step.CLAIM)
             result: EpochResult | None = None
             for attempt in reruns(self._max_attempts, may_rerun):
                 with attempt:
+                    # Also of this call: the log may not have taken the end of its last attempt.
+                    self._claim.finish_all()
+                    self._guard.check_follows(query_id, epoch)
                     decision = self._decide(query_id, epoch)
                     failpoints.reached(Step.DECIDE)
                     if isinstance(decision, Skip):

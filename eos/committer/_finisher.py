@@ -89,10 +89,8 @@ class Finisher:
             match next_action(record, known):
                 case Finished():
                     return EndedAttempt(record, None)
-                case StayInDoubt(doubt, is_rolled_back=True):
-                    raise rolled_back(self.log, doubt)
-                case StayInDoubt(doubt, is_lost):
-                    raise self._in_doubt(record, doubt, is_lost=is_lost)
+                case StayInDoubt() as doubt:
+                    raise self._in_doubt(record, doubt)
                 case AppendState(State.ABORTING) as aborting:
                     if aborting.expired and decided is None:
                         reason = _expired(known[0])
@@ -142,19 +140,21 @@ class Finisher:
     ) -> LogRecord:
         return self.log.append(record.advance(state, claim=claim, reason=reason))
 
-    def _in_doubt(self, record: LogRecord, why: str, *, is_lost: bool) -> InDoubt | Fenced:
+    def _in_doubt(self, record: LogRecord, doubt: StayInDoubt) -> EosError:
         # A successor may have ended it and gone on, while this driver slept.
         with suppress(EosError):
             self.log.refresh()
         if self.log.is_fenced:
             return Fenced("Another driver has claimed the sink.", **record.context)
+        if doubt.is_rolled_back:
+            return rolled_back(self.log, doubt.why)
         seen: list[str] = []
-        if record.state is State.PREPARED and not is_lost:
+        if record.state is State.PREPARED and not doubt.is_lost:
             seen = [p.diagnose(part) for part, p in self.participants.of_record(record)]
         label = record.label[:1].upper() + record.label[1:]
         return InDoubt(
-            " ".join(filter(None, (f"{label} is in doubt: {why}.", *seen))),
-            hint=_hint(record, is_lost=is_lost),
+            " ".join(filter(None, (f"{label} is in doubt: {doubt.why}.", *seen))),
+            hint=_hint(record, is_lost=doubt.is_lost),
             **record.context,
         )
 

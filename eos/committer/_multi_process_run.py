@@ -117,15 +117,15 @@ class MultiProcessRun:
         """
         self.log.refresh()
         history = self.log.history
-        if not history.is_done(query_id, epoch):
+        if not history.must_skip(query_id, epoch):
             if self.log.is_fenced:
                 raise Fenced("Another driver has claimed the sink.", sink_id=self.log.sink_id)
             if not self.has_claimed:
                 return None
             self._claim.ensure()  # which may end an earlier run's attempt of this very epoch
         newest = self.log.history.newest(query_id, epoch)
-        if self.log.history.is_done(query_id, epoch):
-            return Skip(newest)
+        if self.log.history.must_skip(query_id, epoch):
+            return Skip.of(newest)
         is_open = newest is not None and newest.state in (State.OPEN, State.PREPARED)
         if newest is None or not is_open or newest.run_id != self._run_id:
             return None

@@ -19,7 +19,18 @@ from eos.delta.part import DeltaPart
 from eos.delta.target_table import TargetTable
 from eos.errors import ConfigurationError, EosError, Fenced, InputError, NewCluster, Retriable
 from eos.participant import Attempt, Audited, Upsert, VersionedParticipant
-from eos.protocol import ABORTED, COMMITTED, Fate, History, Known, LogRecord, Part, State, unknown
+from eos.protocol import (
+    ABORTED,
+    COMMITTED,
+    Fate,
+    History,
+    Known,
+    LogRecord,
+    Part,
+    State,
+    overtaken,
+    unknown,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -171,7 +182,7 @@ class DeltaParticipant(VersionedParticipant[DeltaPart]):
                 more={self._owner: part.version},
             )
         except Fenced as error:
-            return unknown(f"{error.message} The commit log may be an older copy")
+            return overtaken(error.message.rstrip("."))
         except EosError as error:  # another driver may have committed before
             logger.warning("%s: %s", part.label, error)
             found = self.outcome(part, timeout_s=0.0)
@@ -187,13 +198,14 @@ class DeltaParticipant(VersionedParticipant[DeltaPart]):
         # If it is PREPARED, a driver that slept may be committing it: it must not succeed.
         is_prepared = mine.files is not None and not is_own
         try:
-            if self._newest(mine) == mine.version:
-                return COMMITTED
-            self.table.discard(files)
-            if is_prepared:
-                self.table.fence(self._owner)
-                if self._newest(mine) == mine.version:
-                    return COMMITTED
+            found = self._by_version(mine, self._newest(mine))
+            if found is None:
+                self.table.discard(files)
+                if is_prepared:
+                    self.table.fence(self._owner)
+                    found = self._by_version(mine, self._newest(mine))
+            if found is not None:
+                return found
         except ConfigurationError as error:  # there is no table, and so no commit to it
             logger.warning("%s: %s", mine.label, error)
         except EosError as error:
@@ -212,12 +224,9 @@ class DeltaParticipant(VersionedParticipant[DeltaPart]):
             if not self.table.exists() or not self.table.is_table(str(mine.table_id)):
                 # It may come back, with the version in it.
                 return unknown(f"the table at {mine.table} is missing, or another one")
-            committed = self.table.committed_version(mine.app_id)
-            if committed == mine.version:
-                return COMMITTED
-            if committed is not None and committed > mine.version:
-                found = f"has version {committed} of {mine.app_id} already"
-                return unknown(f"table {mine.table} {found}")
+            found = self._by_version(mine, self._newest(mine))
+            if found is not None:
+                return found
             gone = self.table.missing(mine.files or ())
         except EosError as error:
             return unknown(f"table {mine.table} can't be read: {error.message}")

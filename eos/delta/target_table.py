@@ -362,10 +362,10 @@ class TargetTable:
         if self.folder.local is None:
             return
         log = self.folder.local / _LOG_FOLDER
-        names = {f"{_LOG_FOLDER}/{path.name}" for path in log.glob("*.json")} - self._synced
+        names = {f"{_LOG_FOLDER}/{path.name}" for path in log.glob("*.json")}
         with self.folder.failures("making the commit durable"):
-            self.folder.make_durable(names)
-        self._synced |= names
+            self.folder.make_durable(names - self._synced)
+        self._synced = names
 
     def _open(self) -> DeltaTable:
         table = opening.open_if_exists(self.folder)

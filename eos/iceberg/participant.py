@@ -13,12 +13,22 @@ from dataclasses import replace
 from typing import Any
 
 from eos.errors import EosError, Fatal, Fenced, Indeterminate, NewCluster, Retriable
-from eos.iceberg._iceberg_table import IcebergTable, LoadedTable
+from eos.iceberg._iceberg_table import IcebergTable
 from eos.iceberg.data_file_entry import DataFileEntry
 from eos.iceberg.part import IcebergPart
 from eos.iceberg.table_address import TableAddress
 from eos.participant import Attempt, Audited, VersionedParticipant
-from eos.protocol import ABORTED, COMMITTED, Fate, History, Known, LogRecord, Part, unknown
+from eos.protocol import (
+    ABORTED,
+    COMMITTED,
+    Fate,
+    History,
+    Known,
+    LogRecord,
+    Part,
+    overtaken,
+    unknown,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -131,7 +141,7 @@ class IcebergParticipant(VersionedParticipant[IcebergPart]):
         try:
             self.table.load().commit(part)
         except Fenced as error:
-            return unknown(f"{error.message} The commit log may be an older copy")
+            return overtaken(error.message.rstrip("."))
         except Retriable as error:
             # Usually another commit came first: nothing is asked of the files, the next look at the
             # table's version is that of the next try.
@@ -152,8 +162,9 @@ class IcebergParticipant(VersionedParticipant[IcebergPart]):
         try:
             table = self.table.find()
             if table is not None and table.uuid == mine.table_uuid:
-                if table.committed_version(mine.app_id) == mine.version:
-                    return COMMITTED
+                found = self._by_version(mine, table.committed_version(mine.app_id))
+                if found is not None:
+                    return found
                 table.staged.discard(mine, files)
         except EosError as error:
             # A driver that slept behind PREPARED finds the files, and commits them.
@@ -173,14 +184,14 @@ class IcebergParticipant(VersionedParticipant[IcebergPart]):
                 # It may come back, with the version in it.
                 return unknown(f"the table {mine.output} is missing, or another one")
             # The version first: after the commit a compaction may delete the staged files.
-            fate = _by_version(table, mine)
+            fate = self._by_version(mine, table.committed_version(mine.app_id))
             if fate is not None:
                 return fate
             gone = table.staged.missing(mine)
             if not gone:
                 return unknown(f"{mine.label} is staged")
             # Once more: it may have been committed, compacted and expired after the first look.
-            fate = _by_version(self.table.load(), mine)
+            fate = self._by_version(mine, self.table.load().committed_version(mine.app_id))
         except EosError as error:
             return unknown(f"table {mine.output} can't be read: {error.message}")
         # Missing files can't be committed.
@@ -207,16 +218,6 @@ class IcebergParticipant(VersionedParticipant[IcebergPart]):
         """See ``Participant``."""
         with suppress(Exception):
             self.table.close()
-
-
-def _by_version(table: LoadedTable, part: IcebergPart) -> Fate | None:
-    assert part.version is not None
-    committed = table.committed_version(part.app_id)
-    if committed == part.version:
-        return COMMITTED
-    if committed is not None and committed > part.version:
-        return unknown(f"table {part.output} has version {committed} of {part.app_id} already")
-    return None
 
 
 def _own(part: Part) -> IcebergPart:

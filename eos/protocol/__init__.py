@@ -24,12 +24,14 @@ from eos.protocol._outcome_rules import (
     Known,
     StayInDoubt,
     next_action,
+    overtaken,
     unknown,
 )
 from eos.protocol._part import Part, Payload, Stage, UnknownPart, require, require_carried
 from eos.protocol._record import (
     BATCH,
     RECORD_VERSION,
+    UNNAMED,
     UNWRITTEN,
     LogRecord,
     Reason,
@@ -63,6 +65,7 @@ __all__ = [
     "RECORD_VERSION",
     "TRANSITIONS",
     "UNFINISHED",
+    "UNNAMED",
     "UNWRITTEN",
     "WITHOUT_TRANSACTION",
     "Action",
@@ -103,6 +106,7 @@ __all__ = [
     "is_streaming",
     "lost_log_error",
     "next_action",
+    "overtaken",
     "require",
     "require_carried",
     "stage_of",

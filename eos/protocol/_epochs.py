@@ -4,19 +4,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Literal, Self
 
 from eos.errors import NewLineage, RewoundCheckpoint, UnfinishedEpoch
 from eos.protocol._history import History
 from eos.protocol._record import LogRecord, epoch_number, is_streaming
-from eos.protocol._states import UNFINISHED, State
+from eos.protocol._states import FINAL, UNFINISHED, State
 
 
 @dataclass(frozen=True)
 class Skip:
-    """Committed or empty before; ``record`` is None if compaction has dropped it."""
+    """Committed or empty before, or passed by a later epoch of its query.
+
+    ``record`` is None if compaction has dropped it, or the epoch is not in the outputs.
+    """
 
     record: LogRecord | None
+
+    @classmethod
+    def of(cls, newest: LogRecord | None) -> Self:
+        """Return it for an epoch with this newest record."""
+        return cls(newest if newest is not None and newest.state in FINAL else None)
 
     @property
     def records(self) -> int | None:
@@ -44,8 +52,8 @@ def decide_epoch(history: History, query_id: str, epoch: str) -> EpochDecision:
         ValueError: an attempt of this epoch is unfinished; it has to be ended first.
     """
     newest = history.newest(query_id, epoch)
-    if history.is_done(query_id, epoch):
-        return Skip(newest)
+    if history.must_skip(query_id, epoch):
+        return Skip.of(newest)
     # Spark continues with the next epoch only if the last one seems done: an error was swallowed.
     owed = _first_owed(history, query_id, epoch)
     if owed is not None:
@@ -145,12 +153,12 @@ def check_replayed(
     if record is not None and planned_at is not None and _has_same_plan(record, planned_at):
         return
     last = history.last_committed_epoch(query_id)
-    what = (
-        f"Epoch {epoch} comes before epoch {last}, the last committed one, and the commit log "
-        "holds nothing of it"
-        if record is None
-        else f"Epoch {epoch} is committed, and Spark has planned it again since"
-    )
+    if record is not None and record.state in FINAL:
+        what = f"Epoch {epoch} is committed, and Spark has planned it again since"
+    else:
+        found = "holds nothing of it" if record is None else f"has it as {record.state}"
+        what = f"Epoch {epoch} comes before epoch {last}, the last committed one, and the commit "
+        what += f"log {found}"
     raise RewoundCheckpoint(
         f"{what}: the query's checkpoint was set back. The epoch may hold other rows now, which "
         "would be dropped.",

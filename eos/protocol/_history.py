@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from eos.protocol._part import Part
-from eos.protocol._record import LogRecord, epoch_number, is_streaming
+from eos.protocol._record import UNNAMED, LogRecord, epoch_number, is_streaming
 from eos.protocol._record_checks import check_record, check_successor, refused
 from eos.protocol._states import FINAL, OWING, UNFINISHED, State
 
@@ -135,6 +135,18 @@ class History:
         # Its record may have been dropped: a stream's epochs are written in order.
         return epoch_number(query_id, epoch) <= self._last_committed.get(query_id, -1)
 
+    def must_skip(self, query_id: str, epoch: str) -> bool:
+        """Whether an epoch is done; or a later one of its query is, and it has no unfinished
+        attempt: it was given up, and can't be written any more.
+
+        Raises:
+            ValueError: as ``is_done``.
+        """
+        newest = self.newest(query_id, epoch)
+        if not is_streaming(query_id) or (newest is not None and newest.state in UNFINISHED):
+            return self.is_done(query_id, epoch)
+        return epoch_number(query_id, epoch) <= self._last_committed.get(query_id, -1)
+
     def check(self, record: LogRecord) -> None:
         """Check that ``record`` may come next.
 
@@ -213,7 +225,8 @@ class History:
         self._newest[key] = record
         if record.records:  # the number of its rows
             self._last_written = record
-        for states, epochs in ((UNFINISHED, self._unfinished), (OWING, self._owing)):
+        owing = frozenset() if epoch.startswith(UNNAMED) else OWING
+        for states, epochs in ((UNFINISHED, self._unfinished), (owing, self._owing)):
             if record.state in states:
                 epochs[key] = record
             else:

@@ -26,6 +26,8 @@ class Known(Enum):
     """Ended or expired without a trace: proved."""
     UNKNOWN = "unknown"
     """Neither can be proved now."""
+    OVERTAKEN = "overtaken"
+    """The output has later commits of this log. The log lacks them: it is an older copy."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,11 @@ ABORTED: Final = Fate(Known.ABORTED)
 def unknown(why: str) -> Fate:
     """An outcome that can't be known now, and why."""
     return Fate(Known.UNKNOWN, why)
+
+
+def overtaken(why: str) -> Fate:
+    """An output with later commits, which ``why`` names."""
+    return Fate(Known.OVERTAKEN, why)
 
 
 @dataclass(frozen=True)
@@ -107,14 +114,17 @@ def next_action(record: LogRecord, fates: Sequence[Fate]) -> Action:
 
 def _abort(record: LogRecord, fates: Sequence[Fate]) -> Action:
     # No PREPARED can follow ABORTING, so it is never committed.
-    if len(fates) < len(record.participants):
-        return EndPart(len(fates), commit=False)  # also if an earlier one did not answer
-    for part, fate in zip(record.participants, fates, strict=True):
-        if fate.known is Known.UNKNOWN:
-            return StayInDoubt(fate.why)
+    for part, fate in zip(record.participants, fates, strict=False):
+        if fate.known is Known.OVERTAKEN:
+            return StayInDoubt(fate.why, is_rolled_back=True)
         if fate.known is Known.COMMITTED:
             text = f"the log never decided to commit it, but {part.label} is committed"
             return StayInDoubt(text, is_rolled_back=stage_of(record) is not Stage.PREPARED)
+    if len(fates) < len(record.participants):
+        return EndPart(len(fates), commit=False)  # also if an earlier one did not answer
+    for fate in fates:
+        if fate.known is Known.UNKNOWN:
+            return StayInDoubt(fate.why)
     empty = record.reason is not None and record.reason.kind is ReasonKind.EMPTY
     return AppendState(State.EMPTY if empty else State.ABORTED)
 
@@ -123,8 +133,8 @@ def _commit(record: LogRecord, fates: Sequence[Fate]) -> Action:
     # In order: the others are committed only after the first one is known to be. If it has expired,
     # all are aborted. So expiry never leaves a partly committed epoch.
     for index, fate in enumerate(fates):
-        if fate.known is Known.UNKNOWN:
-            return StayInDoubt(fate.why)
+        if fate.known in (Known.UNKNOWN, Known.OVERTAKEN):
+            return StayInDoubt(fate.why, is_rolled_back=fate.known is Known.OVERTAKEN)
         if fate.known is Known.ABORTED:
             return _not_committed(record, index)
     if len(fates) < len(record.participants):

@@ -27,6 +27,9 @@ UNWRITTEN: Final = 0
 BATCH: Final = "batch"
 """The query id of every batch write."""
 
+UNNAMED: Final = "__eos-job-"
+"""The beginning of the keys of batch jobs that have none: nobody can ask for one again."""
+
 MAX_KEY_CHARS: Final = 1024
 MAX_DETAIL_CHARS: Final = 500
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,17}")

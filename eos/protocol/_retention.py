@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from eos.protocol._record import LogRecord, epoch_number, is_streaming
+from eos.protocol._record import UNNAMED, LogRecord, epoch_number, is_streaming
 from eos.protocol._states import FINAL, OWING, UNFINISHED, State
 
 
@@ -66,6 +66,8 @@ def _needed(
         assert record.key is not None
         query_id, epoch = record.key
         for part in record.participants:
+            if part.begun_at is not None:
+                newest_of["begun", part.key] = record.seq  # what its output is compared with
             for anchor in part.anchors:
                 newest_of["anchor", part.key, anchor] = record.seq  # for Pulsar's coordinators
         if is_streaming(query_id):
@@ -77,8 +79,10 @@ def _needed(
             newest_of["epoch", record.key] = record.seq  # its attempts are numbered on
         # What is owed may run again, and people must see it. A batch key is skipped for ever; a
         # stream's newest final record skips everything at or below it.
-        elif last.seq == record.seq and (
-            last.state in OWING or not _is_passed(query_id, epoch, record, last_final)
+        elif (
+            last.seq == record.seq
+            and not epoch.startswith(UNNAMED)
+            and (last.state in OWING or not _is_passed(query_id, epoch, record, last_final))
         ):
             needed.add(record.seq)
     needed |= set(newest_of.values())

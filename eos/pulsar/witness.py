@@ -109,7 +109,7 @@ class Witness:
         shows a log that was rolled back: of another transaction, or of this one if the log never
         prepared it.
 
-        None: there is no such receipt, or the mark is gone, and with it the proof.
+        None: there is no such receipt, or the proof is gone with the mark: on another cluster.
 
         Raises:
             ConnectionLost: no sentinel was read in time.
@@ -124,7 +124,7 @@ class Witness:
                 return None
             is_first, sentinel = True, sent.place
             for entry in reader.read(deadline):
-                if is_first and not _is_mark(entry, part):
+                if is_first and not (_is_mark(entry, part) or self._is_later(entry, part)):
                     return None
                 is_first = False
                 if entry.id.place >= sentinel:
@@ -132,6 +132,10 @@ class Witness:
                 if receipt_mark_uuid(entry) not in known:
                     return f"{_epoch_in(entry)}transaction {entry.txn}, receipt at {entry.id}"
         raise ConnectionLost(f"{self._receipts.name} can't be read to its end.")
+
+    def _is_later(self, entry: Entry, part: PulsarPart) -> bool:
+        # The mark was trimmed, as old acknowledged ones are: what is left was written after it.
+        return part.cluster == self._receipts.cluster and entry.id.place > _mark_id(part).place
 
     def _read_from(self, part: PulsarPart) -> EntryReader:
         """A reader from the mark on that leaves out nothing: a gap would prove an absence."""

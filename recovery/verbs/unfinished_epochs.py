@@ -7,6 +7,7 @@ from typing import Annotated, Final
 import typer
 
 from eos.cli.reports import Report, age_s, duration
+from eos.commit_log import CommitLog
 from eos.errors import ConfigurationError, EosError, InvalidTransactionStatus, TransactionNotFound
 from eos.ids import TxnId
 from eos.protocol import LogRecord, State
@@ -89,22 +90,39 @@ def resolve_verb(
     Exit codes: 0 nothing to do, or all done; 1 a plan with steps, or a step failed; 2 an outcome
     can't be proved now; 64 wrong options.
     """
+    logs: list[CommitLog] = []
+    broken: dict[str, EosError] = {}
     names = target.sinks(sink)
-    logs = [target.log(name) for name in names]
+    for name in names:
+        try:
+            logs.append(target.log(name))
+        except EosError as error:  # the other sinks' epochs can still be finished
+            if len(names) == 1:
+                raise
+            broken[name] = error
     # The plan needs no records of finished epochs, which are most of a log.
     views = [view(log.history, ()) for log in logs if log.history.unfinished]
     plan = Plan(
         steps=[_step(sink, one) for sink in views for one in sink.unfinished],
         warnings=[fencing_warning(sink) for sink in views],
+        refused=[f"sink {name}: {error}" for name, error in broken.items()],
     )
 
     def do(progress: ChangeProgress) -> None:
         for log in logs:
-            if log.history.unfinished:  # otherwise its driver must not be fenced
+            if not log.history.unfinished:  # its driver must not be fenced
+                continue
+            try:
                 with open_takeover(target, log.sink_id, deadline_s, give_up) as takeover:
                     # Read again, with the log open for writing: the plan's records may be outdated.
                     for record in takeover.unfinished:
                         finish_one(takeover, record, progress)
+            except EosError as error:
+                if len(names) == 1:
+                    raise
+                broken[log.sink_id] = error
+        for name, found in broken.items():
+            progress.failed(f"sink {name}", found)
 
     return carry_out(target, plan, do, apply=apply, yes=yes)
 

@@ -8,6 +8,7 @@ import pytest
 
 from eos import failpoints
 from eos.client import PulsarClient
+from eos.commit_log import CommitLog
 from eos.committer import OpenAttempt
 from eos.errors import (
     ConfigurationError,
@@ -15,6 +16,7 @@ from eos.errors import (
     Fenced,
     InputError,
     NewLineage,
+    Retriable,
     RewoundCheckpoint,
     TransactionPoisoned,
 )
@@ -274,6 +276,30 @@ def test_a_poisoned_epoch_runs_again_in_a_new_transaction(pulsar_standalone, mak
     driver.during_write = fail_once
     result = driver.run("0")
     assert result.txn == calls[1] != calls[0]
+    assert values(pulsar_standalone, topic) == rows_of("0")
+
+
+@pytest.mark.parametrize("state", ["COMMITTED", "ABORTED", "PREPARED"])
+def test_a_log_that_does_not_answer_once_costs_an_attempt_at_most(
+    pulsar_standalone, make_driver, topic, monkeypatch, state
+):
+    driver = make_driver()
+    append, left = CommitLog.append, [state]
+
+    def away(self, record):
+        if [record.state] == left:
+            left.clear()
+            raise Retriable("503 Slow Down")
+        return append(self, record)
+
+    def poison_once(_) -> None:
+        if state == "ABORTED" and left:
+            raise TransactionPoisoned("a send was in doubt")
+
+    driver.during_write = poison_once
+    monkeypatch.setattr(CommitLog, "append", away)
+    driver.run("0")
+    assert left == []
     assert values(pulsar_standalone, topic) == rows_of("0")
 
 

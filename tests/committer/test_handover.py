@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import time
+from dataclasses import replace
 
 import psutil
 import pytest
@@ -16,6 +17,7 @@ from eos.chaos.cluster.proxy import FaultProxy, FrameAction
 from eos.commit_log import CommitLog
 from eos.errors import CommitLogError, EosError, Fenced
 from eos.participant import Attempt
+from eos.pulsar.witness import Witness
 from eos.steps import Step
 from eos.wire import commands
 from tests.support import processes
@@ -129,6 +131,27 @@ def test_a_new_driver_refuses_a_copy_of_the_log_from_the_middle_of_a_committed_e
             make_driver().run("1")
         assert "epoch 1, transaction" in str(caught.value)
     assert values(pulsar_standalone, topic) == rows_of("0") + rows_of("1")
+
+
+def test_an_older_copy_of_the_log_is_noticed_after_its_last_mark_was_trimmed(
+    pulsar_standalone, make_driver, tmp_path, monkeypatch
+):
+    first = make_driver()
+    first.run("0")
+    shutil.copytree(tmp_path / "log", tmp_path / "copy")
+    first.run("1")
+    first.close()
+    shutil.rmtree(tmp_path / "log")
+    shutil.move(tmp_path / "copy", tmp_path / "log")
+    read_from = Witness._read_from
+
+    def behind_the_mark(self, part):  # a reader begins at the first entry that is left (measured)
+        place = part.mark_id._replace(entry=part.mark_id.entry + 1)
+        return read_from(self, replace(part, mark_id=place))
+
+    monkeypatch.setattr(Witness, "_read_from", behind_the_mark)
+    with pytest.raises(CommitLogError, match="rolled back"):
+        make_driver().run("1")
 
 
 def test_marks_and_aborted_receipts_after_the_logs_end_do_not_count_as_a_rollback(

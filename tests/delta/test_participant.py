@@ -18,12 +18,20 @@ from eos.delta.part import DeltaPart
 from eos.delta.participant import DeltaParticipant, Staged
 from eos.delta.staging import StagingTarget, stage
 from eos.delta.target_table import TargetTable
-from eos.errors import CommitUnconfirmed, ConfigurationError, Fenced, InDoubt, NewCluster
+from eos.errors import (
+    CommitLogError,
+    CommitUnconfirmed,
+    ConfigurationError,
+    Fenced,
+    InDoubt,
+    NewCluster,
+)
 from eos.participant import Upsert
 from eos.protocol import BATCH, Known, LogRecord, Part, Stage, State
 from eos.recovery.decide import decide
 from eos.recovery.resolve import resolve
 from eos.steps import Step
+from tests.support.plain_driver import QUERY
 from tests.testing.outputs import SCHEMA, TableOutput
 
 
@@ -179,7 +187,7 @@ def test_a_later_version_in_the_table_means_an_older_log(output, log):
     part, _ = written(output, log, "a")
     written(output, log, "b")
     participant = attached(output, log, part)
-    assert participant.outcome(part, timeout_s=1).known is Known.UNKNOWN
+    assert participant.outcome(part, timeout_s=1).known is Known.OVERTAKEN
     older = replace(log.history.last_begun(part.key), participants=(part,))
     log.history._last_begun[part.key] = older
     participant.attach(part, log.history)
@@ -222,6 +230,45 @@ def test_a_commit_that_the_table_has_lost_is_known_by_its_version(output, log):
     shutil.copytree(f"{output.uri}-older", output.uri)
     assert "an older copy" in str(participant.lost_commit(part, log.history))
     assert part.label in str(participant.lost_commit(part, log.history))
+
+
+def test_a_table_with_an_epoch_that_the_log_never_prepared_is_refused(output, log, tmp_path):
+    """The log is an older copy, and somebody has given the table up."""
+    copy = tmp_path / "copy"
+    with failpoints.armed(Step.OPEN, lambda: shutil.copytree(tmp_path / "log", copy)):
+        written(output, log)
+    shutil.rmtree(tmp_path / "log")
+    copy.rename(tmp_path / "log")
+    with pytest.raises(CommitLogError, match="older copy"):
+        resolve("contract", commit_log=tmp_path / "log")
+    resolve("contract", commit_log=tmp_path / "log", give_up=[output.uri])
+    with pytest.raises(CommitLogError, match="older copy"):
+        written(output, CommitLog.open(tmp_path / "log", "contract"))
+    assert sorted(output.read()) == ["one", "two"]
+
+
+def test_a_table_that_comes_back_after_more_epochs_than_the_log_keeps(output, tmp_path):
+    stays = TableOutput(tmp_path / "stays")
+
+    def run(epochs: range, *outputs: TableOutput) -> None:
+        log = CommitLog.open(tmp_path / "log", "contract", keep_epochs=2)
+        committer = Committer(log, [one.participant() for one in outputs])
+        for epoch in epochs:
+            committer.run_epoch(
+                QUERY,
+                str(epoch),
+                lambda begun: (
+                    lambda: [
+                        one.write(part, ["row"]) for one, part in zip(outputs, begun(), strict=True)
+                    ]
+                ),
+            )
+        log.compact(keep_epochs=2)
+
+    run(range(3), stays, output)
+    run(range(3, 8), stays)
+    run(range(8, 10), stays, output)
+    assert [len(one.read()) for one in (stays, output)] == [10, 5]
 
 
 def test_a_driver_that_slept_while_its_successor_went_on_is_fenced(output, log, tmp_path):

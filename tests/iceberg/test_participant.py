@@ -306,8 +306,8 @@ def test_a_later_version_in_the_table_means_an_older_log(output, log):
     part = written(output, log, "a")
     written(output, log, "b")
     participant = attached(output, log, part)
-    assert outcome(participant, part) is Known.UNKNOWN
-    assert participant.commit(part, deadline_s=0.1, is_own=False).known is Known.UNKNOWN
+    assert outcome(participant, part) is Known.OVERTAKEN
+    assert participant.commit(part, deadline_s=0.1, is_own=False).known is Known.OVERTAKEN
     older = replace(log.history.last_begun(part.key), participants=(part,))
     log.history._last_begun[part.key] = older
     participant.attach(part, log.history)

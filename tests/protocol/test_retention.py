@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eos.errors import CommitLogError
-from eos.protocol import BATCH, FINAL, UNFINISHED, History, State, decide_epoch, thin
+from eos.protocol import BATCH, FINAL, UNFINISHED, UNNAMED, History, State, decide_epoch, thin
 from eos.pulsar.part import KIND, pulsar_part
 from tests.protocol.epochs import (
     EXPIRED,
@@ -151,6 +151,19 @@ def test_a_batch_key_stays_forever():
         records += committed_epoch(claimed, str(epoch))
     thinned, _ = restored(numbered(records), 5)
     assert any(record.key == (BATCH, "2026-11-20") for record in thinned.records)
+
+
+def test_a_job_without_a_key_is_forgotten_and_owes_nothing():
+    claimed = claim()
+    failed = opened(claimed, f"{UNNAMED}2", query_id=BATCH)
+    aborting = step(failed, State.ABORTING, claimed, FAILED)
+    records = [claimed, *committed_epoch(claimed, f"{UNNAMED}1", query_id=BATCH)]
+    records += [failed, aborting, step(aborting, State.ABORTED, claimed)]
+    assert History.of("orders", numbered(records)).owing == ()
+    for epoch in range(50):
+        records += committed_epoch(claimed, str(epoch))
+    thinned, _ = restored(numbered(records), 5)
+    assert all(record.query_id != BATCH for record in thinned.records)
 
 
 def test_an_epoch_that_is_kept_for_its_coordinator_keeps_its_state():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from eos.protocol import Known, LogRecord, State
@@ -122,6 +124,26 @@ def test_silent_output_is_an_objection_unless_given_up(verdict):
     assert one.is_unknown
     assert "--give-up /t" in one.text
     assert not any(one.is_unknown for one in objections(PREPARED, verdict, seen, ["/t"]))
+
+
+def output(known: Known) -> OutputEvidence:
+    return OutputEvidence(
+        kind="delta", output="/t", says="", known=known, is_provable=True, has_answered=True
+    )
+
+
+@pytest.mark.parametrize("verdict", [COMMITTED, ABORTED])
+def test_an_output_with_later_commits_forbids_all_decisions(verdict):
+    (one,) = objections(PREPARED, verdict, evidence(outputs=[output(Known.OVERTAKEN)]))
+    assert "older copy" in one.text
+
+
+def test_a_topic_that_is_proved_by_its_messages_lets_a_lost_output_be_given_up():
+    """`resolve` sends to this decision."""
+    several = replace(PREPARED, participants=(*PREPARED.participants, PREPARED.participants[0]))
+    seen = evidence(outputs=[output(Known.ABORTED)], partitions=[part(3, is_whole=True)])
+    assert objections(several, COMMITTED, seen) == []
+    assert objections(several, ABORTED, seen) != []
 
 
 @pytest.mark.parametrize(

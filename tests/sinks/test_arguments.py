@@ -105,6 +105,11 @@ def test_nat_is_refused():
         batch_key(pd.NaT)
 
 
+def test_the_name_of_a_job_without_a_key_is_not_for_users():
+    with pytest.raises(ConfigurationError, match="jobs without a key"):
+        batch_key("__eos-job-1")
+
+
 def test_a_similar_key_is_refused_and_its_text_is_accepted(spark, make_sink, log):
     df = spark.sql("SELECT 'x' AS value")
     day, midnight = date(2026, 11, 20), datetime(2026, 11, 20, tzinfo=UTC)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from eos import failpoints
@@ -48,6 +50,20 @@ def test_apply_follows_the_log_and_is_idempotent(
     ended = recovery("resolve", name, "--commit-log", root, "--apply", "--yes", "--json")
     assert (ended.code, ended.json["steps"]) == (0, [])
     assert driver.records() == before
+
+
+def test_a_broken_log_does_not_keep_other_sinks_from_being_finished(
+    recovery, make_driver, dies_behind, root
+):
+    driver = make_driver()
+    dies_behind(driver, Step.PREPARE, "0")
+    (Path(root) / "a-broken-one" / "_delta_log").mkdir(parents=True)
+    (Path(root) / "a-broken-one" / "_delta_log" / f"{0:020}.json").write_text("{")
+    ended = recovery("resolve", "--commit-log", root, "--apply", "--yes", "--json")
+    assert ended.code != 0
+    assert "COMMITTED" in str(ended.json["done"])
+    assert "a-broken-one" in str(ended.json["failed"] + ended.json["unknown"])
+    assert driver.states("0")[-1] == "COMMITTED"
 
 
 def test_apply_needs_a_terminal_to_confirm(recovery, make_driver, dies_behind, root):
