@@ -83,7 +83,7 @@ def _check_not_renamed(
     root, storage = options.commit_log, options.storage_options
     others = [name for name in list_sinks(root, storage_options=storage) if name != options.sink_id]
     for other in parallel_map(partial(_log_with, options, query_id), others):
-        if other is None or wrote_in_run(other.uri, other.sink_id, query_id, run_id):
+        if other is None or wrote_in_run(other.log_table_id, query_id, run_id):
             continue
         parts = [
             part

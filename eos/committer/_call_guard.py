@@ -23,13 +23,13 @@ from eos.protocol import LogRecord, check_follows, check_replayed, is_streaming
 logger = logging.getLogger(__name__)
 
 # The last epoch of each query that any object of this process has written, with the query's run:
-# user code may create a new sink for each call.
-_done: Final[dict[tuple[str, str, str], tuple[str, str]]] = {}
+# user code may create a new sink for each call. By the log's id: it may have several paths.
+_done: Final[dict[tuple[str, str], tuple[str, str]]] = {}
 
 
-def wrote_in_run(log_uri: str, sink_id: str, query_id: str, call: str) -> bool:
-    """Whether this process has written an epoch of the query to that sink in the run ``call``."""
-    return _done.get((log_uri, sink_id, query_id), ("", ""))[1] == call != ""
+def wrote_in_run(log_table_id: str, query_id: str, call: str) -> bool:
+    """Whether this process has written an epoch of the query with that log in the run ``call``."""
+    return _done.get((log_table_id, query_id), ("", ""))[1] == call != ""
 
 
 @dataclass(frozen=True)
@@ -103,8 +103,8 @@ class CallGuard:
         if self._policies.on_rewind == "refuse" and is_streaming(query_id):
             check_replayed(self._log.history, query_id, epoch, planned_at())
 
-    def _name_of(self, query_id: str) -> tuple[str, str, str]:
-        return self._log.uri, self._log.sink_id, query_id
+    def _name_of(self, query_id: str) -> tuple[str, str]:
+        return self._log.log_table_id, query_id
 
     def add(self, query_id: str, epoch: str, call: str) -> None:
         """Remember that ``epoch`` is written."""

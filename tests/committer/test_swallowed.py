@@ -6,8 +6,12 @@ import contextlib
 
 import pytest
 
-from eos.errors import EosError, UnfinishedEpoch
+from eos.commit_log import CommitLog
+from eos.committer import Policies
+from eos.committer._call_guard import CallGuard
+from eos.errors import DuplicateEpochCall, EosError, UnfinishedEpoch
 from eos.protocol import BATCH
+from tests.protocol.epochs import claim
 from tests.support.judge import drain
 from tests.support.plain_driver import QUERY, rows_of
 
@@ -128,3 +132,15 @@ def test_an_overtaken_driver_is_fenced_even_if_it_knows_a_failed_epoch(make_driv
         first.run("1")
     assert second.run("1").status == "written"
     assert QUERY in second.log.history.streaming_queries
+
+
+def test_a_second_sink_of_the_function_is_known_by_its_log_not_by_its_path(tmp_path):
+    """Spark calls both with the same epoch: the second call's rows would be skipped."""
+    CommitLog.open(tmp_path / "log", "orders").append(claim())
+    (tmp_path / "link").symlink_to(tmp_path / "log")
+    first, second = (
+        CallGuard(CommitLog.open(tmp_path / name, "orders"), Policies()) for name in ("log", "link")
+    )
+    first.add(QUERY, "0", "run-1")
+    with pytest.raises(DuplicateEpochCall):
+        second.check(QUERY, "0", "run-1")
