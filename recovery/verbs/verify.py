@@ -114,7 +114,7 @@ def _counted(sink: AuditedSink) -> Iterator[str]:
     for one in sink.by_output:
         if one.output in sink.newest_only:
             continue
-        which = "" if one.epochs == sink.epochs else f", of {one.epochs:,} epochs"
+        which = "" if one.epochs == sink.epochs else f", of {counted(one.epochs, 'epoch')}"
         earlier = "the earlier output " if one.is_earlier else ""
         # Rows of upserts have no marks.
         found = f"{counted(one.rows, 'row')} unchanged"

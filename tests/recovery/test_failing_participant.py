@@ -100,7 +100,7 @@ def test_a_verb_names_the_participant_and_goes_on(recovery, where, verb):
     assert ended.code == (1 if verb[0] == "verify" else 2)
     assert "Traceback" not in ended.err
     if verb[0] == "verify":
-        assert "1 rows unchanged in delta" in ended.out
+        assert "1 row unchanged in delta" in ended.out
     if verb[0] == "doctor":
         assert "exists, has the log's newest commit" in ended.out
 

@@ -733,7 +733,7 @@ def test_recovery_handles_a_sink_without_a_topic(spark, make_sink, table, name, 
     log = ("--commit-log", tmp_path / "log")
     verified = recovery("verify", *log)
     assert verified.code == 0
-    assert f"1 committed epochs; 5 rows unchanged in delta {table}" in verified.out
+    assert f"1 committed epoch; 5 rows unchanged in delta {table}" in verified.out
     assert "messages" not in verified.out
     assert f"5 rows in delta {table}" in recovery("show", name, *log).out
     for verb in ("status", "show", "doctor"):

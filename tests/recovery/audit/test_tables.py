@@ -203,7 +203,7 @@ def test_rows_are_counted_for_each_output(verify, tmp_path):
     run_epoch(tmp_path, "c", other)
     ended = verify()
     text = " ".join(ended.out.split())
-    assert f"1 rows unchanged in delta {other.uri}, of 1 epochs;" in text
+    assert f"1 row unchanged in delta {other.uri}, of 1 epoch;" in text
     assert f"2 rows unchanged in the earlier output delta {one.uri}, of 2" in text
     assert f"{WHOLE} Sink contract: 2 epochs were not written to delta" in text
     assert ended.code == 0
@@ -213,7 +213,7 @@ def test_rows_are_counted_for_each_output(verify, tmp_path):
     assert found == [(1, 1, False), (2, 2, True)]
     Path(tmp_path, "one").rename(tmp_path / "away")
     ended = verify()
-    assert (ended.code, "1 rows unchanged in delta" in " ".join(ended.out.split())) == (2, True)
+    assert (ended.code, "1 row unchanged in delta" in " ".join(ended.out.split())) == (2, True)
 
 
 def test_later_output_does_not_have_earlier_epochs(verify, tmp_path):
@@ -225,7 +225,7 @@ def test_later_output_does_not_have_earlier_epochs(verify, tmp_path):
     run_epoch(tmp_path, "c", one, later)
     text = " ".join(verify().out.split())
     assert "3 rows unchanged in delta" in text
-    assert f"1 rows unchanged in delta {later.uri}, of 1 epochs" in text
+    assert f"1 row unchanged in delta {later.uri}, of 1 epoch" in text
     assert f"2 epochs were not written to delta {later.uri}." in text
     assert "were not written to" not in verify("--last", 1).out
 

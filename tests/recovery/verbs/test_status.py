@@ -124,8 +124,8 @@ def test_changed_topic_is_shown_with_earlier_ones(recovery, make_driver, root, n
     (sink,) = recovery("status", "--commit-log", root, "--json").json["sinks"]
     assert sink["topics"] == [old, new]
     shown = recovery("show", name, "--commit-log", root)
-    assert f"partitions of {old}" in shown.out
-    assert f"partitions of {new}" in shown.out
+    assert f"1 partition of {old}" in shown.out
+    assert f"1 partition of {new}" in shown.out
     make_driver().run("2")
     (sink,) = recovery("status", "--commit-log", root, "--json").json["sinks"]
     assert sink["topics"] == [new, old]
