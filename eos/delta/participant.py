@@ -17,7 +17,7 @@ from eos.delta.files import StagedFile
 from eos.delta.opening import schema_from_json
 from eos.delta.part import DeltaPart
 from eos.delta.target_table import TargetTable
-from eos.errors import ConfigurationError, EosError, Fenced, InputError, NewCluster, Retriable
+from eos.errors import EosError, Fenced, InputError, NewCluster, Retriable
 from eos.participant import Attempt, Audited, Upsert, VersionedParticipant
 from eos.protocol import (
     ABORTED,
@@ -206,15 +206,18 @@ class DeltaParticipant(VersionedParticipant[DeltaPart]):
                     found = self._by_version(mine, self._newest(mine))
             if found is not None:
                 return found
-        except ConfigurationError as error:  # there is no table, and so no commit to it
-            logger.warning("%s: %s", mine.label, error)
         except EosError as error:
-            if is_prepared:
+            if is_prepared and not self._is_gone():  # without a table nothing can be committed
                 return unknown(f"table {mine.table} can't be reached: {error.message}".rstrip("."))
             logger.warning(
                 "%s: %d staged files are left to a vacuum: %s", mine.label, len(files), error
             )
         return ABORTED
+
+    def _is_gone(self) -> bool:
+        with suppress(EosError):
+            return not self.table.exists()
+        return False
 
     def outcome(self, part: Part, *, timeout_s: float) -> Fate:
         """The outcome by the version in the table, and by the staged files."""
