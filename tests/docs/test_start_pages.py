@@ -82,8 +82,10 @@ def test_the_example_with_an_iceberg_table(spark, here, capsys):
     run_page("iceberg.md", here, capsys)
 
 
-def test_the_example_with_postgres(spark, here, capsys):
+def test_the_example_with_postgres(spark, here, capsys, monkeypatch):
     with PostgresServer() as server:
+        for variable in server.environment.items():
+            monkeypatch.setenv(*variable)
         local = lambda code: here(code).replace("127.0.0.1:5432", f"127.0.0.1:{server.port}")  # noqa: E731
         run_page("postgres.md", local, capsys)
 

@@ -73,7 +73,7 @@ def test_a_role_that_may_not_write_is_told_why(
     shop: Shop, setting: str, kind: type[EosError], says: str
 ) -> None:
     role = f"clerk_of_{shop.schema}"
-    shop.execute(f"CREATE ROLE {role} LOGIN")
+    shop.execute(f"CREATE ROLE {role} LOGIN PASSWORD '{shop.server.password}'")
     try:
         shop.execute(f"ALTER ROLE {role} {setting}")
         conninfo = psycopg.conninfo.make_conninfo(shop.conninfo, user=role)

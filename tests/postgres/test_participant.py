@@ -30,10 +30,11 @@ RECORD = LogRecord.claimed(sink_id="contract", run_id="r", participants=())
 
 
 @pytest.fixture(autouse=True)
-def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+def _short(monkeypatch: pytest.MonkeyPatch, postgres_server: PostgresServer) -> None:
     """A driver that sleeps in its prepared transaction is not waited for as long."""
     monkeypatch.setattr("eos.postgres._target_table._IDLE_S", 1)
-    monkeypatch.setenv("PGUSER", "postgres")  # as recovery logs in
+    for variable in postgres_server.environment.items():  # as recovery logs in
+        monkeypatch.setenv(*variable)
 
 
 class TestPostgres(SinkContract):
@@ -262,7 +263,7 @@ def test_lost_staged_rows_are_not_committed_in_part(
 
 def test_rows_are_durable_whatever_the_roles_settings_are(table: _Table) -> None:
     """With synchronous_commit off a server that dies would lose what it has confirmed."""
-    database = Database(f"{table.shop.conninfo}?options=-c%20synchronous_commit%3Doff")
+    database = Database(f"{table.shop.conninfo}&options=-c%20synchronous_commit%3Doff")
     participant = PostgresParticipant("contract", database, *table.claimed()._names)
     claim = participant.claimed(History("contract"), "a" * 8)
     participant.attach(claim, History("contract"))

@@ -37,8 +37,9 @@ class Died(BaseException):
 
 
 @pytest.fixture(autouse=True)
-def _login(monkeypatch):
-    monkeypatch.setenv("PGUSER", "postgres")  # as recovery logs in
+def _login(monkeypatch, postgres_server):
+    for variable in postgres_server.environment.items():  # as recovery logs in
+        monkeypatch.setenv(*variable)
 
 
 @pytest.fixture
@@ -441,7 +442,7 @@ def test_text_is_the_same_with_large_strings_and_another_encoding(spark, make_si
     df = spark.createDataFrame(texts, "id int, text string").coalesce(1)
     spark.conf.set("spark.sql.execution.arrow.useLargeVarTypes", "true")
     try:
-        make_sink(conninfo=f"{shop.conninfo}?client_encoding=latin1").write(df, epoch=1)
+        make_sink(conninfo=f"{shop.conninfo}&client_encoding=latin1").write(df, epoch=1)
     finally:
         spark.conf.unset("spark.sql.execution.arrow.useLargeVarTypes")
     assert shop.execute("SELECT * FROM orders ORDER BY id") == texts

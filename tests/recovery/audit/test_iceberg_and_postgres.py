@@ -90,7 +90,8 @@ def test_each_epoch_of_an_iceberg_table_is_checked(tmp_path, verify, steps, code
 
 @pytest.fixture
 def words(shop: Shop, monkeypatch) -> TableUnderTest:  # noqa: F811
-    monkeypatch.setenv("PGUSER", "postgres")
+    for variable in shop.server.environment.items():
+        monkeypatch.setenv(*variable)
     shop.execute("CREATE TABLE words (word text)")
     return TableUnderTest(shop)
 
