@@ -121,10 +121,14 @@ class Feed:
 
     def expected(self) -> Iterator[Record]:
         """The released records that must be readable, each with the epoch that writes it."""
-        epoch_of = emits(self._job.shape, self._checkpoint, self._inputs.epoch_of(self.given))
+        read_in = self._inputs.epoch_of(self.given)
+        epoch_of = emits(self._job.shape, self._checkpoint, read_in)
+        done, noted = self._inputs.done(), self._checkpoint.noted()
         for records in self._records[: self.given]:
             for record in records:
                 epoch = epoch_of(record)
+                if epoch is None and record.input < done and read_in(record) is None:
+                    epoch = str(noted[-1])  # the source has stepped over it: it is lost
                 if epoch is None and self._traits.has_windows:
                     continue  # its window is still open
                 found = record if epoch is None else record._replace(epoch=epoch)

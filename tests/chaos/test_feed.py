@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
 
 from eos.chaos._feed import Feed, FileInputs
+from eos.chaos._query_shapes import BASE_S
+from eos.chaos._topic_inputs import TopicInputs
+from eos.chaos.checker.history import Record
 from eos.chaos.job import Job
 from eos.chaos.planning import only
 
@@ -81,3 +88,31 @@ def test_a_fault_that_needs_more_epochs_gets_them_before_the_next_fault(tmp_path
     script.next_fault_at = 0
     feed.run(script, script, lambda: None)
     assert feed.given == 2
+
+
+@pytest.mark.parametrize("shape", ["windowed", "stream"])
+def test_a_record_that_the_source_steps_over_is_expected(tmp_path, shape):
+    topic = "persistent://public/default/in-partition-0"
+    for name in ("offsets", "commits"):
+        (tmp_path / name).mkdir()
+    spans = [("earliest", "1:10", 0), ("1:20", "1:30", BASE_S + 1), ("1:30", "1:31", BASE_S + 99)]
+    for epoch, (start, to, watermark_s) in enumerate(spans):
+        offset = {"partitions": {topic: {"from": start, "to": to}}}
+        lines = ["v1", json.dumps({"batchWatermarkMs": 1000 * watermark_s}), json.dumps(offset)]
+        (tmp_path / "offsets" / str(epoch)).write_text("\n".join(lines))
+        (tmp_path / "commits" / str(epoch)).touch()
+    paths = {"checkpoint": str(tmp_path), "input_dir": "", "scratch_dir": ""}
+    job = Job("m:f", "", "", "t", "s", "", **paths, shape=shape, input_topic=topic)
+    broker = SimpleNamespace(admin=lambda *_: None)
+    inputs = TopicInputs(job, only("deaf"), broker)
+    # The window of the last record is still open.
+    numbers = {"0/0": (1, 5), "1/0": (1, 15), "2/0": (1, 25), "200/0": (1, 30)}
+    for name, place in numbers.items():
+        inputs._places[name] = (topic, place)
+        inputs._ends.append({topic: place})
+    records = [[Record(name, str(n), n, input=n)] for n, name in enumerate(numbers)]
+    feed = Feed(job, only("deaf"), records, inputs)
+    feed.given = len(records)
+    expected = {one.id: one.epoch for one in feed.expected()}
+    assert expected.get("1/0") == "2"
+    assert ("200/0" in expected) is (shape == "stream")
