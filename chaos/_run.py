@@ -163,6 +163,8 @@ class ScheduleRun:
         finally:
             if not self._broker.is_running():
                 self._broker.restart()
+        found = [f"{one.planned.fault}: {one.error}" for one in result.happened if one.is_violation]
+        result.failure = "; ".join(filter(None, (result.failure, *found)))
         result.ended_at = time.time()
         return result
 

@@ -13,6 +13,7 @@ from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
 
 import psutil
 
+from eos.chaos._spark_checkpoint import Checkpoint
 from eos.chaos.checker.history import AnomalyKind
 from eos.chaos.cluster.driver_process import DriverProcess
 from eos.chaos.cluster.processes import kill_all
@@ -44,6 +45,10 @@ class Proof:
     # A fault that hit nothing proves nothing, so the report does not count it.
     hit: str = ""
     fired: threading.Event | None = None
+
+
+class Violated(Exception):
+    """Raised by a fault that has found a violation itself: the run is not good."""
 
 
 Act = Callable[[FaultTarget], AbstractContextManager[Proof]]
@@ -243,16 +248,20 @@ def refused(
     *,
     break_it: Callable[[], object],
     heal_it: Callable[[], object],
+    is_sure: bool = True,
 ) -> str:
     """Kill the driver, break something, and heal it when the next driver has ended.
 
     Returns the error of the next driver; "" if it did not end, or if its error lacks ``wanted``.
+
+    Raises:
+        Violated: ``is_sure``, and it was not refused.
     """
     with target.supervisor.paused():  # no driver may start before it is broken
         number = target.supervisor.kill().number
         break_it()
     try:
-        return error_of_driver(target, number + 1, wanted)
+        return error_of_driver(target, number + 1, wanted, must_end=is_sure)
     finally:
         with target.supervisor.paused():
             # A driver that did not refuse would use the files that are exchanged now.
@@ -260,8 +269,22 @@ def refused(
             heal_it()
 
 
-def error_of_driver(target: FaultTarget, number: int, wanted: str) -> str:
-    """The driver's last error with ``wanted`` in it; "" without one, or if it does not end."""
+def error_of_driver(
+    target: FaultTarget, number: int, wanted: str, *, must_end: bool = False
+) -> str:
+    """The driver's last error with ``wanted`` in it; "" without one, or if it does not end.
+
+    Raises:
+        Violated: it ``must_end``, and has finished an epoch instead.
+    """
+    checkpoint = Checkpoint(target.job.checkpoint)
+    noted = checkpoint.noted()
     driver = target.supervisor.await_driver(number)
-    # While it ends, its JVM may log errors of connections.
-    return driver.last_error(wanted) if driver.await_end(WITHIN_S) else ""
+    if driver.await_end(WITHIN_S):
+        # While it ends, its JVM may log errors of connections.
+        return driver.last_error(wanted)
+    # Without further input it has nothing to refuse; other sinks need not.
+    later = sorted(set(checkpoint.noted()) - set(noted))
+    if must_end and later and driver.number == number and target.has_log:
+        raise Violated(f"driver {number} finished epoch {later[0]} instead of ending with {wanted}")
+    return ""

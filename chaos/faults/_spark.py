@@ -6,6 +6,7 @@ import contextlib
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +25,7 @@ from eos.chaos.faults._fault import (
     pids,
     refused,
 )
+from eos.protocol import BATCH
 from eos.steps import TaskStep
 
 _EPOCHS_BEHIND: Final = 3
@@ -43,7 +45,7 @@ def _speculation(target: FaultTarget) -> Iterator[Proof]:
     args = "--conf spark.speculation=true pyspark-shell"
     target.supervisor.arm({"PYSPARK_SUBMIT_ARGS": args})
     number = target.supervisor.kill().number
-    yield Proof(error_of_driver(target, number + 1, "speculation"))
+    yield Proof(error_of_driver(target, number + 1, "speculation", must_end=True))
 
 
 @contextmanager
@@ -56,9 +58,9 @@ def _checkpoint_away(target: FaultTarget) -> Iterator[Proof]:
         shutil.rmtree(checkpoint, ignore_errors=True)
         away.rename(checkpoint)
 
-    yield Proof(
-        refused(target, "NewLineage", break_it=lambda: checkpoint.rename(away), heal_it=restore)
-    )
+    is_sure, error = _is_stream(target), "NewLineage"
+    lose = partial(checkpoint.rename, away)
+    yield Proof(refused(target, error, break_it=lose, heal_it=restore, is_sure=is_sure))
 
 
 @contextmanager
@@ -71,7 +73,9 @@ def _checkpoint_rewound(target: FaultTarget) -> Iterator[Proof]:
         target.supervisor.kill_all()
         shutil.copytree(checkpoint, old)
     wanted = target.committed() + _EPOCHS_BEHIND
-    ask(lambda: target.committed() >= wanted)
+    if not ask(lambda: target.committed() >= wanted):
+        yield Proof()
+        return
 
     def rewind() -> None:
         checkpoint.rename(newest)
@@ -81,7 +85,14 @@ def _checkpoint_rewound(target: FaultTarget) -> Iterator[Proof]:
         shutil.rmtree(checkpoint)
         newest.rename(checkpoint)
 
-    yield Proof(refused(target, "RewoundCheckpoint", break_it=rewind, heal_it=restore))
+    is_sure, error = _is_stream(target), "RewoundCheckpoint"
+    yield Proof(refused(target, error, break_it=rewind, heal_it=restore, is_sure=is_sure))
+
+
+def _is_stream(target: FaultTarget) -> bool:
+    # Batch calls, also of a foreachBatch function, may come again in any order.
+    records = target.log_records() or []
+    return any(record.query_id not in (None, BATCH) for record in records)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import psutil
 
 from eos.chaos._user_code import USER_CODE_ENV, log_prefix
 from eos.chaos.cluster.target import FaultTarget
-from eos.chaos.faults._fault import QUERIES, Armed, Fault, Proof, error_of_driver
+from eos.chaos.faults._fault import QUERIES, Armed, Fault, Proof, Violated, error_of_driver
 from eos.chaos.job import QueryShape
 from eos.steps import Step
 
@@ -39,7 +39,7 @@ def _swallowed(target: FaultTarget) -> Iterator[Proof]:
     error = error_of_driver(target, driver.number, "UnfinishedEpoch")
     found = _EPOCH.search(error)
     if found is None:
-        raise RuntimeError(f"{swallowed}, but no UnfinishedEpoch came: {driver.last_error()}")
+        raise Violated(f"{swallowed}, but no UnfinishedEpoch came: {driver.last_error()}")
     with target.supervisor.paused():
         target.supervisor.kill_all()
         _take_back(Path(target.job.checkpoint), int(found[1]))
@@ -64,7 +64,7 @@ def _called_twice(target: FaultTarget) -> Iterator[Proof]:
     target.supervisor.await_driver(number + 1)
     line = log.await_line(log_prefix("calls-twice"), timeout_s=_WITHIN_S)
     if "not refused" in line:
-        raise RuntimeError(f"a second call of one epoch was accepted: {line}")
+        raise Violated(f"a second call of one epoch was accepted: {line}")
     yield Proof(line)
 
 

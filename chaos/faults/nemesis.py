@@ -11,7 +11,7 @@ from typing import Final
 from eos.chaos.checker.history import Operation
 from eos.chaos.cluster.target import FaultTarget
 from eos.chaos.faults import FAULTS
-from eos.chaos.faults._fault import Proof
+from eos.chaos.faults._fault import Proof, Violated
 from eos.chaos.schedule import Planned, Schedule
 
 _FIRES_WITHIN_S: Final = 30.0
@@ -27,6 +27,7 @@ class Happened:
     hit: str  # "" if it hit nothing
     error: str = ""  # why it did not begin, or failed
     is_unhealed: bool = False  # failed once begun: the resulting state is unknown
+    is_violation: bool = False  # failed because the job did what it must not do
 
 
 class Nemesis:
@@ -114,7 +115,7 @@ class Nemesis:
     def _carry_out(self, planned: Planned) -> Happened:
         began_at = time.time()
         proof: Proof | None = None
-        error = ""
+        error, is_violation = "", False
         try:
             with FAULTS[planned.fault].act(self._target) as proof:
                 if proof.fired is not None:  # the time to hold it begins when it acts
@@ -122,9 +123,10 @@ class Nemesis:
                 self._over.wait(planned.hold_s)
         except Exception as failure:  # of any fault: the run continues, and the report has it
             error = f"{type(failure).__name__}: {failure}"
+            is_violation = isinstance(failure, Violated)
         healed_at = time.time()
         hit = proof.hit if proof is not None else ""
         self._tell(f"healed: {planned.fault}: {error or hit or 'there was nothing to hit'}")
         # An error before the proof was yielded: it did not begin, so there is nothing to heal.
         is_unhealed = bool(error) and proof is not None
-        return Happened(planned, began_at, healed_at, hit, error, is_unhealed)
+        return Happened(planned, began_at, healed_at, hit, error, is_unhealed, is_violation)
