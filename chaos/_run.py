@@ -37,7 +37,7 @@ from eos.chaos.faults.conditions import CONDITIONS, operators
 from eos.chaos.faults.nemesis import Happened, Nemesis
 from eos.chaos.job import Job, prepare
 from eos.chaos.observers.companion_judges import ArchiveJudge, CountJudge
-from eos.chaos.observers.observers import Observers, stuck_in
+from eos.chaos.observers.observers import Observers, stuck_in, told
 from eos.chaos.observers.readers import (
     Read,
     ids_in,
@@ -48,6 +48,7 @@ from eos.chaos.observers.readers import (
 from eos.chaos.observers.resources import Sample, Sampler, Timing, timing_of
 from eos.chaos.planning import shape_of
 from eos.chaos.schedule import Schedule
+from eos.cli.reports import Exit
 from eos.errors import CommitLogError, EosError
 from eos.protocol import LogRecord
 from eos.testing import PostgresServer
@@ -278,14 +279,17 @@ class ScheduleRun:
         )
         if records is not None:
             stuck += stuck_in(target)
-            target.recovery("resolve", "--apply", "--yes")
+            failed = told(target.recovery("resolve", "--apply", "--yes"))
+            stuck += [failed] if failed and not result.ended_by else []
             result.records = target.log_records() or []
+            verify = target.recovery("verify", "--json")
             history = replace(
                 history,
                 decisions=decisions_of(records),
                 fresh_again=observers.drain("fresh reader after recovery"),
                 decisions_again=decisions_of(result.records),
-                says_clean=self._says_clean(target),
+                says_clean=verify.returncode == Exit.CLEAN,
+                alarm="" if verify.returncode == Exit.UNKNOWN else told(verify),
                 tables=self._ids_in_tables(target),
             )
         stuck += observers.stuck
@@ -384,12 +388,6 @@ class ScheduleRun:
         if job.input_topic:
             return TopicInputs(job, self._schedule, self._broker)
         return FileInputs(job, self._schedule)
-
-    def _says_clean(self, target: FaultTarget) -> bool:
-        verify = target.recovery("verify", "--json")
-        if verify.returncode:
-            self._tell(f"verify: exit code {verify.returncode}: {verify.stdout[:500]}")
-        return verify.returncode == 0
 
     def _read_log(self, target: FaultTarget) -> None:
         with contextlib.suppress(EosError):  # during an append; the log is read again later

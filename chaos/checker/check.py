@@ -329,6 +329,8 @@ def check(history: RunHistory) -> list[Anomaly]:
     if history.says_clean and anomalies:
         names = ", ".join(anomaly.kind.name.lower() for anomaly in anomalies)
         anomalies.append(Anomaly(AnomalyKind.FALSE_CLEAN, 1, (f"reported clean, with {names}",)))
+    if history.alarm and history.is_whole and not anomalies:
+        anomalies.append(Anomaly(AnomalyKind.FALSE_CLEAN, 1, (f"no anomaly, but {history.alarm}",)))
     return anomalies
 
 

@@ -36,7 +36,7 @@ class AnomalyKind(Enum):
     GAP = 13, "an epoch before a committed one is undecided, or Spark and the log disagree"
     STUCK = 14, "a reader or a transaction is still blocked at the end"
     NOT_IDEMPOTENT = 15, "a second recovery changed something"
-    FALSE_CLEAN = 16, "the recovery tool reports clean, but it is not"
+    FALSE_CLEAN = 16, "the recovery tool reports clean, but it is not, or the other way round"
     TORN_OUTPUTS = 17, "a record is in one output of its epoch, but not exactly once in the other"
 
     def __init__(self, number: int, text: str) -> None:
@@ -149,6 +149,7 @@ class RunHistory:
     fresh_again: ReaderSightings | None = None  # after a second recovery; None without one
     decisions_again: tuple[Decision, ...] | None = None
     says_clean: bool | None = None  # the recovery tool's last result; None if it was not run
+    alarm: str = ""  # what it says if it has found something, or has crashed
     # Another output -> the id in each of its rows at the end.
     tables: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
     kept_epochs: int = KEEP_EPOCHS  # that many finished epochs the log keeps at least

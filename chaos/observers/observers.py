@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
@@ -163,10 +164,18 @@ def stuck_in(target: FaultTarget) -> list[str]:
         try:
             lines = lines_of(json.loads(ended.stdout))
         except (ValueError, KeyError, TypeError):
-            lines = [f"eos recovery orphans, exit code {ended.returncode}: {ended.stderr[:500]}"]
+            lines = [told(ended) or "eos recovery orphans has no report"]
         if not lines or patience.is_over:
             return lines
         patience.pause()
+
+
+def told(ended: subprocess.CompletedProcess[str]) -> str:
+    """How a verb of ``eos recovery`` ended, and its last words; "" after exit code 0."""
+    if not ended.returncode:
+        return ""
+    text = (ended.stdout + ended.stderr).strip()[-500:]
+    return f"eos recovery {ended.args[4]}, exit code {ended.returncode}: {text}"
 
 
 def lines_of(report: dict[str, list[dict[str, object]]]) -> list[str]:

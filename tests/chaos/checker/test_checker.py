@@ -36,6 +36,16 @@ def test_clean_report_with_an_anomaly_is_false_clean(case: Planted):
     assert case.kind.name.lower() in found[-1].examples[0]
 
 
+def test_alarm_without_an_anomaly_is_a_disagreement_unless_the_job_had_to_end():
+    alarm = "eos recovery verify, exit code 1: Traceback"
+    (found,) = check(replace(small(), says_clean=False, alarm=alarm))
+    assert found.kind is AnomalyKind.FALSE_CLEAN
+    assert alarm in found.examples[0]
+    assert check(replace(small(), says_clean=False, alarm=alarm, is_whole=False)) == []
+    lost = next(case for case in PLANTED if case.kind is AnomalyKind.LOST_WRITE).edit(small())
+    assert check(replace(lost, alarm=alarm)) == check(lost)
+
+
 def test_the_small_history_is_clean():
     assert check(small()) == []
     assert check(replace(small(), says_clean=True)) == []
