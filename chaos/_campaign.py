@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import importlib
+import os
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import permutations
 from pathlib import Path
 from typing import Final
@@ -107,6 +111,12 @@ class Campaign:
     shrink: bool = True  # find the fewest faults that still fail
     pulsar_version: str | None = None
 
+    @cached_property
+    def made_by(self) -> str:
+        """The code of eos and of the workload's package or module, as a hash, and the Pulsar."""
+        code = _code_of("eos", self.workload.partition(":")[0].partition(".")[0])
+        return f"code {code}, Pulsar {self.pulsar_version or 'as by default'}"
+
     def path(self, name: str) -> Path:
         """The file with the outcome of a schedule."""
         return self.report / "schedules" / f"{name}.json"
@@ -116,11 +126,14 @@ class Campaign:
         return entry.schedule if self.keep is None else entry.schedule.keep(self.keep)
 
     def maybe_done(self, entry: CampaignEntry) -> ScheduleOutcome | None:
-        """The stored outcome, or None. Outcomes of other schedules and failed runs don't count."""
+        """The stored outcome, or None. Those of failed runs, and of other schedules, code or
+        versions of Pulsar don't count."""
         path = self.path(entry.name)
         outcome = ScheduleOutcome.read(path) if path.exists() else None
         # A failed run proves nothing, so it is repeated; one with anomalies is a result.
         if outcome is None or outcome.failure or outcome.workload != self.workload:
+            return None
+        if outcome.made_by != self.made_by:
             return None
         return outcome if schedule_of(outcome) == self.schedule(entry) else None
 
@@ -139,19 +152,17 @@ def run_all(
     plan: Campaign,
     *,
     tell: Tell,
-    on_outcome: Callable[[ScheduleOutcome], None],  # gets each one, including stored ones
+    on_outcome: Callable[[ScheduleOutcome, bool], None],  # the bool: of an earlier run
     until: float | None = None,  # no schedule begins after this time.monotonic()
 ) -> None:
     """Run the schedules without a stored outcome."""
     plan.path("").parent.mkdir(parents=True, exist_ok=True)
     with _Runner(plan, tell) as runner:
         for entry in plan.entries:
-            outcome = plan.maybe_done(entry)
-            if outcome is None:
-                if until is not None and time.monotonic() > until:
-                    return
-                outcome = runner.run(entry)
-            on_outcome(outcome)
+            stored = plan.maybe_done(entry)
+            if stored is None and until is not None and time.monotonic() > until:
+                return
+            on_outcome(stored or runner.run(entry), stored is not None)
 
 
 class _Runner:
@@ -206,7 +217,7 @@ class _Runner:
             minutes=minutes,
             store=self._pulsar.store,
         )
-        outcome = outcome_of(run.go(), plan.workload)
+        outcome = outcome_of(run.go(), plan.workload, made_by=plan.made_by, minutes=minutes)
         if not outcome.is_good:
             self._pulsar.discard()  # the failure may be the broker's, and would hit the next ones
             if log is not None:
@@ -232,3 +243,17 @@ class _Runner:
 def _failures(outcome: ScheduleOutcome) -> set[str]:
     failed = {"failed"} if outcome.failure else set()
     return {anomaly.name for anomaly in outcome.anomalies} | failed | outcome.grown.keys()
+
+
+def _code_of(*names: str) -> str:
+    found = hashlib.sha256()
+    for module in map(importlib.import_module, names):
+        for root in getattr(module, "__path__", ()):
+            # In a checkout, folders of eos are links.
+            for folder, folders, files in os.walk(root, followlinks=True):
+                folders.sort()
+                for name in sorted(name for name in files if name.endswith(".py")):
+                    found.update(Path(folder, name).read_bytes())
+        if file := getattr(module, "__file__", None):  # None for a folder without __init__.py
+            found.update(Path(file).read_bytes())
+    return found.hexdigest()[:16]

@@ -170,13 +170,14 @@ def _run_campaign(
         if verbose:
             console.print(f"[dim]{time.monotonic() - began:7.1f} s[/]  {escape(text)}")
 
-    def on_outcome(outcome: ScheduleOutcome) -> None:
+    def on_outcome(outcome: ScheduleOutcome, is_stored: bool) -> None:
         outcomes.append(outcome)
         state = "[green]good[/]" if outcome.is_good else "[red]FAILED[/]"
         fired = f"{len(outcome.fired)} of {outcome.due} faults hit"
+        earlier = ", in an earlier run" if is_stored else ""
         console.print(
             f"{_progress(outcomes, campaign)}  {outcome.name}: {state} {escape(outcome.complaint)} "
-            f"({outcome.epochs_done} epochs, {fired}, {outcome.seconds:.0f} s)"
+            f"({outcome.epochs_done} epochs, {fired}, {outcome.seconds:.0f} s{earlier})"
         )
 
     run_all(campaign, tell=tell, on_outcome=on_outcome, until=until)

@@ -79,6 +79,8 @@ class ScheduleOutcome(BaseModel, extra="forbid", frozen=True):
     again: str = ""  # the command that repeats it
     schedule: dict[str, object]
     workload: str
+    made_by: str = ""  # the code and the Pulsar that ran it
+    minutes: float | None = None  # of a soak
     seconds: float
     failure: str
     ended_by: str = ""
@@ -148,13 +150,15 @@ class ScheduleOutcome(BaseModel, extra="forbid", frozen=True):
 
     @property
     def doubts(self) -> list[str]:
-        """The reasons why a soak with a steady input does not prove that nothing has grown."""
-        if not schedule_of(self).input_rows or self.failure:
+        """The reasons why a soak does not prove that nothing has grown."""
+        is_steady = bool(schedule_of(self).input_rows)
+        if self.failure or (self.minutes is None and not is_steady):
             return []
-        found = unmeasured(self.samples, max((one.ended_s for one in self._drivers), default=0.0))
+        end_s = max((one.ended_s for one in self._drivers), default=0.0)
+        found = unmeasured(self.samples, end_s) if is_steady else []
         if len(self._drivers) != 1:
             found.append(f"the driver was started {len(self._drivers)} times")
-        if self.schedule["faults"] and not any(fault.epoch for fault in self.fired):
+        if is_steady and self.schedule["faults"] and not any(fault.epoch for fault in self.fired):
             found.append("no fault has hit")
         return found
 
@@ -189,13 +193,17 @@ class ScheduleOutcome(BaseModel, extra="forbid", frozen=True):
             ) from None
 
 
-def outcome_of(result: Result, workload: str) -> ScheduleOutcome:
+def outcome_of(
+    result: Result, workload: str, *, made_by: str = "", minutes: float | None = None
+) -> ScheduleOutcome:
     """Make the outcome of a run."""
     start, history = result.began_at, result.history
     operations = history.operations if history else ()
     return ScheduleOutcome(
         schedule=result.schedule.to_dict(),
         workload=workload,
+        made_by=made_by,
+        minutes=minutes,
         seconds=result.ended_at - start,
         failure=result.failure,
         ended_by=result.ended_by,

@@ -112,7 +112,7 @@ def outcome(**changes: object) -> ScheduleOutcome:
     made = Result(schedule, history, happened=happened, samples=samples(), ended_at=SECONDS + 60)
     for name, value in changes.items():
         setattr(made, name, value)
-    return outcome_of(made, "eos.chaos.workloads:stream")
+    return outcome_of(made, "eos.chaos.workloads:stream", minutes=60)
 
 
 def test_a_soak_that_was_measured_all_the_time_is_good():
@@ -148,6 +148,12 @@ def test_a_soak_that_was_not_measured_is_not_good(changes, why):
 def test_a_soak_without_steady_rows_is_not_judged_by_its_storage():
     found = outcome(schedule=soak(1, minutes=60), samples=without_storage(samples()))
     assert found.doubts == []
+
+
+def test_a_soak_whose_driver_has_died_is_not_good():
+    drivers = [Operation(f"driver run {n}", 0.0, SECONDS, "fail") for n in (1, 2, 3)]
+    found = outcome(schedule=soak(1, minutes=60), operations=drivers)
+    assert found.complaint == "the driver was started 3 times"
 
 
 def test_the_sampler_measures_storage_with_every_third_sample():

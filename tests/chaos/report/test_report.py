@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -26,7 +27,7 @@ WORKLOAD = "eos.chaos.workloads:stream"
 
 def kept(made: Result) -> ScheduleOutcome:
     seed = made.schedule.seed
-    outcome = outcome_of(made, WORKLOAD)
+    outcome = outcome_of(made, WORKLOAD, made_by=Campaign(WORKLOAD, [], Path()).made_by)
     return outcome.model_copy(
         update={"name": f"seed-{seed}", "again": f"eos chaos run --seed {seed}"}
     )
@@ -189,9 +190,13 @@ def test_stored_schedules_are_not_run_again_unless_they_failed(tmp_path):
     for outcome in ALL:
         outcome.write(mine.path(outcome.name))
     assert [mine.maybe_done(entry) is not None for entry in mine.entries] == [True, True, False]
-    found: list[ScheduleOutcome] = []
-    run_all(plan(tmp_path, mine.entries[:2]), tell=lambda _: None, on_outcome=found.append)
-    assert [outcome.name for outcome in found] == ["seed-1", "seed-2"]
+    found: list[tuple[str, bool]] = []
+    run_all(
+        plan(tmp_path, mine.entries[:2]),
+        tell=lambda _: None,
+        on_outcome=lambda outcome, is_stored: found.append((outcome.name, is_stored)),
+    )
+    assert found == [("seed-1", True), ("seed-2", True)]
 
 
 @pytest.mark.parametrize(
@@ -215,6 +220,31 @@ def test_outcome_of_another_workload_is_not_used(tmp_path):
     mine = plan(tmp_path)
     GOOD.model_copy(update={"workload": "x:y"}).write(mine.path(GOOD.name))
     assert mine.maybe_done(mine.entries[0]) is None
+
+
+def test_outcome_of_other_code_or_another_pulsar_is_not_used(tmp_path, monkeypatch):
+    workload = tmp_path / "my_job.py"
+    workload.write_text("def main(): ...\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    mine = replace(plan(tmp_path), workload="my_job:main")
+    changes = {"workload": mine.workload, "made_by": mine.made_by}
+    GOOD.model_copy(update=changes).write(mine.path(GOOD.name))
+    assert replace(mine).maybe_done(mine.entries[0]) is not None
+    assert replace(mine, pulsar_version="4.0.1").maybe_done(mine.entries[0]) is None
+    workload.write_text("def main(): 1\n")
+    assert replace(mine).maybe_done(mine.entries[0]) is None
+
+
+def test_the_code_of_a_package_is_that_of_all_its_modules(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "jobs_of_mine" / "more").mkdir(parents=True)
+    (tmp_path / "jobs_of_mine" / "__init__.py").touch()
+    other = tmp_path / "jobs_of_mine" / "more" / "prices.py"
+    found = set()
+    for text in ("A = 1", "A = 2"):
+        other.write_text(text)
+        found.add(Campaign("jobs_of_mine.more.orders:main", [], tmp_path).made_by)
+    assert len(found) == 2
 
 
 def test_command_repeats_the_shrunk_schedule(tmp_path):
