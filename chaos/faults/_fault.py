@@ -269,6 +269,18 @@ def refused(
             heal_it()
 
 
+def resolve(target: FaultTarget) -> int:
+    """Run ``eos recovery resolve --apply`` beside the job; return its exit code.
+
+    Raises:
+        Violated: it crashed.
+    """
+    ended = target.recovery("resolve", "--apply", "--yes")
+    if "Traceback" in ended.stderr:  # its exit code is that of a finding
+        raise Violated(f"resolve crashed: {ended.stderr[-500:]}")
+    return ended.returncode
+
+
 def error_of_driver(
     target: FaultTarget, number: int, wanted: str, *, must_end: bool = False
 ) -> str:

@@ -23,6 +23,7 @@ from eos.chaos.faults._fault import (
     kill_executor,
     kill_workers,
     pids,
+    resolve,
 )
 from eos.chaos.faults._processes import FENCED_WITHIN_S
 from eos.steps import AnyStep, EndingStep, LogStep, Step, TaskStep
@@ -66,8 +67,7 @@ def _zombies(target: FaultTarget) -> Iterator[Proof]:
         with at_first(target, commands.Send, suspend, counts=counts) as proof:
             yield proof
         if asleep:
-            ended = target.recovery("resolve", "--apply", "--yes")
-            if ended.returncode == 0:
+            if resolve(target) == 0:
                 proof.hit = (
                     f"{pids(asleep)} were stopped while eos recovery aborted their transaction"
                 )
@@ -133,10 +133,8 @@ def _task_is_stopped(target: FaultTarget, place: AnyStep) -> Iterator[Proof]:
         yield Proof()
         return
     try:
-        ended = target.recovery("resolve", "--apply", "--yes")
-        yield Proof(
-            f"pid {asleep.pid} was stopped while eos recovery ended with {ended.returncode}"
-        )
+        code = resolve(target)
+        yield Proof(f"pid {asleep.pid} was stopped while eos recovery ended with {code}")
     finally:
         asleep.resume()
 

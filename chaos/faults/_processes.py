@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 from eos.chaos.cluster.processes import kill_all, stopped
 from eos.chaos.cluster.target import FaultTarget, path_of
-from eos.chaos.faults._fault import WITHIN_S, Fault, Proof, acts, pids
+from eos.chaos.faults._fault import WITHIN_S, Fault, Proof, acts, pids, resolve
 from eos.chaos.faults.conditions import COUNTING
 
 
@@ -79,8 +79,7 @@ def _second_driver(target: FaultTarget) -> Iterator[Proof]:
 
 @contextmanager
 def _cli_resolve(target: FaultTarget) -> Iterator[Proof]:
-    ended = target.recovery("resolve", "--apply", "--yes")
-    yield Proof(f"exit code {ended.returncode}")
+    yield Proof(f"exit code {resolve(target)}")
 
 
 _HowToHit = Literal["kill", "cut", "overtake"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from subprocess import CompletedProcess
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,7 +12,7 @@ import pytest
 
 from eos.chaos._run import Result, ScheduleRun
 from eos.chaos.faults import FAULTS
-from eos.chaos.faults._fault import Fault, Proof, Violated, refused
+from eos.chaos.faults._fault import Fault, Proof, Violated, refused, resolve
 from eos.chaos.faults.nemesis import Nemesis
 from eos.chaos.planning import only
 from eos.chaos.schedule import Planned, Schedule
@@ -157,3 +158,11 @@ def test_driver_that_was_not_refused_is_a_violation(tmp_path, epochs, has_log, i
     else:
         assert ask() == ""
     assert steps == ["broken", "healed"]
+
+
+@pytest.mark.parametrize("stderr", ["", "Traceback (most recent call last):\nTypeError: 7"])
+def test_recovery_that_crashes_beside_the_job_is_a_violation(stderr):
+    ended = CompletedProcess("eos recovery", 1, "", stderr)
+    target = cast("Any", SimpleNamespace(recovery=lambda *_: ended))
+    with pytest.raises(Violated, match="TypeError: 7") if stderr else nullcontext():
+        assert resolve(target) == 1
