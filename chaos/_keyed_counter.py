@@ -2,18 +2,19 @@
 
 ``python -m eos.chaos._keyed_counter URL FROM STATE TO [TTL_S]`` sends the new count of each key to
 ``TO``. Without messages for five seconds it ends with code 0; with ``FENCED`` if another process
-owns the state.
+owns the state, with ``BROKE_OFF`` after an error of eos.
 """
 
 from __future__ import annotations
 
 import contextlib
 import sys
+import traceback
 from typing import Final
 
 from eos import KeyedState, PulsarClient
-from eos.chaos.job import BEGUN, COMMITTED, FENCED, NO_KEY
-from eos.errors import ConsumerBusy, Fenced, Retriable
+from eos.chaos.job import BEGUN, BROKE_OFF, COMMITTED, FENCED, NO_KEY
+from eos.errors import ConsumerBusy, EosError, Fenced, Retriable
 from eos.retry import attempts
 
 _OPEN_S: Final = 60.0
@@ -54,4 +55,8 @@ def main(url: str, source: str, topic: str, target: str, ttl_s: str = "60") -> i
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    try:
+        sys.exit(main(*sys.argv[1:]))
+    except (EosError, OSError):
+        traceback.print_exc()
+        sys.exit(BROKE_OFF)

@@ -38,11 +38,12 @@ READS_TOPIC = "chaos: from-topic:"
 READS_HISTORY = "chaos: from-history:"
 INPUT_SUBSCRIPTION = "chaos-input"
 INPUT_SCHEMA = "value string, key string, slot int"
-# What ``eos.chaos._keyed_counter`` prints in each transaction, and its exit code when another
-# process owns its state.
+# What ``eos.chaos._keyed_counter`` prints in each transaction, and its exit codes: another process
+# owns its state, or an error of the broker or the network.
 BEGUN = "begun"
 COMMITTED = "committed"
 FENCED = 3
+BROKE_OFF = 4
 NO_KEY = "no key"
 
 

@@ -87,14 +87,16 @@ class ChaosCluster:
 
 
 def check_exactly_once(result: Result) -> None:
-    """Check that the run finished and nothing is wrong.
+    """Check that the run finished, nothing is wrong, and a fault has hit if there was any.
 
     Raises:
         AssertionError: with the anomalies and the faults.
     """
-    if result.is_good:
+    has_hit = any(one.hit for one in result.happened) or not result.schedule.faults
+    if result.is_good and has_hit:
         return
     lines = [result.failure, *(str(anomaly) for anomaly in result.anomalies)]
+    lines += [] if has_hit else ["no fault has hit, which proves nothing"]
     lines += [f"fault: {one.planned}: {one.error or one.hit}" for one in result.happened]
     raise AssertionError(
         f"not exactly once (seed {result.schedule.seed}):\n" + "\n".join(filter(None, lines))

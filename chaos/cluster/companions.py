@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from eos.chaos.cluster.proxy import FaultProxy
-from eos.chaos.job import BEGUN, COMMITTED, FENCED
+from eos.chaos.job import BEGUN, BROKE_OFF, COMMITTED, FENCED
 from eos.steps import ArchiveStep
 
 _PART_MB: Final = 1
@@ -77,11 +77,10 @@ class Companion:
             process.wait()
 
     def kill(self) -> int:
-        """SIGKILL it; it is started again. Return its process id."""
+        """SIGKILL it; it is started again. Return its process id, 0 if it had ended."""
         process = self._process
         process.kill()
-        process.wait()
-        return process.pid
+        return process.pid if process.wait() == -signal.SIGKILL else 0
 
     def _end_watch(self) -> None:
         self._over.set()
@@ -146,7 +145,7 @@ class Archiver(Companion):
         return len(list(Path(self.table, "_delta_log").glob("*.json")))
 
     def proof(self) -> str:
-        """The text about its work; "" if it was not killed."""
+        """The text about its work; "" if it has archived nothing."""
         return f"{self.commits} commits, {self.kills} kills" if self.commits > 1 else ""
 
     def kill_at(self, step: ArchiveStep, *, timeout_s: float) -> int:
@@ -204,7 +203,7 @@ class KeyedCounter(Companion):
             "counter",
             ["eos.chaos._keyed_counter", *words],
             folder,
-            expected_codes=frozenset({0, 1, FENCED}),
+            expected_codes=frozenset({0, BROKE_OFF, FENCED}),
             tell=tell,
         )
 
@@ -215,7 +214,8 @@ class KeyedCounter(Companion):
 
     def kill_in_transaction(self, delay_s: float, *, timeout_s: float) -> str:
         """SIGKILL it in its next transaction; return a text about it, "" without one."""
-        return f"pid {self.kill()}" if self._await_transaction(delay_s, timeout_s) else ""
+        pid = self._await_transaction(delay_s, timeout_s) and self.kill()
+        return f"pid {pid}" if pid else ""
 
     def cut_in_transaction(self, delay_s: float, *, timeout_s: float) -> str:
         """Cut its connections in its next transaction; return a text about it, "" without one."""

@@ -101,7 +101,8 @@ def _offloaded_at_read(target: FaultTarget) -> Iterator[Proof]:
 @contextmanager
 def _archiver_killed(target: FaultTarget) -> Iterator[Proof]:
     assert target.archiver is not None
-    yield Proof(f"pid {target.archiver.kill()}")
+    pid = target.archiver.kill()
+    yield Proof(f"pid {pid}" if pid else "")
 
 
 @acts

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from xml.etree import ElementTree
 
 import numpy as np
 
 from eos.chaos.checker.history import AnomalyKind
 from eos.chaos.report.outcome import ScheduleOutcome
+
+# XML can't have them, not even escaped, and a driver's error may.
+_NO_XML: Final = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 @dataclass(frozen=True)
@@ -175,9 +179,11 @@ def write_junit(outcomes: Sequence[ScheduleOutcome], path: Path) -> None:
         )
         if not kind:
             continue
-        broken = ElementTree.SubElement(case, kind, message=outcome.complaint)
+        message = _NO_XML.sub("\ufffd", outcome.complaint)
+        broken = ElementTree.SubElement(case, kind, message=message)
         examples = [example for found in outcome.anomalies for example in found.examples]
-        broken.text = "\n".join([outcome.failure, *examples, outcome.again]).strip()
+        text = "\n".join([outcome.failure, *examples, outcome.again]).strip()
+        broken.text = _NO_XML.sub("\ufffd", text)
     ElementTree.indent(suite)
     ElementTree.ElementTree(suite).write(path, encoding="utf-8", xml_declaration=True)
 

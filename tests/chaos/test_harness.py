@@ -9,6 +9,7 @@ import pytest
 
 from eos.chaos._run import Result
 from eos.chaos.checker.history import AnomalyKind
+from eos.chaos.faults.nemesis import Happened
 from eos.chaos.planning import only
 from eos.errors import ConfigurationError
 from tests.support.checkout import ROOT, SHIPPED, copy_checkout
@@ -86,6 +87,15 @@ class TestOnAClusterOfItsOwn:
         result = chaos_cluster.run_schedule(only(), "tests.chaos.test_harness:broken_workload")
         assert "the driver ended 4 times" in result.failure
         assert "the user's own mistake" in result.failure
+
+
+def test_run_that_no_fault_has_hit_proves_nothing(assert_exactly_once):
+    schedule = only("deaf")
+    missed = Result(schedule, happened=[Happened(schedule.faults[0], 0.0, 1.0, "")])
+    assert missed.is_good
+    with pytest.raises(AssertionError, match="no fault has hit"):
+        assert_exactly_once(missed)
+    assert_exactly_once(Result(schedule, happened=[Happened(schedule.faults[0], 0.0, 1.0, "pid")]))
 
 
 def broken_workload(spark: object, job: object) -> None:

@@ -167,6 +167,13 @@ def test_junit_tells_failures_from_errors(tmp_path):
     assert (broken[0].tag, broken[0].get("message")) == ("error", "TimeoutError: epoch 3")
 
 
+def test_junit_is_xml_whatever_a_driver_has_printed(tmp_path):
+    path = tmp_path / "junit.xml"
+    write_junit([kept(result(3, failure="\x1b[31mred\x00 \udcff\uffff", history=None))], path)
+    (case,) = ElementTree.parse(path).getroot()
+    assert case[0].get("message") == "\ufffd[31mred\ufffd \ufffd\ufffd"
+
+
 def test_the_page_needs_no_network_and_begins_with_the_verdict(tmp_path):
     path = tmp_path / "report.html"
     write_page(ALL, path)
