@@ -66,11 +66,8 @@ def _zombies(target: FaultTarget) -> Iterator[Proof]:
     try:
         with at_first(target, commands.Send, suspend, counts=counts) as proof:
             yield proof
-        if asleep:
-            if resolve(target) == 0:
-                proof.hit = (
-                    f"{pids(asleep)} were stopped while eos recovery aborted their transaction"
-                )
+        if asleep and resolve(target) == 0:
+            proof.hit = f"{pids(asleep)} were stopped while eos recovery aborted their transaction"
     finally:
         for process in asleep:
             with contextlib.suppress(psutil.NoSuchProcess):
