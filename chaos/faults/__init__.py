@@ -11,7 +11,6 @@ from eos.chaos.faults import (
     _foreign_clients,
     _log_files,
     _moments,
-    _past,
     _processes,
     _source,
     _spark,
@@ -34,7 +33,6 @@ FAULTS: Final[dict[str, Fault]] = {
         _foreign_clients,
         _source,
         _cluster_servers,
-        _past,
         _database,
     )
     for fault in module.FAULTS
