@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -99,7 +100,8 @@ class JsonReader:
         self._rows = JsonRows(self._kind, self.type)
         self._parsed_as = _parsed_as(self.type)
         # Arrow's parser reads only records, and does not support maps.
-        self._in_bulk = self.is_record and not _has_maps(self.type)
+        self._in_bulk = self.is_record and not _has(pa.types.is_map, self.type)
+        self._has_decimals = _has(pa.types.is_decimal, self.type)
         self._checked: set[SchemaInfo] = set()
 
     def read(self, values: pa.Array, writer: SchemaInfo) -> tuple[pa.Array, RowFailures]:
@@ -149,6 +151,10 @@ class JsonReader:
             raise Irregular
         columns = [one.combine_chunks() for one in table.columns]
         record = pa.Array.from_buffers(self._parsed_as, len(lines), [None], children=columns)
+        if self._has_decimals:
+            # Arrow's parser counts the digits before it applies the scale: 99999 passes as a
+            # decimal(5,2), and Parquet keeps another number of it.
+            record.validate(full=True)
         return _converted(record, self.type)
 
     def _one_by_one(self, texts: pa.StringArray, rows: Int64s) -> _Part:
@@ -179,13 +185,11 @@ def _parsed_as(kind: pa.DataType) -> pa.DataType:
     return pa.string() if any(is_such(kind) for is_such in _AS_TEXT) else kind
 
 
-def _has_maps(kind: pa.DataType) -> bool:
-    if pa.types.is_map(kind):
-        return True
+def _has(is_such: Callable[[pa.DataType], bool], kind: pa.DataType) -> bool:
     inner = list(kind) if pa.types.is_struct(kind) else []
     if pa.types.is_list(kind):
         inner = [kind.value_field]
-    return any(_has_maps(one.type) for one in inner)
+    return is_such(kind) or any(_has(is_such, one.type) for one in inner)
 
 
 def _converted(column: pa.Array, kind: pa.DataType) -> pa.Array:

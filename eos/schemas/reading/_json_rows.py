@@ -152,7 +152,10 @@ def _seconds(logical: str, found: decimal.Decimal) -> int:
     # A huge exponent would become an integer of as many digits.
     if not logical.startswith("timestamp-") or not found.is_finite() or found.adjusted() > 15:
         raise ValueError
-    return int((found * 10**6).to_integral_value(decimal.ROUND_FLOOR))
+    # As Jackson reads its own text: behind negative seconds, the fraction counts upwards.
+    whole = int(found)
+    fraction = (found - whole) * 10**6
+    return whole * 10**6 + math.floor(abs(fraction) if whole < 0 else fraction)
 
 
 def _of_parts(logical: str, found: list[Any]) -> Any:

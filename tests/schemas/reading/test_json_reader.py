@@ -93,6 +93,16 @@ def test_missing_fields_are_null_and_unknown_ones_are_ignored():
         (b'{"local":[2026,11,20,12,0]}', only(local=MOMENT.replace(microsecond=0))),
         (b'{"millis":1795176000.123456789}', only(millis=MOMENT.replace(tzinfo=UTC))),
         (b'{"at":-0.000000001}', only(at=datetime.datetime(1969, 12, 31, 23, 59, 59, 999999, UTC))),
+        # Java's client wrote these, and reads them so (4.2.4).
+        (b'{"at":-2.250000000}', only(at=datetime.datetime(1969, 12, 31, 23, 59, 58, 250000, UTC))),
+        (
+            b'{"at":-1.999999999}',
+            only(at=datetime.datetime(1969, 12, 31, 23, 59, 59, 999999, UTC)),
+        ),
+        (
+            b'{"at":-315521755.750000000}',
+            only(at=datetime.datetime(1960, 1, 2, 3, 4, 5, 750000, UTC)),
+        ),
         (b'{"time":[1,2,3,456000000]}', only(time=3_723_456)),
         (b'{"time":[0,1]}', only(time=60_000)),
     ],
@@ -128,6 +138,7 @@ def test_rows_that_arrow_rejects_are_read_in_python(text, wanted):
         (b'{"name":1}', "The field 'name' is not of its type."),
         (b'{"name":"\\ud800"}', "The field 'name' is not of its type."),
         (b'{"price":1.234}', "The field 'price' is not of its type."),
+        (b'{"price":123456789}', "The field 'price' is not of its type."),
         (b'{"price":123456789.00}', "The field 'price' is not of its type."),
         (b'{"data":"AP8"}', "The field 'data' is not of its type."),
         (b'{"day":"2026-13-01"}', "The field 'day' is not of its type."),
@@ -253,7 +264,7 @@ def test_bulk_and_row_by_row_parsing_fail_for_the_same_rows(data):
     for in_bulk in (True, False):
         with mock.patch("eos.schemas.reading._avro_reader._FEW_ROWS", 1 if in_bulk else 1000):
             if not in_bulk:
-                with mock.patch("eos.schemas.reading._avro_reader._has_maps", return_value=True):
+                with mock.patch("eos.schemas.reading._avro_reader._has", return_value=True):
                     both.append(decode(JSON, texts))
             else:
                 both.append(decode(JSON, texts))
