@@ -15,9 +15,9 @@ from eos.client import PulsarClient
 from eos.errors import IncompatibleSchema
 from eos.ids import TopicName
 from eos.schemas.reading import (
-    VERSION_BYTES,
     SchemaVersion,
     ValueReader,
+    is_version,
     value_reader,
     why_unknown,
 )
@@ -103,7 +103,7 @@ class ValueDecoder:
         return self._client.lookup.schema(self._topic) is not None
 
     def _version(self, named: bytes) -> SchemaVersion | None:
-        if len(named) != VERSION_BYTES:
+        if not is_version(named):
             return None
         if named not in self._versions:
             # By the message's own version, not the newest.

@@ -89,7 +89,9 @@ def _schema_version(_: TopicName, columns: dict[str, pa.Array]) -> pa.Array:
     # Versions are eight bytes, big endian.
     versions = columns["schema_version"].dictionary_encode()
     numbers = [
-        int.from_bytes(one, "big") if one is not None and len(one) == _VERSION_BYTES else None
+        int.from_bytes(one, "big", signed=True)
+        if one is not None and len(one) == _VERSION_BYTES
+        else None
         for one in versions.dictionary.to_pylist()
     ]
     return pa.array(numbers, pa.int64()).take(versions.indices)

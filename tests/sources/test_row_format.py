@@ -40,8 +40,8 @@ def test_a_time_out_of_range_is_null(sent: int, caplog) -> None:
 
 
 def test_a_schema_version_is_a_number_or_null() -> None:
-    versions = pa.array([b"\0" * 7 + b"\5", None, b"\1", b""], pa.binary())
-    assert made("__schemaVersion", schema_version=versions) == [5, None, None, None]
+    versions = pa.array([b"\0" * 7 + b"\5", None, b"\1", b"", b"\xff" * 8], pa.binary())
+    assert made("__schemaVersion", schema_version=versions) == [5, None, None, None, -1]
 
 
 def test_a_partition_has_its_number() -> None:

@@ -26,7 +26,7 @@ from eos.wire.row_failures import RowFailures
 
 MAX_VALUE_BYTES: Final = 64 << 20  # decoding takes up to five times as much memory
 _TOO_LONG: Final = f"The value is longer than {MAX_VALUE_BYTES >> 20} MiB."
-VERSION_BYTES: Final = 8  # versions are numbers, big endian
+_VERSION_BYTES: Final = 8
 _READERS: Final[dict[int, Callable[[SchemaInfo], ColumnReader]]] = {
     SchemaType.AVRO: AvroReader,
     SchemaType.JSON: JsonReader,
@@ -173,9 +173,8 @@ class ValueReader:
         return DecodedValues(batch, RowFailures.merged(failures), refused)
 
     def _writer(self, named: bytes, find: Callable[[bytes], SchemaVersion | None]) -> SchemaVersion:
-        # ``named``: empty for messages without a version. Brokers close the connection when asked
-        # for a version of another length.
-        found = find(named) if len(named) == VERSION_BYTES else None
+        # ``named``: empty for messages without a version.
+        found = find(named) if is_version(named) else None
         if found is not None:
             return found
         # As in the Java client. Without the user's schema the format is unknown, even if the bytes
@@ -202,11 +201,18 @@ class ValueReader:
         return self._batch(pa.nulls(len(values), self._column.type)), failures
 
 
+def is_version(named: bytes) -> bool:
+    """Whether ``named``, of a message, can be a version: a number of eight bytes, big endian."""
+    # A producer may send any bytes. Asked for a version of another length, brokers close the
+    # connection; a negative one they look for in ledger -1, and answer UnknownError (4.2.4).
+    return len(named) == _VERSION_BYTES and named[0] < 0x80
+
+
 def why_unknown(named: bytes | None) -> str:
     """Explain why the version that a message names is unknown; None, or empty: it names none."""
     if not named:
         return "The message names no version of the topic's schema."
-    if len(named) != VERSION_BYTES:
+    if len(named) != _VERSION_BYTES:
         return f"The message names a schema version of {len(named)} bytes, which no registry has."
     number = int.from_bytes(named, "big", signed=True)
     return f"The message names schema version {number}, which is not in the registry."
