@@ -88,7 +88,7 @@ class _ChunkProducer:
                     commands.KeyValue(key=name, value=text)
                     for name, text in message.properties.items()
                 ),
-                partition_key=message.key,
+                partition_key=None if message.key is None else message.key.encode(),
                 uncompressed_size=len(message.value),
                 uuid=chunk.uuid if is_part else None,
                 num_chunks_from_msg=chunk.of if is_part else None,

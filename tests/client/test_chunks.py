@@ -84,7 +84,7 @@ def test_a_reader_may_begin_in_the_middle_of_a_message(
         stored = []
         for entry in entries.read(float("inf")):
             stored.append(entry)
-            is_last = entry.metadata.partition_key == sent[-1].key
+            is_last = entry.metadata.partition_key == sent[-1].key.encode()
             if is_last and (entry.metadata.chunk_id or 0) + 1 == (
                 entry.metadata.num_chunks_from_msg or 1
             ):

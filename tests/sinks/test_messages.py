@@ -160,7 +160,7 @@ def test_by_size_an_entry_has_rows_of_several_keys(spark, make_sink, client, top
         entries = list(islice(reader.read(time.monotonic() + 10), 6))
     assert [entry.num_messages for entry in entries] == [100, 20, 20, 20, 20, 20]
     assert [entry.metadata.partition_key for entry in entries] == [
-        None, "k0", "k1", "k2", "k3", "k4"
+        None, b"k0", b"k1", b"k2", b"k3", b"k4"
     ]  # fmt: skip
 
 

@@ -158,14 +158,16 @@ class Entry:
         if self.metadata.num_messages_in_batch is not None:
             yield from iter_batch(payload, self.metadata.num_messages_in_batch)
             return
-        key, is_base64 = self.metadata.partition_key, bool(self.metadata.partition_key_b64_encoded)
+        text, is_base64 = self.metadata.partition_key, bool(self.metadata.partition_key_b64_encoded)
+        key = None if text is None else decode_key(text, is_base64=is_base64)
         yield DecodedMessage(
             value=None if self.metadata.null_value else payload,
-            key=None if key is None else decode_key(key.encode(), is_base64=is_base64),
+            key=key,
             event_time_ms=self.metadata.event_time,
             properties=tuple((pair.key, pair.value) for pair in self.metadata.properties),
             ordering_key=self.metadata.ordering_key,
             sequence_id=self.metadata.sequence_id,
+            has_odd_text=isinstance(key, bytes) and not is_base64,
         )
 
     def figures(self) -> EntryFigures:

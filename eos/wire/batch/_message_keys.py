@@ -60,7 +60,7 @@ class StickyKey:
         ordering_key: takes precedence; the partition keys of the rows may then differ.
     """
 
-    partition_key: str | None = None
+    partition_key: bytes | None = None
     is_base64: bool = False
     ordering_key: bytes | None = None
 
@@ -73,7 +73,7 @@ class StickyKey:
             return cls(ordering_key=rows.ordering_key[row].as_py())
         if rows.key is None or not rows.key[row].is_valid:
             return cls()
-        text = str(key_text(rows.key.slice(row, 1)).data, "utf-8")
+        text = bytes(key_text(rows.key.slice(row, 1)).data)
         is_base64 = rows.key.type in BINARY_TYPES
         if rows.key_is_base64 is not None:
             is_base64 = rows.key_is_base64[row].as_py()

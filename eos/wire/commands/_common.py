@@ -99,7 +99,7 @@ class MessageMetadata(WireMessage):
     publish_time: int = field(3, "uint64")
     properties: tuple[KeyValue, ...] = field(4, KeyValue, default=())
     replicated_from: str | None = field(5, "string", default=None)
-    partition_key: str | None = field(6, "string", default=None)
+    partition_key: bytes | None = field(6, "bytes", default=None)  # some clients send any bytes
     compression: int | None = field(8, "int32", default=None)
     uncompressed_size: int | None = field(9, "uint32", default=None)
     num_messages_in_batch: int | None = field(11, "int32", default=None)

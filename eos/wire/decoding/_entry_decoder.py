@@ -289,9 +289,16 @@ def _decode_piece(
 
 
 def entry_of(buffer: Bytes, entry: DeliveredEntry) -> Entry:
-    """Return a copy of the entry."""
+    """Return a copy of the entry.
+
+    Raises:
+        ProtocolError: its metadata lack a field, or have text that is not UTF-8; names the entry.
+    """
+    try:
+        metadata = MessageMetadata.from_protobuf(entry.metadata)
+    except ProtocolError as error:
+        raise unreadable_entry(entry.id, error) from None
     # The buffer is used again for the next entries.
-    metadata = MessageMetadata.from_protobuf(entry.metadata)
     return Entry(entry.id, metadata, buffer[entry.start : entry.end].tobytes())
 
 
@@ -313,11 +320,16 @@ def _record_batch(
     return pa.RecordBatch.from_arrays([own[name] for name in columns], names=list(columns))
 
 
+def _readable(text: str | bytes) -> str:
+    # The protobuf library returns text that is not UTF-8 as bytes.
+    return text if isinstance(text, str) else text.decode(errors="replace")
+
+
 _OF_ENTRY: Final[dict[str, Callable[[DeliveredEntry], Any]]] = {
     "ledger": lambda entry: entry.id.ledger,
     "entry": lambda entry: entry.id.entry,
     "publish_time": lambda entry: signed(entry.metadata.publish_time),
-    "producer_name": lambda entry: entry.metadata.producer_name,
+    "producer_name": lambda entry: _readable(entry.metadata.producer_name),
     "schema_version": lambda entry: entry.metadata.schema_version or None,
     "encryption_context": lambda entry: entry.encryption_context,
 }

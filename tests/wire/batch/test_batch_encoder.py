@@ -207,7 +207,7 @@ def sticky_of(message: DecodedMessage) -> StickyKey:
         return StickyKey(ordering_key=message.ordering_key)
     if message.key is None:
         return StickyKey()
-    text = key_on_the_wire(message.key).decode()
+    text = key_on_the_wire(message.key)
     return StickyKey(partition_key=text, is_base64=isinstance(message.key, bytes))
 
 
@@ -260,7 +260,7 @@ def test_by_key_batches_of_one_key_are_filled_across_chunks() -> None:
     rows = Rows(pa.array([b"v" * 50] * count), keys)
     batches = list(encode_batches(rows, 1 << 20, by_key=True))
     assert sum(batch.num_messages for batch in batches) == count
-    per_key = [[b for b in batches if b.sticky == StickyKey(f"k{n}")] for n in range(3)]
+    per_key = [[b for b in batches if b.sticky == StickyKey(b"k%d" % n)] for n in range(3)]
     assert sum(map(len, per_key)) == len(batches)
     for mine in per_key:
         assert all(len(batch.payload) > (1 << 20) - 100 for batch in mine[:-1])

@@ -69,7 +69,7 @@ def test_broker_entry_metadata_are_skipped():
 def test_a_message_outside_of_a_batch_has_its_fields_in_the_metadata():
     pairs = (commands.KeyValue(key="a", value="b"),)
     entry = entry_of(
-        body(metadata(partition_key="k", event_time=5, ordering_key=b"o", properties=pairs), b"v")
+        body(metadata(partition_key=b"k", event_time=5, ordering_key=b"o", properties=pairs), b"v")
     )
     assert entry.properties == entry.first_properties == {"a": "b"}
     assert entry.messages() == [DecodedMessage(b"v", "k", 5, (("a", "b"),), b"o", 1)]
@@ -77,7 +77,7 @@ def test_a_message_outside_of_a_batch_has_its_fields_in_the_metadata():
 
 
 def test_keys_in_base64_count_as_the_text_that_readers_see():
-    entry = entry_of(body(metadata(partition_key="AAE=", partition_key_b64_encoded=True), b"v"))
+    entry = entry_of(body(metadata(partition_key=b"AAE=", partition_key_b64_encoded=True), b"v"))
     assert entry.messages()[0].key == b"\x00\x01"
     assert entry.figures().checksum == entry_checksum(b"v", b"AAE=")
     assert entry.figures().value_and_key_bytes == 5
@@ -91,7 +91,7 @@ def test_a_null_value_is_none():
 
 def test_the_repr_does_not_show_rows_or_properties():
     pairs = (commands.KeyValue(key="secret", value="secret"),)
-    entry = entry_of(body(metadata(properties=pairs, partition_key="secret"), b"secret"))
+    entry = entry_of(body(metadata(properties=pairs, partition_key=b"secret"), b"secret"))
     assert "secret" not in repr(entry)
 
 

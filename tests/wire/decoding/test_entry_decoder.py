@@ -18,6 +18,7 @@ from eos.wire.batch import (
     encode_batches,
     rows_from_messages,
 )
+from eos.wire.commands import MessageMetadata
 from eos.wire.decoding import (
     PADDING_BYTES,
     checked_columns,
@@ -224,7 +225,7 @@ def test_messages_outside_of_batches_are_rows() -> None:
     entries.add(b"plain")
     entries.add(
         b"",
-        partition_key="azE=",
+        partition_key=b"azE=",
         partition_key_b64_encoded=True,
         null_value=True,
         event_time=5,
@@ -239,6 +240,30 @@ def test_messages_outside_of_batches_are_rows() -> None:
         row(DecodedMessage(None, b"k1", 5, (("a", "b"),), b"o", 9)),
     ]
     assert (third["value"], third["batch_index"]) == (b"batched", 0)
+
+
+def test_a_key_of_any_bytes_is_read_as_in_a_batch() -> None:
+    """C++ and Go producers send any bytes as text."""
+    entries = EntryBuffer()
+    entries.add(b"single", partition_key=b"\xff\xfe")
+    entries.add(framed(b"\x12\x02\xff\xfe\x18\x01", b"v"), num_messages_in_batch=1)
+    read = entries.decode(("key", "key_is_binary"))
+    assert read == [{"key": b"\xff\xfe", "key_is_binary": False}] * 2
+
+
+def test_other_text_that_is_not_utf8_is_shown_or_an_error_that_names_the_entry() -> None:
+    """Without its place, no mode of the source could skip the entry."""
+    entries = EntryBuffer()
+    for number, payload in ((1, framed(b"\x18\x01", b"v")), (None, b"single")):
+        entries.add(payload, num_messages_in_batch=number)
+        odd = entries.entries[-1].metadata.SerializeToString().replace(b"\n\1p", b"\n\1\xff")
+        entries.entries[-1] = entries.entries[-1]._replace(metadata=MessageMetadata.parse(odd))
+    buffer = np.frombuffer(bytes(entries.data) + bytes(PADDING_BYTES), np.uint8)
+    read = []
+    with pytest.raises(ProtocolError, match="entry 7:1:-1:-1 can't be read: A text field") as error:
+        read += decode_entries(buffer, entries.entries, ("value", "producer_name"))
+    assert [one.batch.to_pylist() for one in read] == [[{"value": b"v", "producer_name": "\ufffd"}]]
+    assert error.value.place == (7, 1)
 
 
 def test_columns_of_the_entry_are_repeated_for_each_message() -> None:
