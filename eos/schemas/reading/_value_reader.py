@@ -27,6 +27,7 @@ from eos.wire.row_failures import RowFailures
 MAX_VALUE_BYTES: Final = 64 << 20  # decoding takes up to five times as much memory
 _TOO_LONG: Final = f"The value is longer than {MAX_VALUE_BYTES >> 20} MiB."
 _VERSION_BYTES: Final = 8
+_AS_BYTES: Final = "Read them as bytes: PrimitiveSchema('bytes')."
 _READERS: Final[dict[int, Callable[[SchemaInfo], ColumnReader]]] = {
     SchemaType.AVRO: AvroReader,
     SchemaType.JSON: JsonReader,
@@ -270,6 +271,8 @@ def _column_reader(info: SchemaInfo) -> ColumnReader:
         return PrimitiveReader(info)
     if info.type == SchemaType.KEY_VALUE:
         key, value = pair_of(info)
+        if SchemaType.KEY_VALUE in (key.type, value.type):
+            raise IncompatibleSchema("A pair within a pair can't be read.", hint=_AS_BYTES)
         return PairReader(info, _column_reader(key), _column_reader(value))
     make = _READERS.get(info.type)
     if make is not None:
@@ -277,8 +280,8 @@ def _column_reader(info: SchemaInfo) -> ColumnReader:
     kind = next((one.name for one in SchemaType if one == info.type), str(info.type))
     raise IncompatibleSchema(
         f"Values of schema type {kind} can't be read as columns.",
-        hint="Read them as bytes: PrimitiveSchema('bytes'). For PROTOBUF (its registered "
-        "definition lacks the field numbers), give ProtobufSchema.of(MyMessage).",
+        hint=f"{_AS_BYTES} For PROTOBUF (its registered definition lacks the field numbers), give "
+        "ProtobufSchema.of(MyMessage).",
     )
 
 

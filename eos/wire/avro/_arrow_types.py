@@ -252,8 +252,9 @@ def _takes(kind: AvroType, column: pa.DataType) -> bool:
                 return bool(types.is_date32(column))
             return _is_signed(column, 32)
         case Primitive(name="long", logical=logical):
-            if logical is not None and "timestamp-" in logical:
-                return _is_timestamp(column, logical)
+            if logical in TIMESTAMPS:
+                is_local = TIMESTAMPS[logical].tz is None
+                return bool(types.is_timestamp(column) and (column.tz is None) == is_local)
             return _is_signed(column, 64)
         case Primitive(name="float"):
             return bool(types.is_float32(column))
@@ -273,13 +274,6 @@ def _takes(kind: AvroType, column: pa.DataType) -> bool:
 
 def _is_signed(column: pa.DataType, bits: int) -> bool:
     return bool(pa.types.is_signed_integer(column) and column.bit_width <= bits)
-
-
-def _is_timestamp(column: pa.DataType, logical: str) -> bool:
-    if not pa.types.is_timestamp(column):
-        return False
-    prefix = "local-timestamp-" if column.tz is None else "timestamp-"
-    return logical in (f"{prefix}millis", f"{prefix}micros")
 
 
 def _mismatch(kind: AvroType, column: pa.DataType, path: _Path) -> str:

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from eos.errors import IncompatibleSchema
+from eos.errors import ConfigurationError, IncompatibleSchema
 from eos.wire.avro._arrow_types import NULL, arrow_type, fits_decimal128, members, time_type_of
 from eos.wire.avro._avro_cursor import Cursor
 from eos.wire.avro._defaults import MAX_BYTES, encode_default
@@ -190,7 +190,10 @@ class _Resolver:
                 f"The field {path.lstrip('.')!r} is missing in the writer's schema, and has no "
                 "default in the reader's schema."
             )
-        data = encode_default(field.type, field.default, path)
+        try:
+            data = encode_default(field.type, field.default, path)
+        except ConfigurationError as error:  # brokers accept any default
+            raise IncompatibleSchema(error.message) from None
         self._default_bytes += len(data)
         if self._default_bytes > MAX_BYTES:
             raise IncompatibleSchema(

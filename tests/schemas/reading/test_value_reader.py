@@ -18,6 +18,7 @@ from eos.schemas import (
     ProtobufSchema,
     Schema,
 )
+from eos.schemas._schema_properties import pair_info
 from eos.schemas.reading import SchemaVersion, check_readable, value_reader
 from eos.wire.commands import SchemaInfo, SchemaType
 from tests.schemas.reading.reads import decode, has, reasons, record, version
@@ -240,6 +241,26 @@ def test_a_deeply_nested_definition_is_read_or_refused(kind, levels):
 def test_unsupported_schema_types_are_named(kind):
     with pytest.raises(IncompatibleSchema, match=r"PROTOBUF|EXTERNAL|99"):
         value_reader(SchemaVersion(SchemaInfo(type=kind), 0))
+
+
+def test_a_pair_within_a_pair_is_refused_by_name():
+    text = SchemaInfo(type=SchemaType.STRING)
+    inner = pair_info(text, text, "inline")
+    for pair in (pair_info(inner, text, "inline"), pair_info(text, inner, "separated")):
+        with pytest.raises(IncompatibleSchema, match="pair within a pair"):
+            value_reader(SchemaVersion(pair, 0))
+
+
+def test_messages_that_lack_a_field_with_a_wrong_default_are_malformed_alone():
+    """Brokers accept such definitions; the messages of that version itself don't need it."""
+    old, new = (version(SchemaType.AVRO, record(*fields), number) for number, fields in enumerate([
+        [has("a", "int")], [has("a", "int"), has("b", "int", default=None)],
+    ]))  # fmt: skip
+    found = value_reader(new).decode_versions(
+        pa.array([b"\2", b"\2\4"]), None, pa.array([v(0), v(1)]), {v(0): old, v(1): new}.get
+    )
+    assert found.columns.to_pylist()[1] == {"a": 1, "b": 2}
+    assert "Field 'b' has the type int, but the default null" in reasons(found)[0]
 
 
 def test_a_record_without_fields_has_rows_and_no_columns():
