@@ -2,12 +2,15 @@
 
 It also accepts Jackson's forms of dates and timestamps: numbers in the unit of their logical type,
 seconds with a fraction (``Instant``), and lists of their parts (``LocalDate``, ``LocalTime``,
-``LocalDateTime``).
+``LocalDateTime``); and of classes for which Avro's reflection declares something else: numbers
+(``BigDecimal`` and ``BigInteger``, declared as text; ``Date``, as a record without fields), letters
+(``char``, as int), objects (``Map<Integer, V>`` and the like, as a list of pairs).
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import datetime
 import decimal
 import json
@@ -19,9 +22,12 @@ import pyarrow as pa
 from eos.errors import IncompatibleSchema
 from eos.schemas.reading._column_reader import MAX_OBJECT_BYTES, TOO_LONG, as_column
 from eos.wire.avro import (
+    JAVA_CHAR,
+    JAVA_NUMBERS,
     AvroType,
     Decimal,
     Enum,
+    Field,
     Fixed,
     ListOf,
     MapOf,
@@ -36,16 +42,19 @@ from eos.wire.row_failures import RowFailures
 
 # How JSON was written -> as what it can be read.
 _READABLE: Final = {
-    "int": {"int", "long", "float", "double", "decimal", "timestamp"},
+    "int": {"int", "long", "float", "double", "decimal", "timestamp", "char"},
     "long": {"long", "float", "double", "decimal", "timestamp"},
     "float": {"float", "double"},
     "double": {"float", "double"},
     "decimal": {"decimal", "float", "double"},
     "timestamp": {"timestamp", "text", "int", "long"},  # and dates
-    "text": {"text", "timestamp"},
+    "text": {"text", "timestamp", "number"},
+    "number": {"number", "text", "int", "long", "float", "double", "decimal"},
+    "char": {"char", "text", "int", "long"},
     "boolean": {"boolean"},
     "null": {"null"},
 }
+_NUMBERS: Final = [Primitive(name) for name in ("int", "long", "float", "double")]
 _LIMITS: Final = {"int": 1 << 31, "long": 1 << 63}
 # As Jackson writes them: JSON has no such numbers.
 _NOT_FINITE: Final = {"NaN", "Infinity", "-Infinity"}
@@ -98,6 +107,13 @@ def _value(kind: AvroType, found: Any, path: str) -> Any:
                 field.name: _value(field.type, found.get(field.name), f"{path}.{field.name}")
                 for field in fields
             }
+        case RecordOf(fields=()), int() if path:
+            return {}
+        case ListOf(RecordOf(fields=(Field("key", key), Field("value", items)))), dict():
+            return [
+                {"key": _key(key, name, path), "value": _value(items, one, f"{path}[].value")}
+                for name, one in found.items()
+            ]
         case ListOf(items), list():
             return [_value(items, one, f"{path}[]") for one in found]
         case MapOf(values), dict():
@@ -108,10 +124,22 @@ def _value(kind: AvroType, found: Any, path: str) -> Any:
         raise _InvalidValue(f"{field_text(path)} is not of its type.") from None
 
 
+def _key(kind: AvroType, text: str, path: str) -> Any:
+    found: Any = text
+    if kind in _NUMBERS:
+        with contextlib.suppress(_InvalidValue):
+            found = _parsed(text)
+    return _value(kind, found, f"{path}[].key")
+
+
 def _scalar(kind: AvroType, found: Any) -> Any:
     match kind:
         case Primitive("boolean") if isinstance(found, bool):
             return found
+        case Primitive("int", logical) if logical == JAVA_CHAR and isinstance(found, str):
+            return ord(found)  # fails unless it is one letter
+        case Primitive("string", logical) if logical in JAVA_NUMBERS and _is_number(found):
+            return str(found)
         case Primitive("int" | "long", logical) if isinstance(found, list):
             return _of_parts(logical or "", found)
         case Primitive("long", logical) if isinstance(found, decimal.Decimal):
@@ -136,6 +164,10 @@ def _scalar(kind: AvroType, found: Any) -> Any:
         case Enum() if type(found) is int:
             return str(found)  # pulsar-client writes the value of the symbol in a Python enum
     return _scalar(Primitive("string"), found)  # a symbol
+
+
+def _is_number(found: Any) -> bool:
+    return type(found) is int or isinstance(found, decimal.Decimal)
 
 
 def _whole(name: str, logical: str, found: Any) -> Any:
@@ -222,6 +254,10 @@ def check_same_text(writer: AvroType, reader: AvroType, path: str = "") -> None:
                     check_same_text(known[field.name], field.type, f"{path}.{field.name}")
         case ListOf(items), ListOf(wanted):
             check_same_text(items, wanted, f"{path}[]")
+        case ListOf(RecordOf(fields=(Field("key"), Field("value", values)))), MapOf(wanted):
+            check_same_text(values, wanted, f"{path}{{}}")
+        case RecordOf(fields=()), Primitive():
+            pass  # the values decide
         case MapOf(values), MapOf(wanted):
             check_same_text(values, wanted, f"{path}{{}}")
         case _ if _kind(reader) not in _READABLE.get(_kind(writer), set()):
@@ -249,6 +285,10 @@ def non_null_type(kind: AvroType, path: str) -> AvroType:
 
 def _kind(kind: AvroType) -> str:
     match kind:
+        case Primitive(_, logical) if logical in JAVA_NUMBERS:
+            return "number"
+        case Primitive(_, logical) if logical == JAVA_CHAR:
+            return "char"
         case Primitive("int" | "long" as name, logical):
             return "timestamp" if logical == "date" or "timestamp-" in (logical or "") else name
         case Primitive("string" | "bytes"):

@@ -5,6 +5,8 @@ from eos.wire.avro._avro_decoder import AvroDecoder
 from eos.wire.avro._avro_encoder import encode_avro
 from eos.wire.avro._defaults import check_defaults
 from eos.wire.avro._types import (
+    JAVA_CHAR,
+    JAVA_NUMBERS,
     MAX_DEPTH,
     AvroType,
     Decimal,
@@ -23,6 +25,8 @@ from eos.wire.avro._types import (
 )
 
 __all__ = [
+    "JAVA_CHAR",
+    "JAVA_NUMBERS",
     "MAX_DEPTH",
     "MAX_FIELDS",
     "AvroDecoder",

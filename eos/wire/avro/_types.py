@@ -23,12 +23,18 @@ _MAX_TYPES: Final = 2 * MAX_DEPTH
 _MAX_FIXED_BYTES: Final = 2**31 - 1
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 
+# What Avro's reflection declares as string or int, and Jackson writes in another way.
+JAVA_NUMBERS: Final = ("java.math.BigDecimal", "java.math.BigInteger")
+JAVA_CHAR: Final = "java.lang.Character"
+JAVA_CLASSES: Final = (*JAVA_NUMBERS, JAVA_CHAR)
+
 NO_DEFAULT: Final = object()  # of a field without a default; None is the default null
 
 
 @dataclass(frozen=True)
 class Primitive:
-    """One of ``PRIMITIVES``; ``logical`` is the name of its logical type, if any."""
+    """One of ``PRIMITIVES``; ``logical`` is the name of its logical type, or one of
+    ``JAVA_CLASSES``, if any."""
 
     name: str
     logical: str | None = None
@@ -207,7 +213,9 @@ class _Parser:
             case {"type": "bytes"}:
                 return _decimal(declared, None) or Primitive("bytes")
             case {"type": str() as name} if name in PRIMITIVES:
-                logical = declared.get("logicalType")
+                logical, java_class = declared.get("logicalType"), declared.get("java-class")
+                if java_class in JAVA_CLASSES:
+                    logical = java_class
                 return Primitive(name, logical if isinstance(logical, str) else None)
             case {"type": str() as name}:
                 return self._by_name(name, namespace, path)

@@ -16,7 +16,8 @@ from pulsar import schema as theirs
 from eos.schemas import JsonSchema
 from eos.schemas.reading import SchemaVersion, value_reader
 from eos.sinks.dataframe_columns import select_columns
-from tests.schemas.reading.reads import decode, has, logical, reasons, record
+from eos.wire.commands import SchemaType
+from tests.schemas.reading.reads import decode, has, logical, reasons, record, version
 
 UTC = datetime.UTC
 OWN = record(
@@ -104,3 +105,49 @@ def test_avro_written_by_pulsar_client_is_read(pulsar_standalone, client, name):
         "id": 1,
         "part": {"x": None},
     }  # its default for nested records
+
+
+def nullable(kind: Any) -> Any:
+    return record(has("v", ["null", kind], default=None), name="J")
+
+
+def reflected(kind: str, java_class: str) -> dict[str, str]:
+    return {"type": kind, "java-class": java_class}
+
+
+BIG_DECIMAL = nullable(reflected("string", "java.math.BigDecimal"))
+LETTER = record(has("v", reflected("int", "java.lang.Character")), name="J")
+DATE = nullable(record(name="Date") | {"namespace": "java.util"})
+PAIR = record(has("key", "int"), has("value", "string"), name="PairIntegerString")
+MAP = nullable({"type": "array", "items": PAIR, "java-class": "java.util.Map"})
+MOMENT = datetime.datetime(2023, 11, 14, 22, 13, 20, 123000, UTC)
+
+
+@pytest.mark.parametrize(
+    ("registered", "text", "mine", "wanted"),
+    [
+        (BIG_DECIMAL, b'{"v":12345678901234567890.123456789}', None,
+         "12345678901234567890.123456789"),
+        (nullable(reflected("string", "java.math.BigInteger")),
+         b'{"v":123456789012345678901234567890}', None, "123456789012345678901234567890"),
+        (BIG_DECIMAL, b'{"v":12.50}', logical("bytes", "decimal", precision=38, scale=9),
+         decimal.Decimal("12.5")),
+        (BIG_DECIMAL, b'{"v":12.50}', "double", 12.5),
+        (LETTER, b'{"v":"x"}', None, 120),  # as in Avro
+        (LETTER, b'{"v":"x"}', "string", "x"),
+        (DATE, b'{"v":1700000000123}', None, {}),
+        (DATE, b'{"v":1700000000123}', logical("long", "timestamp-millis"), MOMENT),
+        (MAP, b'{"v":{"1":"a"}}', None, [{"key": 1, "value": "a"}]),
+        (MAP, b'{"v":{"1":"a"}}', {"type": "map", "values": "string"}, [("1", "a")]),
+    ],
+)  # fmt: skip
+def test_what_jackson_writes_in_another_way_than_avro_declares_is_read(
+    registered, text, mine, wanted
+):
+    """Definitions and texts of classes by ``Schema.JSON`` of the Java client (4.2.4)."""
+    own = None if mine is None else JsonSchema(json.dumps(nullable(mine)))
+    found = decode(version(SchemaType.JSON, registered), [text, b'{"v":{"x":[]}}'], own)
+    if registered is not DATE or mine is not None:
+        assert "of its type" in reasons(found)[1]
+    assert found.columns["v"][0].as_py() == wanted
+    assert 0 not in reasons(found)
