@@ -58,9 +58,8 @@ class AvroSchema(Schema):
 
     def writer(self, column: pa.DataType, registered: SchemaInfo | None = None) -> SchemaWriter:
         """See ``Schema``."""
-        column = _as_written(column) if self._as_json else column
         data, kind = self._definition(column, registered)
-        check_fits(kind, column)
+        check_fits(kind, column, as_json=self._as_json)
         info = SchemaInfo(name="", data=data, type=self.type)
         return SchemaWriter(info, lambda values: self._encode(kind, values))
 
@@ -71,7 +70,7 @@ class AvroSchema(Schema):
             return self.definition.encode(), parse_definition(self.definition)
         made = derive_definition(column, as_json=self._as_json)
         if registered is not None and registered.type == self.type:
-            made = evolve_definition(registered.data, made, column)
+            made = evolve_definition(registered.data, made, column, as_json=self._as_json)
         if isinstance(made, bytes):
             return made, parse_definition(made.decode())
         text = json.dumps(made)
@@ -99,17 +98,3 @@ class JsonSchema(AvroSchema):
 
     def _encode(self, kind: AvroType, values: pa.Array) -> pa.Array:  # noqa: ARG002
         return values  # Spark has written the text
-
-
-def _as_written(column: pa.DataType) -> pa.DataType:
-    types = pa.types
-    if types.is_timestamp(column) or types.is_date32(column):
-        return pa.string()  # Spark writes them as text (ISO 8601)
-    if types.is_struct(column):
-        return pa.struct([field.with_type(_as_written(field.type)) for field in column])
-    if types.is_list(column):
-        return pa.list_(column.value_field.with_type(_as_written(column.value_type)))
-    if types.is_map(column):
-        item = column.item_field.with_type(_as_written(column.item_type))
-        return pa.map_(column.key_field, item)
-    return column

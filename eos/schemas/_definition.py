@@ -177,7 +177,7 @@ def at(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def evolve_definition(registered: bytes, made: Any, column: pa.DataType) -> Any:
+def evolve_definition(registered: bytes, made: Any, column: pa.DataType, *, as_json: bool) -> Any:
     """Return the registered definition unchanged, as bytes, if ``column`` can be written with it;
     else an extended one, as JSON objects, with the registered names, documentation and defaults.
 
@@ -186,6 +186,7 @@ def evolve_definition(registered: bytes, made: Any, column: pa.DataType) -> Any:
 
     Args:
         made: the definition that was derived from ``column``.
+        as_json: as for ``derive_definition``.
 
     Raises:
         IncompatibleSchema: a number would change its meaning.
@@ -194,44 +195,46 @@ def evolve_definition(registered: bytes, made: Any, column: pa.DataType) -> Any:
         kind = parse_definition(registered.decode())
     except (ConfigurationError, UnicodeDecodeError):
         return made
-    if _fits(kind, column):
+    if _fits(kind, column, as_json):
         return registered
-    merged = _merged(json.loads(registered), kind, made, column, "")
+    merged = _merged(json.loads(registered), kind, made, column, "", as_json)
     try:
-        check_fits(parse_definition(json.dumps(merged)), column)
+        check_fits(parse_definition(json.dumps(merged)), column, as_json=as_json)
     except (ConfigurationError, InputError):
         return made  # a type that was changed or dropped is used by name elsewhere
     return merged
 
 
-def _merged(declared: Any, kind: AvroType, made: Any, column: pa.DataType, path: str) -> Any:
+def _merged(
+    declared: Any, kind: AvroType, made: Any, column: pa.DataType, path: str, as_json: bool
+) -> Any:
     # ``declared`` (parsed: ``kind``) with the changes that ``column`` needs; ``made`` was derived
     # from it.
-    if _fits(kind, column):
+    if _fits(kind, column, as_json):
         return declared
     inner = _inner(made)
     match kind, declared:
         case Union(branches), list():
             for index, branch in enumerate(branches):
                 if _is_same_container(branch, column):
-                    changed = _merged(declared[index], branch, inner, column, path)
+                    changed = _merged(declared[index], branch, inner, column, path, as_json)
                     return [*declared[:index], changed, *declared[index + 1 :]]
                 _check_meaning(branch, inner, path)
             return made
         case RecordOf(), {"type": "record"} if pa.types.is_struct(column):
-            return _merged_record(declared, kind, inner, column, path)
+            return _merged_record(declared, kind, inner, column, path, as_json)
         case ListOf(items), {"type": "array"} if pa.types.is_list(column):
             of = (declared["items"], items, inner["items"], column.value_type)
-            return {**declared, "items": _merged(*of, f"{path}[]")}
+            return {**declared, "items": _merged(*of, f"{path}[]", as_json)}
         case MapOf(values), {"type": "map"} if pa.types.is_map(column):
             of = (declared["values"], values, inner["values"], column.item_type)
-            return {**declared, "values": _merged(*of, f"{path}{{}}")}
+            return {**declared, "values": _merged(*of, f"{path}{{}}", as_json)}
     _check_meaning(kind, inner, path)
     return inner
 
 
 def _merged_record(
-    declared: Any, kind: RecordOf, made: Any, column: pa.StructType, path: str
+    declared: Any, kind: RecordOf, made: Any, column: pa.StructType, path: str, as_json: bool
 ) -> Any:
     new = {field["name"]: field for field in made["fields"]}
     fields: list[Any] = []
@@ -243,7 +246,7 @@ def _merged_record(
                 fields.append(field)
             continue
         of = (field["type"], parsed.type, wanted["type"], column.field(name).type)
-        changed = _merged(*of, at(path, name))
+        changed = _merged(*of, at(path, name), as_json)
         # The registered default need not be of the changed type.
         if changed is not field["type"] and "default" in field and field["default"] is not None:
             field = {key: one for key, one in field.items() if key != "default"}
@@ -279,9 +282,9 @@ def _meaning(kind: AvroType) -> tuple[str, object]:
     return "", None
 
 
-def _fits(kind: AvroType, column: pa.DataType) -> bool:
+def _fits(kind: AvroType, column: pa.DataType, as_json: bool) -> bool:
     try:
-        check_fits(kind, column)
+        check_fits(kind, column, as_json=as_json)
     except InputError:
         return False
     return True

@@ -237,6 +237,41 @@ def test_dates_and_timestamps_are_text_in_json():
     ]
 
 
+INSTANT = {"type": "long", "logicalType": "timestamp-micros"}
+LOCAL = {"type": "long", "logicalType": "local-timestamp-millis"}
+BIG_DECIMAL = {"type": "string", "java-class": "java.math.BigDecimal"}
+
+
+def test_java_classes_with_times_and_big_decimals_can_be_written_as_json():
+    """The definition is that of a class by the Java client (4.2.4), which reads ISO text and
+    numbers in these fields."""
+    theirs = [
+        has("b", ["null", BIG_DECIMAL], default=None),
+        has("d", ["null", {"type": "int", "logicalType": "date"}], default=None),
+        has("i", ["null", INSTANT], default=None),
+        has("l", ["null", LOCAL], default=None),
+    ]
+    registered = SchemaInfo(type=SchemaType.JSON, data=avro(*theirs).data)
+    kinds = {"b": pa.decimal128(20, 9), "d": pa.date32(), "i": pa.timestamp("us", "UTC")}
+    column = pa.struct([*kinds.items(), ("l", pa.timestamp("us"))])
+    own = JsonSchema(registered.data.decode())
+    for schema in (JsonSchema(), own):
+        assert schema.writer(column, registered).info.data == registered.data
+    more = pa.struct([*column, ("n", pa.date32())])
+    assert fields_of(JsonSchema().writer(more, registered).info) == [
+        *theirs,
+        optional("n", "string"),
+    ]
+    for name, other in (("i", pa.timestamp("us")), ("l", pa.date32()), ("b", pa.date32())):
+        with pytest.raises(InputError, match=f"Column '{name}' is"):
+            own.writer(pa.struct([(name, other)]))
+    whole = {**BIG_DECIMAL, "java-class": "java.math.BigInteger"}
+    integer = JsonSchema(avro(has("b", whole)).data.decode())
+    assert integer.writer(pa.struct([("b", pa.decimal128(20, 0))]))
+    with pytest.raises(InputError, match=r"requires java\.math\.BigInteger"):
+        integer.writer(pa.struct([("b", pa.decimal128(20, 1))]))  # Jackson would cut off 0.5
+
+
 @pytest.mark.parametrize("name", SCHEMA_NAMES)
 def test_a_null_stays_null(name):
     schema = schema_of(name)

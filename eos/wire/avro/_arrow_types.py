@@ -27,6 +27,7 @@ import pyarrow as pa
 
 from eos.errors import IncompatibleSchema, InputError
 from eos.wire.avro._types import (
+    JAVA_NUMBERS,
     NO_DEFAULT,
     AvroType,
     Decimal,
@@ -152,16 +153,22 @@ class _Types:
             )
 
 
-def check_fits(kind: AvroType, column: pa.DataType, path: str = "") -> None:
+def check_fits(
+    kind: AvroType, column: pa.DataType, path: str = "", *, as_json: bool = False
+) -> None:
     """Check that rows of the Arrow type ``column`` can be written as ``kind``.
 
     Numbers may be narrower than declared; a struct may lack fields that have a default or are
     nullable, and must not have fields that the record lacks.
 
+    Args:
+        as_json: as JSON, in which a date or timestamp is text, whatever its definition says: Java's
+            classes declare it as a number, and read both.
+
     Raises:
         InputError: they can't be written; the error names the field.
     """
-    why = _FitCheck().why_not(kind, column, (path,))
+    why = _FitCheck(as_json).why_not(kind, column, (path,))
     if why:
         raise InputError(why, hint="Cast or drop the column, or change the schema.")
 
@@ -170,7 +177,7 @@ def branch_for(union: Union, column: pa.DataType) -> int:
     """Return the number of the branch for a column: the first one of its own type, else the first
     one that fits."""
     # It depends on the column's type, never on values; null is for a column of nulls.
-    fits = _FitCheck()
+    fits = _FitCheck(as_json=False)
     fitting = [
         index
         for index, branch in enumerate(union.branches)
@@ -193,7 +200,8 @@ _Path = tuple[str, ...]
 
 
 class _FitCheck:
-    def __init__(self) -> None:
+    def __init__(self, as_json: bool) -> None:
+        self._as_json = as_json
         # Cached, because branches of unions may use the same types.
         self._known: dict[tuple[int, _Path], str] = {}
 
@@ -221,7 +229,8 @@ class _FitCheck:
                 return self.why_not(items, column.value_type, (*path, "[]"))
             case MapOf(values) if pa.types.is_map(column) and column.key_type in STRING_TYPES:
                 return self.why_not(values, column.item_type, (*path, "{}"))
-        return "" if _takes(kind, column) else _mismatch(kind, column, path)
+        fits = _takes(kind, column) or (self._as_json and _takes_json(kind, column))
+        return "" if fits else _mismatch(kind, column, path)
 
     def _why_not_record(self, kind: RecordOf, column: pa.StructType, path: _Path) -> str:
         columns = {field.name: field.type for field in column}
@@ -269,6 +278,17 @@ def _takes(kind: AvroType, column: pa.DataType) -> bool:
             if not types.is_decimal128(column) or column.scale > scale:
                 return False
             return bool(column.precision - column.scale <= precision - scale)
+    return False
+
+
+def _takes_json(kind: AvroType, column: pa.DataType) -> bool:
+    types = pa.types
+    match kind:
+        case Primitive("string", logical) if logical in JAVA_NUMBERS:
+            is_whole = logical == JAVA_NUMBERS[1]
+            return bool(types.is_decimal128(column) and (column.scale == 0 or not is_whole))
+        case Primitive("string"):
+            return bool(types.is_timestamp(column) or types.is_date32(column))
     return False
 
 
