@@ -15,7 +15,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from eos.errors import ConfigurationError, IncompatibleSchema
+from eos.errors import IncompatibleSchema
 from eos.wire.avro import AvroDecoder, encode_avro, parse_definition
 from eos.wire.row_failures import RowFailures
 from tests.wire.avro.kinds import KINDS, UTC, arrow_of, logical, oracle
@@ -300,7 +300,7 @@ def test_incompatible_schemas_are_refused_by_the_fields_name(writer, reader, nam
 
 
 def test_an_invalid_default_is_refused():
-    with pytest.raises(ConfigurationError, match="'a'"):
+    with pytest.raises(IncompatibleSchema, match="'a'"):
         decoder(record(), record(has("a", "int", default="x")))
 
 
