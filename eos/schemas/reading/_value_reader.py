@@ -205,7 +205,7 @@ class ValueReader:
 def is_version(named: bytes) -> bool:
     """Whether ``named``, of a message, can be a version: a number of eight bytes, big endian."""
     # A producer may send any bytes. Asked for a version of another length, brokers close the
-    # connection; a negative one they look for in ledger -1, and answer UnknownError (4.2.4).
+    # connection; a negative one no registry has.
     return len(named) == _VERSION_BYTES and named[0] < 0x80
 
 
