@@ -68,6 +68,14 @@ def changed_by_others(table: TargetTable) -> Iterator[Problem]:
     if opened is None:
         return
     for version, operation in foreign_changes(table.folder, opened):
+        if operation is None:
+            yield Problem(
+                f"The table's log begins after version {version}, and has no commit of an archive: "
+                "whether the table was restored before can't be seen.",
+                "If it was, archive into another table.",
+                is_urgent=False,
+            )
+            return
         yield Problem(
             f"Version {version} of the table changed its rows by {operation}, and is not of an "
             "archive: the table is not exactly the topic's past.",

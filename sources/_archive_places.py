@@ -10,14 +10,15 @@ from deltalake import DeltaTable
 
 from eos.delta.folder import Folder
 from eos.delta.opening import open_version_if_exists
-from eos.errors import ConfigurationError
+from eos.errors import ConfigurationError, Retriable
 from eos.ids import EntryPlace
 
 # The first one counts the commits: of two archives that write to one table at the same time, one
-# commit succeeds. The others are a partition's place.
+# commit succeeds. The others are a partition's place; below 0: it has none (any more).
 COMMITS: Final = "eos-archive"
 _MOST_CHECKED: Final = 1000  # commits: each is a file
 _LEDGER, _ENTRY = "eos-archive/ledger/{}", "eos-archive/entry/{}"
+_NONE: Final = (-1, -1)
 
 
 class Archived(NamedTuple):
@@ -37,12 +38,49 @@ def archived(folder: Folder, table: DeltaTable, partitions: Iterable[str]) -> Ar
     commits = table.transaction_version(COMMITS)
     if commits is None:
         return None
-    rows = _version_of_rows(folder, table)
+    return Archived(commits, _places_in(_version_of_rows(folder, table), partitions))
+
+
+def _places_in(rows: DeltaTable, partitions: Iterable[str]) -> dict[str, EntryPlace | None]:
     places: dict[str, EntryPlace | None] = {}
     for name in partitions:
         ledger, entry = (rows.transaction_version(one.format(name)) for one in (_LEDGER, _ENTRY))
-        places[name] = None if ledger is None or entry is None else (ledger, entry)
-    return Archived(commits, places)
+        places[name] = None if ledger is None or entry is None or ledger < 0 else (ledger, entry)
+    return places
+
+
+def next_identifiers(
+    folder: Folder,
+    table: DeltaTable,
+    before: Mapping[str, EntryPlace | None],
+    after: Mapping[str, EntryPlace],
+) -> dict[str, int]:
+    """Return the identifiers of a commit whose rows are those between these places.
+
+    Raises:
+        ConfigurationError: as ``archived``.
+        Retriable: the table was restored since; or its log can't be read.
+    """
+    found = archived(folder, table, before)
+    if found is not None and found.places != before:
+        raise Retriable(
+            f"Delta table {folder.uri} was restored while rows for it were read. Nothing was added."
+        )
+    # This commit hides a RESTORE: with it, all that was set back gets the place that it has now.
+    # A RESTORE that comes only after ``table`` is a conflict: it changes the table's metadata.
+    rows = _version_of_rows(folder, table)
+    names: set[str] = set()
+    for version in range(rows.version() + 1, table.version() + 1):
+        names |= _named(_actions(folder, version) or ())
+    undone = {name: place or _NONE for name, place in _places_in(rows, names).items()}
+    return identifiers({**undone, **after})
+
+
+def _named(actions: Iterable[Mapping[str, Any]]) -> set[str]:
+    """Return the partitions whose places a commit has set."""
+    prefix = _LEDGER.format("")
+    found = [str(one["txn"]["appId"]) for one in actions if "txn" in one]
+    return {one.removeprefix(prefix) for one in found if one.startswith(prefix)}
 
 
 def identifiers(places: Mapping[str, EntryPlace]) -> dict[str, int]:
@@ -54,16 +92,19 @@ def identifiers(places: Mapping[str, EntryPlace]) -> dict[str, int]:
     }
 
 
-def foreign_changes(folder: Folder, table: DeltaTable) -> Iterator[tuple[int, str]]:
-    """Yield the newest versions in which something else changed rows, with their operations.
+def foreign_changes(folder: Folder, table: DeltaTable) -> Iterator[tuple[int, str | None]]:
+    """Yield the newest versions in which something else changed rows, with their operations; None:
+    the log has neither this version nor any commit of an archive.
 
     Raises:
         Retriable: the log can't be read.
     """
-    version = table.version()
+    version, has_own = table.version(), False
     for _ in range(_MOST_CHECKED):
         actions = None if version < 0 else _actions(folder, version)
         if actions is None:
+            if version >= 0 and not has_own:
+                yield version, None
             return
         info = _commit_info(actions)
         operation = str(info.get("operation", "?"))
@@ -76,6 +117,7 @@ def foreign_changes(folder: Folder, table: DeltaTable) -> Iterator[tuple[int, st
         is_own = any(one.get("txn", {}).get("appId") == COMMITS for one in actions)
         if not is_own and any(one is not None and one.get("dataChange") for one in changes):
             yield version, operation
+        has_own |= is_own
         version -= 1
 
 

@@ -38,7 +38,7 @@ from eos.sources._archive_check import (
     unkept,
     waiting,
 )
-from eos.sources._archive_places import COMMITS, Archived, archived, identifiers
+from eos.sources._archive_places import COMMITS, Archived, archived, identifiers, next_identifiers
 from eos.sources._epoch_planner import EpochPlanner
 from eos.sources._offsets import Offset
 from eos.sources._range_reader import EntryRange, check_not_deleted, read_range
@@ -283,7 +283,6 @@ class Archive:
             spark_partition=0,
         )
         failpoints.reached(ArchiveStep.STAGE)
-        ids = identifiers(chunk.places)
         self.table.commit(
             files,
             COMMITS,
@@ -291,10 +290,10 @@ class Archive:
             table_id=table_id,
             schema=schema,
             merge=True,
-            more=ids,
+            more=lambda table: next_identifiers(self.table.folder, table, places, chunk.places),
         )
         failpoints.reached(ArchiveStep.COMMIT)
-        self._check_own(ids)
+        self._check_own(identifiers(chunk.places))
         self.table.checkpoint_when_due()
         self._planner.commit(Offset.starting(chunk.places, subscription))
         failpoints.reached(ArchiveStep.MOVE)

@@ -170,6 +170,7 @@ class DeltaParticipant(VersionedParticipant[DeltaPart]):
         # Without rows only the version is recorded.
         assert part.version is not None
         assert part.files is not None
+        owner = {self._owner: part.version}
         try:
             self.table.commit(
                 part.files,
@@ -179,7 +180,7 @@ class DeltaParticipant(VersionedParticipant[DeltaPart]):
                 schema=schema_from_json(str(part.schema)),
                 merge=part.merge,
                 upsert=part.upsert,
-                more={self._owner: part.version},
+                more=lambda _: owner,
             )
         except Fenced as error:
             return overtaken(error.message.rstrip("."))

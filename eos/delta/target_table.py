@@ -189,7 +189,7 @@ class TargetTable:
         schema: pa.Schema,
         merge: bool = False,
         upsert: Upsert | None = None,
-        more: Mapping[str, int] | None = None,
+        more: Callable[[DeltaTable], Mapping[str, int]] | None = None,
     ) -> None:
         """Append ``files`` as version ``version`` of ``app_id``, in one attempt, durably.
 
@@ -201,7 +201,8 @@ class TargetTable:
             table_id: id of the table for which the files were staged.
             schema: the result of ``check_schema`` when they were staged.
             upsert: the files' rows change others by key; see ``eos.delta.upserts``.
-            more: further identifiers with their versions, recorded in the same commit.
+            more: returns further identifiers of the same commit, asked with the version that it
+                follows; its errors end the commit.
 
         Raises:
             CommitUnconfirmed: the attempt failed, or its answer was lost: ``committed_version``
@@ -227,7 +228,7 @@ class TargetTable:
             except ConfigurationError as error:  # the sink's next claim raises it as such
                 raise Fatal(error.message, hint=error.hint) from None
             self._check_files(table, files, may_differ=upsert is not None)
-            identifiers = {app_id: version, **(more or {})}
+            identifiers = {app_id: version, **(more(table) if more else {})}
             with self._committing(app_id, version):
                 self._add_columns(table, schema, merge)
                 if upsert is None or not files:

@@ -18,7 +18,15 @@ from deltalake import DeltaTable, Field, write_deltalake
 from pulsar.schema import AvroSchema
 
 from eos.client import PulsarClient
-from eos.errors import ConfigurationError, ConsumerBusy, DataLost, Fenced, IncompatibleSchema
+from eos.errors import (
+    CommitUnconfirmed,
+    ConfigurationError,
+    ConsumerBusy,
+    DataLost,
+    Fenced,
+    IncompatibleSchema,
+    Retriable,
+)
 from eos.sources.archive import Archive
 from eos.testing import PulsarStandalone
 from tests.commit_log.test_s3 import bucket, server, where
@@ -276,6 +284,93 @@ def test_a_restore_to_a_time_is_refused_and_undone_by_a_version(opened, client, 
     batches(client, name, range(3, 4))
     run(opened())
     assert values(tmp_path) == [b"%d" % number for number in range(40)]
+
+
+def partitioned(folder: Path) -> dict[tuple[str, int], list[bytes]]:
+    """The values of each topic's partitions, in their order."""
+    found: dict[tuple[str, int], list[bytes]] = {}
+    for row in rows(folder).select(["__topic", "__partition", "value"]).to_pylist():
+        found.setdefault((row["__topic"], row["__partition"]), []).append(row["value"])
+    return found
+
+
+@pytest.mark.parametrize("between", [None, "RESTORE", "archive"])
+def test_after_a_restore_all_partitions_of_all_topics_are_archived_again(
+    opened, client, name, tmp_path, pulsar_standalone, between
+):
+    names = [name, f"{name}-other"]
+    for one in names:
+        create_partitioned(pulsar_standalone.admin_url, one, 2)
+
+    def send(of: list[str], partitions: tuple[int, ...], entries: range) -> None:
+        for topic in of:
+            for index in partitions:
+                batches(client, f"{topic}-partition-{index}", entries)
+
+    send(names[:1], (0, 1), range(2))
+    send(names[1:], (0,), range(2))
+    for one in names:
+        run(opened(topic=one))
+    first = DeltaTable(tmp_path / "past").version()
+    send(names, (1,), range(2, 4))  # the other topic's second partition begins here
+    send(names, (0,), range(2, 4))
+    for one in names:
+        run(opened(topic=one))
+    DeltaTable(tmp_path / "past").restore(first)
+    if between == "RESTORE":
+        DeltaTable(tmp_path / "past").restore(first + 1)
+        DeltaTable(tmp_path / "past").restore(first)
+    with opened(part_bytes=1) as archive:  # ends within the first partition
+        assert archive.add() is not None
+    if between == "archive":
+        DeltaTable(tmp_path / "past").restore(first + 2)
+    for one in names:
+        run(opened(topic=one))
+    assert partitioned(tmp_path) == {
+        (f"persistent://public/default/{topic}", index): [
+            b"%d" % number for number in range(20 if (topic, index) == (names[1], 1) else 0, 40)
+        ]
+        for topic in names
+        for index in (0, 1)
+    }
+
+
+@pytest.mark.parametrize("moment", ["_rows", "next_identifiers"])
+def test_a_restore_under_an_archive_takes_no_rows(
+    opened, client, name, tmp_path, monkeypatch, moment
+):
+    for entries in (range(2), range(2, 4)):
+        batches(client, name, entries)
+        run(opened())
+    batches(client, name, range(4, 6))
+    with opened() as archive:
+        where = archive if moment == "_rows" else sys.modules[Archive.__module__]
+        then = getattr(where, moment)
+
+        def restored(*given):
+            found = then(*given)
+            DeltaTable(tmp_path / "past").restore(1)
+            return found
+
+        monkeypatch.setattr(where, moment, restored)
+        with pytest.raises((Retriable, CommitUnconfirmed), match=r"was restored|Metadata changed"):
+            archive.add()
+        monkeypatch.undo()
+        archive.add()
+    assert values(tmp_path) == [b"%d" % number for number in range(60)]
+
+
+def test_a_check_says_if_a_restore_cannot_be_seen(opened, client, name, tmp_path):
+    batches(client, name, range(2))
+    run(opened(part_bytes=1))
+    table = DeltaTable(tmp_path / "past")
+    table.optimize.compact()
+    table.create_checkpoint()
+    with opened() as archive:
+        assert not any("restored" in one.what for one in archive.check())
+        for version in range(table.version()):
+            (tmp_path / "past" / "_delta_log" / f"{version:020d}.json").unlink()
+        assert any("was restored before can't be seen" in one.what for one in archive.check())
 
 
 def test_a_second_archive_of_a_table_is_refused(opened, client, name, tmp_path):
