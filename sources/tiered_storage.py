@@ -234,9 +234,11 @@ class _Waiting:
         self._held: deque[tuple[Bytes, list[DeliveredEntry]]] = deque()
         self._held_bytes = 0
         self._aborted: dict[TxnId, bool] = {}
+        self._loaded_ms: int | None = None
 
     # Any decision is final: the range ends before the first open transaction of its partition, so
-    # what is not aborted was committed.
+    # what is not aborted was committed. But a broker that is just loading the topic (seconds) calls
+    # no transaction aborted yet.
 
     def add(self, buffer: Bytes, entries: Sequence[DeliveredEntry]) -> Iterator[DecodedEntries]:
         """Take entries; yield those that nothing holds back."""
@@ -261,10 +263,17 @@ class _Waiting:
 
     def _first_asked(self) -> Iterator[DecodedEntries]:
         txn = _txn(self._held[0][1][0])
+        admin, before_ms = self._admin(), self._loaded_ms
         try:
-            self._aborted[txn] = self._admin().is_aborted(self._topic, txn)
+            before_ms = before_ms or admin.buffer_loaded_ms(self._topic)
+            is_aborted = admin.is_aborted(self._topic, txn)
+            if not is_aborted:
+                self._loaded_ms = admin.buffer_loaded_ms(self._topic)
         except TopicNotFound:  # of a topic that is not loaded, too (measured)
             raise NotFromStorage(f"the broker does not know transaction {txn}") from None
+        if is_aborted is None or not (is_aborted or (before_ms and before_ms == self._loaded_ms)):
+            raise NotFromStorage(f"the broker does not know yet how transaction {txn} has ended")
+        self._aborted[txn] = is_aborted
         yield from self._decided()
 
     def _decided(self) -> Iterator[DecodedEntries]:

@@ -120,9 +120,18 @@ class AdminClient:
             for one in sorted(stored.ledgers, key=lambda one: one.ledgerId)  # they are in none
         ]
 
-    def is_aborted(self, topic: TopicName, txn: TxnId) -> bool:
-        """Whether ``topic``, an exact one, knows a transaction as aborted. It does so for as long
-        as it has entries of it (measured on 4.2.4)."""
+    def buffer_loaded_ms(self, topic: TopicName) -> int | None:
+        """Return since when the transaction buffer of an exact topic is loaded; None: it is not."""
+        path = f"/admin/v3/transactions/transactionBufferStats/{path_of(topic)}"
+        buffer = self._read(path, responses.buffer)
+        return buffer.recoverEndTime or None if buffer.state == "Ready" else None
+
+    def is_aborted(self, topic: TopicName, txn: TxnId) -> bool | None:
+        """Whether ``topic``, an exact one, knows a transaction as aborted; None: it is open there.
+
+        It knows that for as long as it has entries of it (measured on 4.2.4), but is not loaded
+        yet if ``buffer_loaded_ms`` is not the same before and after.
+        """
         name = path_of(topic)
         path = f"/admin/v3/transactions/transactionInBufferStats/{name}/{txn.most}/{txn.least}"
         return self._read(path, responses.is_aborted)

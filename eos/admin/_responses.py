@@ -86,6 +86,7 @@ class BufferShape(JsonShape):
     """A topic's transaction buffer."""
 
     state: JsonText | None = None
+    recoverEndTime: Millis = 0  # noqa: N815
     maxReadPosition: PositionText  # noqa: N815
     ongoingTxnSize: Long = 0  # noqa: N815
 
@@ -276,9 +277,10 @@ def first_entry(answer: Any) -> MessageId | None:
     return None if txn.startPosition is None or txn.aborted else position(txn.startPosition)
 
 
-def is_aborted(answer: Any) -> bool:
-    """Parse ``transactionInBufferStats``; False: committed, open or unknown."""
-    return _transaction_in_buffer(answer).aborted
+def is_aborted(answer: Any) -> bool | None:
+    """Parse ``transactionInBufferStats``; None: open; False: committed, or unknown."""
+    txn = _transaction_in_buffer(answer)
+    return None if txn.startPosition is not None and not txn.aborted else txn.aborted
 
 
 def topic_stats(answer: Any) -> TopicStats:

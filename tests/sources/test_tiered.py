@@ -382,6 +382,31 @@ def test_a_transaction_that_the_broker_does_not_know_costs_no_read(
     assert len(wanted) == PER_LEDGER + 1
 
 
+@pytest.mark.parametrize("loaded", [[None, 2], [1, None], [1, 2], [1, 1]])
+def test_a_broker_that_is_loading_the_topic_is_not_believed(
+    broker, topic, offload, read, asked, monkeypatch, caplog, loaded
+):
+    """It calls no transaction aborted, until it has replayed the topic; or open, within that."""
+    with (
+        PulsarClient(broker.service_url, timeout_s=20) as client,
+        closing(client.entry_producer(topic)) as producer,
+    ):
+        txn = client.transaction(timeout_s=60)
+        for number in range(PER_LEDGER + 1):
+            producer.send(b"%d" % number, txn=txn).result(timeout=20)
+        txn.abort()
+    plain_entries(broker, topic, PER_LEDGER)
+    offload()
+    wanted = expected(broker, topic)
+    is_open = loaded == [1, 1]
+    client_type, times = "eos.admin._admin_client.AdminClient", iter(loaded)
+    monkeypatch.setattr(f"{client_type}.is_aborted", lambda *_: None if is_open else False)
+    monkeypatch.setattr(f"{client_type}.buffer_loaded_ms", lambda *_: next(times))
+    assert read(topic) == wanted
+    assert len(wanted) == PER_LEDGER
+    assert "does not know yet how transaction" in caplog.text
+
+
 def test_blocks_and_small_memory(broker, topic, offload, read, asked, monkeypatch):
     plain_entries(broker, topic, PER_LEDGER, size=400_000)
     with PulsarClient(broker.service_url, timeout_s=20) as client:
