@@ -93,7 +93,8 @@ class AckTracker:
         self._entries: dict[EntryPlace, UnackedEntry] = {}
         # Of messages that are not complete: when they were published, and delivered.
         self._parts: dict[EntryPlace, tuple[int, float]] = {}
-        # Entries that could not be read: each may be the beginning of later parts' message.
+        # Entries that could not be read, and parts that were dropped from memory: each may be the
+        # beginning of later parts' message.
         self.unreadable: set[EntryPlace] = set()
 
     @property
@@ -146,6 +147,7 @@ class AckTracker:
             for place, (published_before, at) in self._parts.items()
             if published - published_before > EXPIRY_MS
             and now - at > EXPIRY_MS / 1000
+            and place not in self.unreadable
             and not self.is_behind_unreadable(place)
         ]
         if expired:

@@ -59,6 +59,8 @@ class ChunkBuffer:
         self._incomplete: dict[_Key, _Incomplete] = {}
         self._size = 0
         self.obsolete: list[EntryPlace] = []  # parts that their producer sent again, as a whole
+        # By the last ``add``, from memory, although the rest of their messages may come.
+        self.dropped: set[EntryPlace] = set()
         # Messages that are complete, or given up: what comes of them is a repetition. Without
         # places: of one whose beginning is missing, all that comes.
         self._ended: dict[_Key, tuple[EntryPlace, ...]] = {}
@@ -70,6 +72,7 @@ class ChunkBuffer:
             MissingChunks: earlier chunks are missing; the message is forgotten.
             ProtocolError: the message is too large.
         """
+        self.dropped.clear()
         key, number = _key_of(entry), entry.metadata.chunk_id or 0
         known = self._incomplete.get(key)
         if number == 0:
@@ -123,7 +126,8 @@ class ChunkBuffer:
         # A consumer acknowledges a copy at once; a part comes again with its whole message.
         key, place = _key_of(entry), entry.id.place
         known = self._incomplete.get(key)
-        return place in (known.places if known else self._ended.get(key, ()))
+        parts = known.places if known else self._ended.get(key, ())
+        return place in parts or place in self.dropped
 
     def __len__(self) -> int:
         return len(self._incomplete)
@@ -133,6 +137,7 @@ class ChunkBuffer:
         self._incomplete.clear()
         self._ended.clear()
         self.obsolete.clear()
+        self.dropped.clear()
         self._size = 0
 
     def _forget(self, key: _Key) -> None:
@@ -144,10 +149,11 @@ class ChunkBuffer:
             key = next(iter(self._incomplete))
             logger.warning(
                 "A message that %s began to send at %s is not complete, and is dropped from "
-                "memory: too many are incomplete.",
+                "memory: too many are incomplete. A consumer gets it when it is opened again.",
                 key[0],
                 self._incomplete[key].places[0],
             )
+            self.dropped.update(self._incomplete[key].places)
             self._forget(key)
 
     def add_all(self, entries: Iterable[Entry]) -> None:

@@ -112,6 +112,11 @@ class EntryOpener:
         found, self._chunks.obsolete = self._chunks.obsolete, []
         return found
 
+    def take_dropped(self) -> set[EntryPlace]:
+        """Return the parts that ``open`` has dropped from memory now; the rest may come."""
+        found, self._chunks.dropped = self._chunks.dropped, set()
+        return found
+
     def clear(self) -> None:
         """Forget incomplete messages: all their chunks come again."""
         self._chunks.clear()

@@ -15,7 +15,7 @@ from eos import Encryption, PulsarClient
 from eos.client import Consumer, EntryProducer, ReceivedMessage, _acks, _receiver
 from eos.errors import ProtocolError
 from eos.testing import PulsarStandalone
-from eos.wire import commands
+from eos.wire import _chunks, commands
 from eos.wire.batch import Compression, EncodedBatch
 from tests.support.admin import call
 from tests.support.encrypted import make_keys
@@ -267,6 +267,29 @@ def test_no_chunk_is_acknowledged_behind_one_that_could_not_be_read(
             assert backlog(pulsar_standalone, topic) == 5
         with client.consumer(topic, "judge") as consumer:
             assert [one.value for one in received(consumer, 2)] == [b"0123", b"after"]
+
+
+def test_no_chunk_of_a_message_that_was_dropped_from_memory_is_acknowledged(
+    client: PulsarClient, topic: str, pulsar_standalone: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_chunks, "MAX_INCOMPLETE", 2)
+    monkeypatch.setattr(_receiver, "_MISSING_MS", -1)
+    with closing(client.entry_producer(topic, create=True)) as producer:
+        for number in range(3):
+            for uuid in "abcd":
+                send_chunk(producer, number, 3, uuid, uuid.encode())
+        with client.consumer(topic, "judge") as consumer:
+            both = received(consumer, 2)
+            assert [one.value for one in both] == [b"ccc", b"ddd"]
+            consumer.acknowledge(both)
+            monkeypatch.setattr(_acks, "EXPIRY_MS", 500)
+            time.sleep(0.6)
+            producer.send(b"later").result()
+            consumer.acknowledge(received(consumer, 1))
+            assert consumer.receive(0.3) is None
+            assert backlog(pulsar_standalone, topic) == 6
+        with client.consumer(topic, "judge") as consumer:
+            assert [one.value for one in received(consumer, 2)] == [b"aaa", b"bbb"]
 
 
 def send_chunk(producer: EntryProducer, number: int, of: int, uuid: str, payload: bytes) -> None:
