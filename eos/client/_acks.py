@@ -6,7 +6,7 @@ import logging
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -27,6 +27,7 @@ from eos.wire.commands import MessageIdData
 
 logger = logging.getLogger(__name__)
 
+_MAX_REMEMBERED = 1000
 EXPIRY_MS = 600_000  # Java's consumers wait a minute by default, since a part's delivery
 
 
@@ -96,6 +97,8 @@ class AckTracker:
         # Entries that could not be read, and parts that were dropped from memory: each may be the
         # beginning of later parts' message.
         self.unreadable: set[EntryPlace] = set()
+        # Of entries that come again: the messages that were acknowledged, in no transaction.
+        self._acknowledged: dict[EntryPlace, set[int]] = {}
 
     @property
     def places(self) -> list[EntryPlace]:
@@ -129,9 +132,24 @@ class AckTracker:
         self.forget((place, *chunks))  # from now on they are parts of this one
         given = set(indexes)
         others = frozenset(range(num_messages)) - given if num_messages > 1 else frozenset()
+        others -= self._acknowledged.get(place, set())
         self._entries[place] = UnackedEntry(
             place, given, num_messages=num_messages, of_others=others, chunks=chunks
         )
+
+    def remember(self, places: Iterable[EntryPlace]) -> None:
+        """Entries are requested again: what was acknowledged of them is left out then."""
+        for one in self.find(places):
+            if one.is_begun and one.owner is None:
+                given = set(range(one.num_messages)) - one.of_others
+                self._acknowledged[one.place] = given - one.remaining
+        while len(self._acknowledged) > _MAX_REMEMBERED:
+            del self._acknowledged[next(iter(self._acknowledged))]
+
+    def left(self, place: EntryPlace, indexes: Collection[int]) -> Collection[int]:
+        """Return those of the messages of an entry that were not acknowledged before."""
+        before = self._acknowledged.get(place)
+        return indexes if before is None else set(indexes) - before
 
     def hold(self, entry: Entry) -> None:
         """The entry is a part of a message whose last part has not come."""
@@ -174,6 +192,7 @@ class AckTracker:
         self._entries.clear()
         self._parts.clear()
         self.unreadable.clear()
+        self._acknowledged.clear()
 
     def forget(self, places: Iterable[EntryPlace]) -> None:
         """Forget these entries: they will be delivered again."""

@@ -266,6 +266,7 @@ class Consumer(Receiver):
                 self._queue.mark_stale()
                 self._tracker.clear()
                 self._opener.clear()
+            self._tracker.remember(again)
             self._tracker.forget(again)
             epoch = self._epoch if is_ordered else None
         if connection is not None and (again or is_ordered):

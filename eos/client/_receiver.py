@@ -10,11 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, Self
 
-from eos.client._acks import (
-    AckTracker,
-    TransactionAcks,
-    ack_of,
-)
+from eos.client._acks import AckTracker, TransactionAcks, ack_of
 from eos.client._lookup import Lookup
 from eos.client._subscriptions import (
     ConsumerOptions,
@@ -298,7 +294,11 @@ class Receiver:
             else:
                 self._tracker.hold(stored)
             return
-        messages = messages_of(self.topic, found.entry, delivery, wanted, found.context)
+        left = self._tracker.left(stored.id.place, wanted)
+        if wanted and not left:  # others have acknowledged the rest
+            self._skip(stored.id.place)
+            return
+        messages = messages_of(self.topic, found.entry, delivery, left, found.context)
         indexes = [message.id.batch_index for message in messages]
         self._tracker.add(stored.id.place, indexes, found.entry.num_messages, found.chunks)
         most = self._options.max_redeliveries

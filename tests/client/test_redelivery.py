@@ -167,6 +167,37 @@ def test_what_comes_too_often_becomes_a_dead_letter(
         assert consumer.receive(0.5) is None
 
 
+@pytest.mark.parametrize("in_txn", [False, True])
+def test_what_was_acknowledged_of_a_batch_neither_comes_again_nor_is_dead(
+    client: PulsarClient, topic: str, in_txn: bool
+) -> None:
+    with client.producer(topic, create=True, linger_ms=1000) as producer:
+        for value in (b"good", b"bad", b"late"):
+            producer.send(value)
+    options: Any = {"type": "shared", "nack_delay_s": 0.1, "max_redeliveries": 2}
+    with client.consumer(topic, "judge", **options) as consumer:
+        good, bad, late = received(consumer, 3)
+        consumer.acknowledge(good)
+        consumer.negative_acknowledge(bad)
+        bad, late = received(consumer, 2)
+        assert values([bad, late]) == [b"bad", b"late"]
+        consumer.acknowledge(late)
+        consumer.negative_acknowledge(bad)
+        (bad,) = received(consumer, 1)
+        if in_txn:
+            with client.transaction() as txn:
+                consumer.acknowledge(bad, txn)
+        else:
+            consumer.negative_acknowledge(bad)
+        assert consumer.receive(1) is None
+    with client.consumer(topic, "judge", **options) as consumer:
+        assert consumer.receive(0.5) is None
+    if not in_txn:
+        with client.reader(f"{topic}-judge-DLQ") as reader:
+            dead = [one.column(0).to_pylist() for one in reader.read_to(reader.last_id)]
+        assert dead == [[b"bad"]]
+
+
 def test_a_message_is_in_one_of_both_topics_if_moving_it_fails(
     client: PulsarClient, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
