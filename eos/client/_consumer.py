@@ -58,11 +58,14 @@ class Letters:
         own: Mapping[str, str] = MappingProxyType({}),
         deliver_at_ms: int | None = None,
     ) -> None:
-        """Send a copy, with the properties ``own`` and those of Java's dead letters."""
+        """Send a copy, with the properties ``own`` and those of Java's dead letters; one that could
+        not be decrypted with its ``encryption_context`` as property ``ENCRYPTION_CONTEXT``."""
         # As in Java, the topic without its partition.
         topic = str(TopicName.parse(message.topic).base)
         first = {"REAL_TOPIC": topic, "ORIGIN_MESSAGE_ID": str(message.id)}
         known = {"REAL_SUBSCRIPTION": subscription, **own}
+        if message.encryption_context is not None:
+            known["ENCRYPTION_CONTEXT"] = message.encryption_context
         self.open().send(
             message.value,
             txn=txn,
@@ -329,6 +332,16 @@ class ConsumerFactory:
             producer.close()
             raise
         return producer
+
+
+def refuse_encrypted(messages: Iterable[ReceivedMessage]) -> None:
+    """Raise InputError if one of these messages could not be decrypted."""
+    for one in messages:
+        if one.encryption_context is not None:
+            raise InputError(
+                f"{one.id} of {one.topic} is encrypted, and can't be retried later.",
+                hint="Let it come again with negative_acknowledge.",
+            )
 
 
 def _id_of(one: Acknowledged) -> MessageId:

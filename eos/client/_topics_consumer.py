@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Self
 
-from eos.client._consumer import Consumer, ConsumerFactory
+from eos.client._consumer import Consumer, ConsumerFactory, refuse_encrypted
 from eos.client._lookup import Lookup
 from eos.client._receiver import ReceivedMessage
 from eos.client._subscriptions import ConsumerOptions
@@ -309,6 +309,7 @@ class TopicsConsumer:
 
         Raises:
             ConfigurationError: the consumer was opened without ``retry``.
+            InputError: a message could not be decrypted: its copy would look like plain text.
             EosError: as ``acknowledge`` and ``Producer.send``.
         """
         if self._retries is None or self._dead is None:
@@ -318,6 +319,7 @@ class TopicsConsumer:
         if not 0 <= delay_s < _LONGEST_DELAY_S:
             raise ConfigurationError(f"delay_s must be 0 or more, not {delay_s!r}.")
         ours = _listed(messages)
+        refuse_encrypted(ours)
         at_ms = int((time.time() + delay_s) * 1000)
         most = self._options.max_redeliveries
         # All or nothing: a message must not be in two topics, or in none.

@@ -6,12 +6,13 @@ import json
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pulsar
 import pytest
 
 from eos import Encryption, PulsarClient
-from eos.errors import DecryptionFailed, NotAllowed
+from eos.errors import DecryptionFailed, InputError, NotAllowed
 from eos.testing import PulsarStandalone
 from tests.support.admin import call
 from tests.support.encrypted import KEY_NAMES, make_keys, plain_keys
@@ -226,6 +227,29 @@ def test_the_context_has_what_is_needed_to_decrypt(
     context = json.loads(message.encryption_context)
     assert context["keys"]["ec"]["metadata"] == {"version": "7"}
     assert (context["compression"], context["batch_size"]) == ("LZ4", 2)
+
+
+def test_a_message_that_is_moved_keeps_what_is_needed_to_decrypt_it(
+    pulsar_standalone: PulsarStandalone, folder: Path, name: str, tmp_path: Path
+) -> None:
+    topic, url = f"persistent://public/default/{name}", pulsar_standalone.service_url
+    keys = Encryption(key_location=str(folder), encryption_keys=["rsa"])
+    with PulsarClient(url, encryption=keys) as client, client.producer(topic, create=True) as one:
+        one.send(b"secret").result()
+    secret = Encryption(key_location=str(tmp_path), crypto_failure_action="consume")
+    options: Any = {"type": "shared", "max_redeliveries": 0, "nack_delay_s": 0.1}
+    with PulsarClient(url, encryption=secret) as client:
+        with client.topics_consumer(topic, "judge", retry=True, **options) as consumer:
+            message = consumer.receive(10)
+            assert message is not None
+            with pytest.raises(InputError, match=r"is encrypted, and can't be retried later"):
+                consumer.retry_later(message, 0.0)
+            consumer.negative_acknowledge(message)
+            assert consumer.receive(2) is None
+        with client.reader(f"{topic}-judge-DLQ", columns=("value", "properties")) as reader:
+            ((row,),) = (batch.to_pylist() for batch in reader.read_to(reader.last_id))
+    context = dict(row["properties"])["ENCRYPTION_CONTEXT"]
+    assert (row["value"], context) == (message.value, message.encryption_context)
 
 
 def test_a_discarded_entry_is_acknowledged(
