@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from eos.admin import AdminClient, Retention, TopicStats
 from eos.client import PulsarClient
-from eos.errors import ConfigurationError, NotAllowed, TopicNotFound
+from eos.errors import ConfigurationError, EosError, NotAllowed, TopicNotFound
 from eos.ids import TopicName
 from eos.schemas import (
     AvroSchema,
@@ -131,10 +131,15 @@ class ClusterTopics:
                     hint="Use it as it is, or choose another name.",
                 )
             self._admin.create_topic(topic, partitions)
-            if schema is not None:  # a producer registers it
-                (producer,) = client.entry_producers(
-                    [str(topic.partitions(partitions)[0])], schema=schema
-                )
+            if schema is not None:
+                try:  # a producer registers it
+                    (producer,) = client.entry_producers(
+                        [str(topic.partitions(partitions)[0])], schema=schema
+                    )
+                except EosError as error:
+                    error.message += f" {topic} was created, but without its schema."
+                    error.hint = f"{error.hint} Drop the topic before you create it again.".strip()
+                    raise
                 producer.close()
 
     def drop(self, topic: TopicName, *, confirm: str) -> None:

@@ -9,6 +9,8 @@ from contextlib import closing
 
 import pytest
 
+from eos.client import PulsarClient
+from eos.errors import Unauthorized
 from eos.testing import PulsarStandalone
 from tests.support import admin
 from tests.support.tokens import CONFIG, token
@@ -70,6 +72,22 @@ def test_a_primitive_schema_is_registered(on_broker, name, schema):
     assert on_broker("create", name, "--schema", schema).code == 0
     told = on_broker("describe", name, "--json").json
     assert (told["schema_type"], told["partitions"]) == (schema, 0)
+
+
+def test_a_topic_that_was_created_without_its_schema_is_named(on_broker, name, full, monkeypatch):
+    def refuse(*_: object, **__: object) -> None:
+        raise Unauthorized("The role may not produce.")
+
+    create = ("create", name, "--schema", "string")
+    with monkeypatch.context() as patch:
+        patch.setattr(PulsarClient, "entry_producers", refuse)
+        failed = on_broker(*create)
+    assert failed.code == 2
+    for words in ("may not produce", "created, but without its schema", "Drop the topic before"):
+        assert words in " ".join(failed.err.split())
+    assert on_broker("drop", name, "--confirm", full).code == 0
+    assert on_broker(*create).code == 0
+    assert on_broker("describe", name, "--json").json["schema_type"] == "string"
 
 
 def test_namespaces_and_topics_are_listed(on_broker, client, name, definition):
