@@ -17,7 +17,7 @@ from eos.catalog._json_values import JsonValue, ValueDecoder, text_of
 from eos.catalog._peek_reader import PeekReader, RawMessage
 from eos.catalog._topic_arguments import TopicGiven, must_exist
 from eos.cli.cluster import Cluster
-from eos.cli.reports import Exit, Facts, Report, ascii_json
+from eos.cli.reports import Exit, Facts, Report
 from eos.client import PulsarClient
 from eos.errors import ConfigurationError, TopicNotFound, printable
 from eos.ids import MessageId, TopicName
@@ -85,10 +85,6 @@ class PeekReport(Report):
         """Return unknown if messages may be missing."""
         return Exit.UNKNOWN if self.notes else Exit.CLEAN
 
-    def to_json(self) -> str:
-        """Return one line for each message."""
-        return "\n".join(ascii_json(json.loads(one.model_dump_json())) for one in self.messages)
-
     def render(self, console: Console) -> None:
         """Print two lines for each message, the second one cut to the terminal's width."""
         if not self.messages:
@@ -133,8 +129,7 @@ def peek(
     Creates no durable subscription, and does not wait: later messages, and those of open
     transactions, are not shown. The messages of all partitions are ordered by publish time; one
     partition is TOPIC-partition-3. Values without a schema are shown as text if they are UTF-8,
-    else in hexadecimal, cut to the terminal's width; --json shows them whole, one line for each
-    message.
+    else in hexadecimal, cut to the terminal's width; --json shows them whole.
 
     Needs --service-url; for the last messages --admin-url as well, to find their ledgers.
 
@@ -160,10 +155,6 @@ def peek(
         _look(cluster, reader, exact, from_)
         decoder = ValueDecoder(client, name)
         shown = [_shown(one, decoder) for one in reader.found]
-    # Not in the JSON, which has one line for each message.
-    if cluster.as_json:
-        for note in reader.notes:
-            Console(stderr=True).print(Text(note, style="yellow"))
     return PeekReport(topic=str(name), messages=shown, notes=reader.notes)
 
 

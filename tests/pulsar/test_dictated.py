@@ -117,7 +117,7 @@ def test_sinks_sources_and_sql_follow_the_rules(spark, broker, topic, name, tmp_
     assert kept.startswith("writer-eos-source-")
     peeked = cli(catalog_main, "peek", copy, "-n", 3, "--json")
     assert (peeked.code, peeked.err) == (0, "")
-    assert len(peeked.json_lines) == 3
+    assert len(peeked.json["messages"]) == 3
     for verb in ("verify", "status"):
         ended = cli(recovery_main, verb, "--json")
         assert (ended.code, ended.err) == (0, ""), ended

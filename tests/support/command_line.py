@@ -32,11 +32,6 @@ class Ended:
         assert self.raw, self.err
         return json.loads(self.raw)
 
-    @property
-    def json_lines(self) -> list[Any]:
-        """The same for a program that prints one object in each line."""
-        return [json.loads(line) for line in self.raw.splitlines()]
-
 
 def command_line(
     program: str,
