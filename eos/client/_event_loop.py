@@ -9,6 +9,8 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from eos.errors import Fatal
+
 T = TypeVar("T")
 
 
@@ -17,10 +19,15 @@ class ThreadPool:
 
     def __init__(self, threads: int) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="eos-asyncio")
+        self._closed = False
 
     async def run(self, call: Callable[[], T], undo: Callable[[T], object] | None = None) -> T:
-        """Wait for ``call``; if the task is cancelled it goes on, and ``undo`` gets its result."""
-        working = self._pool.submit(call)
+        """Wait for ``call``; if the task is cancelled it goes on, and ``undo`` gets its result.
+
+        Raises:
+            Fatal: this was closed.
+        """
+        working = self._submit(call)
         try:
             return await asyncio.wrap_future(_shielded(working))
         except asyncio.CancelledError:
@@ -40,7 +47,7 @@ class ThreadPool:
 
     async def finish(self, call: Callable[[], T]) -> T:
         """Wait for ``call``, even if the task is cancelled, and raise its error or cancellation."""
-        working = asyncio.wrap_future(self._pool.submit(call))
+        working = asyncio.wrap_future(self._submit(call))
         cancelled: asyncio.CancelledError | None = None
         while not working.done():
             try:
@@ -54,8 +61,14 @@ class ThreadPool:
             raise cancelled
         return result
 
+    def _submit(self, call: Callable[[], T]) -> Future[T]:
+        if self._closed:
+            raise Fatal("It is closed.")
+        return self._pool.submit(call)
+
     def close(self) -> None:
         """Accept no more calls; running ones continue."""
+        self._closed = True
         self._pool.shutdown(wait=False)
 
 
