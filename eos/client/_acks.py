@@ -138,7 +138,7 @@ class AckTracker:
         )
 
     def remember(self, places: Iterable[EntryPlace]) -> None:
-        """Entries are requested again: what was acknowledged of them is left out then."""
+        """Leave acknowledged messages of these entries out when they come again."""
         for one in self.find(places):
             if one.is_begun and one.owner is None:
                 given = set(range(one.num_messages)) - one.of_others

@@ -58,8 +58,8 @@ class Letters:
         own: Mapping[str, str] = MappingProxyType({}),
         deliver_at_ms: int | None = None,
     ) -> None:
-        """Send a copy, with the properties ``own`` and those of Java's dead letters; one that could
-        not be decrypted with its ``encryption_context`` as property ``ENCRYPTION_CONTEXT``."""
+        """Send a copy, with the properties ``own``, those of Java's dead letters, and as
+        ``ENCRYPTION_CONTEXT`` the message's ``encryption_context``, if it has one."""
         # As in Java, the topic without its partition.
         topic = str(TopicName.parse(message.topic).base)
         first = {"REAL_TOPIC": topic, "ORIGIN_MESSAGE_ID": str(message.id)}

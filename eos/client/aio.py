@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Final, Generic, Literal, Self, TypeVar, Unpack
 
 from eos.client._client import PulsarClient
@@ -201,10 +202,9 @@ class _AsyncReceiver(_Closing, Generic[ConsumerT]):
 
     async def redeliver(self, messages: Sequence[ReceivedMessage] | None = None) -> None:
         """As ``Consumer.redeliver``."""
-        if messages is None:
-            await self._begin_again(self._consumer.redeliver)
-        else:
-            await self._threads.finish(partial(self._consumer.redeliver, messages))
+        # With those of cancelled tasks: they may be old copies then.
+        again = None if messages is None else chain(messages, self._unread)
+        await self._begin_again(partial(self._consumer.redeliver, again))
 
     async def _begin_again(self, call: Callable[[], None]) -> None:
         def call_and_forget() -> None:

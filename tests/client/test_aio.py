@@ -12,7 +12,7 @@ import pytest
 from eos.chaos.cluster.proxy import FrameAction, Hold
 from eos.client._event_loop import ThreadPool
 from eos.client.aio import AsyncPulsarClient
-from eos.errors import EosError, TopicNotFound, TransactionPoisoned
+from eos.errors import EosError, Fatal, TopicNotFound, TransactionPoisoned
 from eos.wire import commands
 from tests.client.test_entry_reader_faults import TOPIC, Broker, sending
 from tests.transport.scripted import wait_until
@@ -284,6 +284,39 @@ def test_messages_come_again_and_are_acknowledged_up_to_one(pulsar_standalone, n
         async with await client.consumer(name, "judge") as consumer:
             assert (await consumer.receive(10)).value == b"3"
             assert await consumer.receive(0.5) is None
+
+    run(pulsar_standalone.service_url, work)
+
+
+@pytest.mark.parametrize("kind", ["exclusive", "shared"])
+def test_no_old_copy_is_left_when_some_messages_come_again(pulsar_standalone, name, kind):
+    async def work(client: AsyncPulsarClient) -> None:
+        producer = await client.producer(name, create=True, linger_ms=0)
+        for number in range(3):
+            await producer.send(b"%d" % number)
+        async with await client.consumer(name, "judge", type=kind) as consumer:
+            first, second = [await consumer.receive(10) for _ in range(2)]
+            consumer._put_back([second])  # as for a cancelled task
+            await consumer.redeliver([first])
+            seen = []
+            for _ in range(3):
+                message = await consumer.receive(10)
+                await consumer.acknowledge(message)
+                seen.append(message.value)
+            assert sorted(seen) == [b"0", b"1", b"2"]
+            assert await consumer.receive(0.5) is None
+
+    run(pulsar_standalone.service_url, work)
+
+
+def test_what_is_closed_says_so(pulsar_standalone, name):
+    async def work(client: AsyncPulsarClient) -> None:
+        await client.producer(name, create=True)
+        consumer = await client.consumer(name, "judge")
+        await consumer.close()
+        for call in (lambda: consumer.receive(1), lambda: consumer.receive_batch(9, 1)):
+            with pytest.raises(Fatal, match="is closed"):
+                await call()
 
     run(pulsar_standalone.service_url, work)
 
