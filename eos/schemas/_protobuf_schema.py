@@ -176,11 +176,21 @@ def _missing_fields(message: Any) -> list[str]:
 def _filler(descriptor: Any, path: str) -> Callable[[Any, dict[str, Any]], None]:
     setters: dict[str, Callable[[Any, Any], None]] = {}
     fields = descriptor.fields_by_name
+    # Of a oneof's fields a message keeps the last one that was set.
+    groups = [group for group in descriptor.oneofs if len(group.fields) > 1]
+    oneofs = {one.name: group.name for group in groups for one in group.fields}
 
     def fill(message: Any, row: dict[str, Any]) -> None:
+        chosen: dict[str, str] = {}
         for name, value in row.items():
             if value is None:
                 continue
+            if name in oneofs and (other := chosen.setdefault(oneofs[name], name)) != name:
+                raise InputError(
+                    f"Columns {at(path, other)!r} and {at(path, name)!r} have values in one row; "
+                    f"the message takes one of them (oneof {oneofs[name]}).",
+                    hint="Make the others null.",
+                )
             if name not in setters:  # on first use: a message type may be recursive
                 setters[name] = _setter(fields[name], at(path, name))
             try:

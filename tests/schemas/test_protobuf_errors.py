@@ -90,3 +90,28 @@ def test_a_changed_type_is_incompatible_with_the_topic_or_invalid_for_a_given_me
         ProtobufSchema().writer(pa.struct([("id", pa.string())]), known)
     with pytest.raises(InputError, match="Column 'color' is bigint"):
         ProtobufSchema.of(message).writer(pa.struct([("color", pa.int64())]), known)
+
+
+def test_two_values_of_one_oneof_are_refused_in_a_record_and_in_a_list():
+    file = descriptor_pb2.FileDescriptorProto(name="choice.proto", syntax="proto3")
+    choice = file.message_type.add(name="Choice")
+    choice.oneof_decl.add(name="what")
+    for number, name in enumerate(("a", "b", "c"), 1):
+        choice.field.add(name=name, number=number, type=KIND.TYPE_INT64, oneof_index=0)
+    many = choice.field.add(name="many", number=4, label=KIND.LABEL_REPEATED)
+    many.type, many.type_name = KIND.TYPE_MESSAGE, ".Choice"
+    files = descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
+    inner = pa.struct([("a", pa.int64()), ("b", pa.int64())])
+    column = pa.struct([*inner, ("many", pa.list_(inner))])
+    writer = ProtobufSchema(files, "Choice").writer(column)
+    for row, names in (
+        ({"a": 1, "b": 0}, "'a' and 'b'"),
+        ({"a": 1, "many": [{"a": 1}, {"a": 5, "b": 7}]}, r"'many\.a' and 'many\.b'"),
+    ):
+        with pytest.raises(InputError, match=rf"Columns {names} .*\(oneof what\)"):
+            writer.encode(pa.array([row], column))
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    made = message_factory.GetMessageClass(pool.FindMessageTypeByName("Choice"))
+    (data,) = writer.encode(pa.array([{"b": 0, "many": [{"a": 1}, {"b": 2}]}], column)).to_pylist()
+    assert made.FromString(data) == made(b=0, many=[made(a=1), made(b=2)])
