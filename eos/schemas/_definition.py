@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from typing import Any, Final
 
 import pyarrow as pa
@@ -167,6 +168,19 @@ def check_names(column: pa.StructType, path: str) -> None:
         )
 
 
+def check_new_names(new: Iterable[pa.Field], known: Iterable[str], path: str) -> None:
+    """Raise ``IncompatibleSchema`` if one of the new fields differs from a known one by case only:
+    consumers would miss its values there, and Spark can't tell the two apart."""
+    lower = {name.lower(): name for name in known}
+    for field in new:
+        if field.name.lower() in lower:
+            theirs = lower[field.name.lower()]
+            raise IncompatibleSchema(
+                f"Column {at(path, field.name)!r}: the topic's field is called {theirs!r}.",
+                hint="Rename the column to it, or give it another name.",
+            )
+
+
 def nullable(kind: Any) -> list[Any]:
     """Return a union of null and ``kind``; ``kind`` itself if it is a union."""
     return kind if isinstance(kind, list) else ["null", kind]
@@ -189,7 +203,8 @@ def evolve_definition(registered: bytes, made: Any, column: pa.DataType, *, as_j
         as_json: as for ``derive_definition``.
 
     Raises:
-        IncompatibleSchema: a number would change its meaning.
+        IncompatibleSchema: a number would change its meaning, or a column's name differs from a
+            field's by case only.
     """
     try:
         kind = parse_definition(registered.decode())
@@ -251,6 +266,8 @@ def _merged_record(
         if changed is not field["type"] and "default" in field and field["default"] is not None:
             field = {key: one for key, one in field.items() if key != "default"}
         fields.append({**field, "type": changed})
+    names = [field.name for field in kind.fields]
+    check_new_names([field for field in column if field.name in new], names, path)
     return {**declared, "fields": [*fields, *new.values()]}
 
 

@@ -17,18 +17,22 @@ Not supported: dates, decimals, timestamps without zone, lists of lists. Cast th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import pyarrow as pa
 from google.protobuf import descriptor_pb2, timestamp_pb2
 
-from eos.errors import InputError
-from eos.schemas._definition import TOP_NAME, check_is_record, check_names
+from eos.errors import IncompatibleSchema, InputError
+from eos.schemas._definition import TOP_NAME, at, check_is_record, check_names, check_new_names
 from eos.wire.spark_text import sql_name
 
 _FIELD: Final = descriptor_pb2.FieldDescriptorProto
 _TIMESTAMP: Final = "google.protobuf.Timestamp"
+_MAX_NUMBER: Final = 2**29 - 1
+# "Field numbers 19,000 to 19,999 are reserved for the Protocol Buffers implementation."
+_LIBRARYS_NUMBERS: Final = (19_000, 20_000)
 # By Arrow's name of a type, without the prefix large_.
 _SCALARS: Final = {
     "bool": _FIELD.TYPE_BOOL, "int8": _FIELD.TYPE_INT32, "int16": _FIELD.TYPE_INT32,
@@ -58,95 +62,161 @@ def derived_file(column: pa.DataType, name: str) -> tuple[bytes, str]:
     """
     check_is_record(column)
     file = descriptor_pb2.FileDescriptorProto(name=name, syntax="proto3")
-    _add_fields(file.message_type.add(name=TOP_NAME), column, "", f".{TOP_NAME}")
+    _Fields(file).add(file.message_type.add(name=TOP_NAME), column, "", f".{TOP_NAME}")
     return _file_set(file), TOP_NAME
 
 
 def extended_file(files: bytes, message: str, column: pa.DataType) -> tuple[bytes, str]:
-    """Return the registered descriptors, extended by the fields of ``column`` that they lack."""
+    """Return the registered descriptors, extended by the fields of ``column`` that they lack.
+
+    Raises:
+        InputError: a type has no counterpart.
+        IncompatibleSchema: the name of a new field is reserved, or differs from a known one by case
+            only; or no number is left.
+    """
     known = descriptor_pb2.FileDescriptorSet.FromString(files)
     for file in known.file:
         prefix = f"{file.package}." if file.package else ""
         for declared in file.message_type:
             if f"{prefix}{declared.name}" == message and pa.types.is_struct(column):
-                _extend(declared, column, f".{message}")
+                _Fields(file).extend(declared, column, "", f".{message}")
                 return _file_set(
                     file, [one for one in known.file if one.name != file.name]
                 ), message
     return files, message
 
 
-def _extend(declared: Any, column: pa.StructType, scope: str) -> None:
-    names = {field.name for field in declared.field}
-    nested = {one.name: one for one in declared.nested_type}
-    for field in column:
-        kind, name = field.type, f"{field.name}_message"
-        if pa.types.is_map(kind):
-            kind, name = kind.item_type, f"{field.name}_value_message"
-        elif pa.types.is_list(kind):
-            kind = kind.value_type
-        inner = nested.get(name)
-        if inner is not None and pa.types.is_struct(kind):
-            _extend(inner, kind, f"{scope}.{inner.name}")
-    missing = pa.struct([field for field in column if field.name not in names])
-    _add_fields(declared, missing, "", scope)
+class _Fields:
+    """Adds fields to the messages of a file."""
+
+    def __init__(self, file: Any) -> None:
+        self._is_proto3 = file.syntax == "proto3"
+        self._names: dict[str, set[str]] = {}  # that are in use, by the message's full name
+
+    def extend(self, declared: Any, column: pa.StructType, path: str, scope: str) -> None:
+        """Add the fields that ``declared`` lacks, also to the messages in it."""
+        types = {field.name: field.type_name for field in declared.field}
+        nested = {f"{scope}.{one.name}": one for one in declared.nested_type}
+        for field in column:
+            kind, inner = field.type, nested.get(types.get(field.name, ""))
+            where = at(path, field.name)
+            if pa.types.is_map(kind) and inner is not None:
+                value = next((one.type_name for one in inner.field if one.name == "value"), "")
+                kind, inner, where = kind.item_type, nested.get(value), f"{where}{{}}"
+            elif pa.types.is_list(kind):
+                kind, where = kind.value_type, f"{where}[]"
+            if inner is not None and not inner.options.map_entry and pa.types.is_struct(kind):
+                self.extend(inner, kind, where, f"{scope}.{inner.name}")
+        missing = pa.struct([field for field in column if field.name not in types])
+        check_new_names(missing, types, path)
+        self.add(declared, missing, path, scope)
+
+    def add(self, declared: Any, column: pa.StructType, path: str, scope: str) -> None:
+        """Add fields for all of ``column``."""
+        check_names(column, path)
+        new = {field.name for field in column}
+        # A message's fields, oneofs, and the types in it share one space of names.
+        types = {one.name for one in (*declared.nested_type, *declared.enum_type)}
+        oneofs, fields = declared.oneof_decl, declared.field
+        self._names[scope] = new | types | {one.name for one in (*oneofs, *fields)}
+        for field in fields:
+            if field.proto3_optional and oneofs[field.oneof_index].name in new:
+                own = oneofs[field.oneof_index]  # its name means nothing
+                own.name = self._unused(own.name, scope)
+        in_use = types | {one.name for one in oneofs} | set(declared.reserved_name)
+        numbers = _free_numbers(declared)
+        added = []
+        for field in column:
+            number = next(numbers)
+            if field.name in in_use or number > _MAX_NUMBER:
+                raise IncompatibleSchema(
+                    f"Column {at(path, field.name)!r}: the topic's message uses or reserves that "
+                    "name, or all field numbers.",
+                    hint="Rename the column, or write to another topic.",
+                )
+            label = _FIELD.LABEL_OPTIONAL
+            added.append(fields.add(name=field.name, number=number, label=label))
+        _check_json_names(declared, path)
+        for field, made in zip(column, added, strict=True):
+            self._complete(declared, made, field.type, at(path, field.name), scope)
+
+    def _complete(self, declared: Any, made: Any, kind: pa.DataType, path: str, scope: str) -> None:
+        types = pa.types
+        if types.is_map(kind):
+            # As protoc names the message of a map's entries.
+            entry = declared.nested_type.add(name=f"{_camel_case(f'_{made.name}')}Entry")
+            entry.options.map_entry = True
+            for which, number, inner in (("key", 1, kind.key_type), ("value", 2, kind.item_type)):
+                part = entry.field.add(name=which, number=number, label=_FIELD.LABEL_OPTIONAL)
+                name = f"{made.name}_value"
+                self._set_type(declared, part, inner, f"{path}{{}}", scope, name)
+            made.label = _FIELD.LABEL_REPEATED
+            made.type, made.type_name = _FIELD.TYPE_MESSAGE, f"{scope}.{entry.name}"
+            return
+        if types.is_list(kind) or types.is_large_list(kind):
+            made.label, kind, path = _FIELD.LABEL_REPEATED, kind.value_type, f"{path}[]"
+        self._set_type(declared, made, kind, path, scope, made.name)
+        is_single = made.label == _FIELD.LABEL_OPTIONAL and made.type != _FIELD.TYPE_MESSAGE
+        if is_single and self._is_proto3:
+            # proto3's "optional" distinguishes null from 0. Such a field is in a oneof of its own.
+            made.proto3_optional = True
+            made.oneof_index = len(declared.oneof_decl)
+            declared.oneof_decl.add(name=self._unused(f"_{made.name}", scope))
+
+    def _set_type(
+        self, declared: Any, made: Any, kind: pa.DataType, path: str, scope: str, name: str
+    ) -> None:
+        if pa.types.is_struct(kind):
+            inner = declared.nested_type.add(name=self._unused(f"{name}_message", scope))
+            made.type, made.type_name = _FIELD.TYPE_MESSAGE, f"{scope}.{inner.name}"
+            self.add(inner, kind, path, made.type_name)
+        elif pa.types.is_timestamp(kind) and kind.tz is not None:
+            made.type, made.type_name = _FIELD.TYPE_MESSAGE, f".{_TIMESTAMP}"
+        elif (scalar := str(kind).removeprefix("large_")) in _SCALARS:
+            made.type = _SCALARS[scalar]
+        else:
+            raise InputError(
+                f"Column {path!r} is {sql_name(kind)}, which a derived Protobuf message does not "
+                "support.",
+                hint="Cast it: a decimal or a date to string, for example.",
+            )
+
+    def _unused(self, name: str, scope: str) -> str:
+        # As protoc does.
+        while name in self._names[scope]:
+            name = f"X{name}"
+        self._names[scope].add(name)
+        return name
 
 
-def _add_fields(declared: Any, column: pa.StructType, path: str, scope: str) -> None:
-    check_names(column, path)
+def _free_numbers(declared: Any) -> Iterator[int]:
+    """Yield the numbers after the last field's that the message does not reserve: older messages
+    may have them, for fields that were dropped."""
+    ranges = (*declared.reserved_range, *declared.extension_range)
+    taken = sorted([(one.start, one.end) for one in ranges] + [_LIBRARYS_NUMBERS])
     number = max((field.number for field in declared.field), default=0)
-    for field in column:
+    while True:
         number += 1
-        # "Field numbers 19,000 to 19,999 are reserved for the Protocol Buffers implementation."
-        if 19000 <= number <= 19999:
-            number = 20000
-        _add_field(declared, field, number, f"{path}.{field.name}".lstrip("."), scope)
+        for start, end in taken:
+            number = end if start <= number < end else number
+        yield number
 
 
-def _add_field(declared: Any, field: pa.Field, number: int, path: str, scope: str) -> None:
-    types, kind = pa.types, field.type
-    made = declared.field.add(name=field.name, number=number, label=_FIELD.LABEL_OPTIONAL)
-    if types.is_map(kind):
-        entry = declared.nested_type.add(name=_entry_name(field.name))
-        entry.options.map_entry = True
-        for which, number_in, inner in (("key", 1, kind.key_type), ("value", 2, kind.item_type)):
-            part = entry.field.add(name=which, number=number_in, label=_FIELD.LABEL_OPTIONAL)
-            _set_type(part, inner, declared, f"{path}{{}}", scope, f"{field.name}_value")
-        made.label = _FIELD.LABEL_REPEATED
-        made.type, made.type_name = _FIELD.TYPE_MESSAGE, f"{scope}.{entry.name}"
-        return
-    if types.is_list(kind) or types.is_large_list(kind):
-        made.label, kind, path = _FIELD.LABEL_REPEATED, kind.value_type, f"{path}[]"
-    _set_type(made, kind, declared, path, scope, field.name)
-    if made.label == _FIELD.LABEL_OPTIONAL and made.type != _FIELD.TYPE_MESSAGE:
-        # proto3's "optional" distinguishes null from 0. Such a field is in a oneof of its own.
-        made.proto3_optional = True
-        made.oneof_index = len(declared.oneof_decl)
-        declared.oneof_decl.add(name=f"_{field.name}")
+def _check_json_names(declared: Any, path: str) -> None:
+    # Protobuf refuses such fields, and doesn't say which.
+    names: dict[str, str] = {}
+    for field in declared.field:
+        other = names.setdefault(field.json_name or _camel_case(field.name), field.name)
+        if other != field.name:
+            raise InputError(
+                f"Columns {at(path, other)!r} and {at(path, field.name)!r} have the same name in "
+                "Protobuf's JSON.",
+                hint="Rename one of them.",
+            )
 
 
-def _set_type(
-    made: Any, kind: pa.DataType, declared: Any, path: str, scope: str, name: str
-) -> None:
-    if pa.types.is_struct(kind):
-        inner = declared.nested_type.add(name=f"{name}_message")
-        made.type, made.type_name = _FIELD.TYPE_MESSAGE, f"{scope}.{inner.name}"
-        _add_fields(inner, kind, path, made.type_name)
-    elif pa.types.is_timestamp(kind) and kind.tz is not None:
-        made.type, made.type_name = _FIELD.TYPE_MESSAGE, f".{_TIMESTAMP}"
-    elif (scalar := str(kind).removeprefix("large_")) in _SCALARS:
-        made.type = _SCALARS[scalar]
-    else:
-        raise InputError(
-            f"Column {path!r} is {sql_name(kind)}, which a derived Protobuf message does not "
-            "support.",
-            hint="Cast it: a decimal or a date to string, for example.",
-        )
-
-
-def _entry_name(name: str) -> str:
-    # As protoc names the message of a map's entries.
-    return "".join(part.capitalize() for part in name.split("_")) + "Entry"
+def _camel_case(name: str) -> str:
+    return re.sub("_+(.?)", lambda found: found[1].upper(), name)
 
 
 def _file_set(file: Any, others: Iterable[Any] = ()) -> bytes:

@@ -122,7 +122,9 @@ def message_class(files: bytes, message: str) -> Any:
             pool.Add(file)
         return message_factory.GetMessageClass(pool.FindMessageTypeByName(message))
     except (TypeError, KeyError, DecodeError) as error:
-        raise ConfigurationError(f"The Protobuf descriptors have no {message!r}.") from error
+        raise ConfigurationError(
+            f"The Protobuf descriptors have no {message!r}: {error}."
+        ) from error
 
 
 def _in_order(files: Iterable[Any]) -> list[Any]:

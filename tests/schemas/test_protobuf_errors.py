@@ -1,7 +1,9 @@
-"""Values that a Protobuf message does not allow: errors name the field and don't show the data."""
+"""Columns and values that Protobuf does not allow: errors name the field, and show no data."""
 
 from __future__ import annotations
 
+import base64
+import json
 from typing import Any
 
 import pyarrow as pa
@@ -10,6 +12,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from eos.errors import IncompatibleSchema, InputError
 from eos.schemas import ProtobufSchema
+from eos.wire.commands import SchemaInfo
 
 KIND = descriptor_pb2.FieldDescriptorProto
 INNER = pa.struct([("n", pa.int32()), ("color", pa.string())])
@@ -90,6 +93,94 @@ def test_a_changed_type_is_incompatible_with_the_topic_or_invalid_for_a_given_me
         ProtobufSchema().writer(pa.struct([("id", pa.string())]), known)
     with pytest.raises(InputError, match="Column 'color' is bigint"):
         ProtobufSchema.of(message).writer(pa.struct([("color", pa.int64())]), known)
+
+
+def registered(file: Any) -> tuple[SchemaInfo, Any]:
+    """The schema of the file's first message, and its class by the protobuf package."""
+    files = descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    name = file.message_type[0].name
+    made = message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
+    return ProtobufSchema(files, name).info, made
+
+
+def described(info: SchemaInfo) -> Any:
+    """The file that is registered with ``info``."""
+    files = base64.b64decode(json.loads(info.data)["fileDescriptorSet"])
+    return descriptor_pb2.FileDescriptorSet.FromString(files).file[-1]
+
+
+@pytest.mark.parametrize(("syntax", "number"), [("proto3", 5), ("proto2", 10)])
+def test_a_new_field_takes_no_number_that_older_messages_or_extensions_may_have(syntax, number):
+    file = descriptor_pb2.FileDescriptorProto(name="own.proto", syntax=syntax)
+    own = file.message_type.add(name="Own")
+    for at, name in enumerate(("id", "price", "paid", "due"), 1):
+        own.field.add(name=name, number=at, type=KIND.TYPE_INT64, label=KIND.LABEL_OPTIONAL)
+    _, old = registered(file)
+    del own.field[1:]
+    own.reserved_range.add(start=3, end=5)
+    own.reserved_range.add(start=2, end=3)
+    own.reserved_name.extend(["price", "paid", "due"])
+    if syntax == "proto2":
+        own.extension_range.add(start=5, end=10)
+    info, _ = registered(file)
+    column = pa.struct([("id", pa.int64()), ("customer", pa.int64())])
+    writer = ProtobufSchema().writer(column, info)
+    new_file = described(writer.info)
+    _, new = registered(new_file)
+    assert new.DESCRIPTOR.fields_by_name["customer"].number == number
+    message = new.FromString(old(id=1, price=995, paid=996, due=997).SerializeToString())
+    assert not message.HasField("customer")
+    # protoc and Go refuse it in proto2.
+    assert new_file.message_type[0].field[1].proto3_optional == (syntax == "proto3")
+    with pytest.raises(IncompatibleSchema, match=r"'price': .* or reserves"):
+        ProtobufSchema().writer(pa.struct([("price", pa.int64())]), info)
+    own.reserved_range.add(start=number, end=2**29)
+    with pytest.raises(IncompatibleSchema, match="or all field numbers"):
+        ProtobufSchema().writer(column, registered(file)[0])
+
+
+ROW = pa.struct([("n", pa.int64())])
+
+
+IDS = [("id", pa.int64()), ("_id", pa.string()), ("X_id", pa.string())]
+STRUCTS = [("u", ROW), ("u_message", pa.string())]
+MAPS = [("x", pa.map_(pa.string(), ROW)), ("x_value", pa.struct([("r", pa.int64())]))]
+
+
+@pytest.mark.parametrize("fields", [IDS, IDS[::-1], STRUCTS, STRUCTS[::-1], MAPS, MAPS[::-1]])
+def test_names_that_protobuf_needs_itself_give_way_to_columns(fields):
+    first = ProtobufSchema().writer(pa.struct(fields[:1])).info
+    for known in (None, first):
+        if known and fields is STRUCTS:  # consumers know the message by this name
+            with pytest.raises(IncompatibleSchema, match=r"'u_message': .* uses or reserves"):
+                ProtobufSchema().writer(pa.struct(fields), known)
+            continue
+        file = described(ProtobufSchema().writer(pa.struct(fields), known).info)
+        names = [one.name for one in registered(file)[1].DESCRIPTOR.fields]
+        assert names == [name for name, _ in fields]
+        own = file.message_type[0]
+        # C++, Java and Go refuse what is there twice; Python's library lets some of it pass.
+        names += [one.name for one in (*own.oneof_decl, *own.nested_type)]
+        assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("names", [("foo_bar", "fooBar"), ("a_b", "a__b"), ("Name", "_Name")])
+def test_columns_with_one_name_in_protobufs_json_are_refused_by_name(names):
+    column = pa.struct([(name, pa.int64()) for name in names])
+    known = ProtobufSchema().writer(pa.struct([column.field(0)])).info
+    for earlier in (None, known):
+        with pytest.raises(InputError, match=f"'{names[0]}' and '{names[1]}' have the same name"):
+            ProtobufSchema().writer(column, earlier)
+
+
+def test_entries_of_maps_are_called_as_protoc_calls_them():
+    # C++ and Go refuse others.
+    kind = pa.map_(pa.string(), pa.int64())
+    info = ProtobufSchema().writer(pa.struct([("fooBar", kind), ("_some_IDs", kind)])).info
+    nested = described(info).message_type[0].nested_type
+    assert [one.name for one in nested] == ["FooBarEntry", "SomeIDsEntry"]
 
 
 def test_two_values_of_one_oneof_are_refused_in_a_record_and_in_a_list():

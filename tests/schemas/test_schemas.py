@@ -155,6 +155,16 @@ def test_numbers_that_would_change_their_meaning_are_refused(theirs, ours, neste
         AvroSchema().writer(column, registered)
 
 
+@pytest.mark.parametrize("kind", [AvroSchema(), JsonSchema(), ProtobufSchema()])
+def test_a_column_that_differs_from_a_field_by_case_is_refused_by_name(kind):
+    def column(name: str) -> pa.DataType:
+        return pa.struct([ID, pa.field("l", pa.list_(pa.struct([pa.field(name, pa.int8())])))])
+
+    known = kind.writer(column("userId")).info
+    with pytest.raises(IncompatibleSchema, match=r"'l\[\]\.userid': .* is called 'userId'"):
+        kind.writer(column("userid"), known)
+
+
 def test_a_decimal_may_grow_and_other_types_are_left_to_the_broker():
     for theirs, ours in ((money(2), pa.decimal128(12, 2)), ("string", pa.timestamp("us", "UTC"))):
         column = pa.struct([pa.field("n", ours)])
