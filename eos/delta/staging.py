@@ -113,8 +113,8 @@ class _Staging:
         if not batch.num_rows:
             return
         for values, rows in split(batch, self._target.partition_columns):
-            folder = folder_of(values)
-            self._open.add(folder, rows, partial(self._begin, folder, values))
+            # Not by their folder: two long texts may share one.
+            self._open.add(tuple(values.items()), rows, partial(self._begin, values))
         self._open.write_full()
 
     def finish(self) -> tuple[StagedFile, ...]:
@@ -128,11 +128,11 @@ class _Staging:
             with suppress(Exception):
                 self._folder.delete(path)
 
-    def _begin(self, folder: str, values: Values) -> _DataFile:
+    def _begin(self, values: Values) -> _DataFile:
         # Where Delta's own writers put theirs: a vacuum cleans up after runs that died. From a
         # folder of its own (``_staged``) it would never delete a file (measured, docs/facts.md).
-        path = folder + file_name(*self._names, uuid.uuid4().hex, self._target.compression)
-        return _DataFile(path, values, self._schema)
+        name = file_name(*self._names, uuid.uuid4().hex, self._target.compression)
+        return _DataFile(folder_of(values) + name, values, self._schema)
 
     def _create(self, path: str, repeating: list[str]) -> tuple[Any, pq.ParquetWriter]:
         sink = self._folder.create(path)

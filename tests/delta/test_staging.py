@@ -6,10 +6,12 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -18,7 +20,7 @@ from eos.delta import open_files
 from eos.delta.folder import Folder
 from eos.delta.staging import StagingTarget, stage
 from eos.errors import ConfigurationError, InputError, Retriable
-from tests.delta.tables import SCHEMA, batch, ids, made, numbered, staged
+from tests.delta.tables import SCHEMA, appended, batch, ids, made, numbered, staged
 from tests.support.processes import ROOT
 
 
@@ -105,6 +107,17 @@ def test_more_partitions_than_open_files_lose_no_row(tmp_path, monkeypatch):
         assert (len(files) == 9) is (row_group_bytes == 2**20)
         assert sum(file.records for file in files) == 18
         assert {file.partition_values["name"] for file in files} == {f"row {n}" for n in range(9)}
+
+
+def test_a_text_like_the_folder_of_a_long_one_keeps_its_own_partition(tmp_path):
+    schema = pa.schema([("id", pa.int64()), ("p", pa.string())])
+    table = made(tmp_path / "t", schema, ["p"])
+    (first,), _ = staged(table, pa.record_batch({"id": [1], "p": ["x" * 200]}, schema))
+    like = unquote(first.path.split("/")[0]).removeprefix("p=")
+    rows = [{"id": 1, "p": "x" * 200}, {"id": 2, "p": like}]
+    appended(table, pa.RecordBatch.from_pylist(rows, schema))
+    found = DeltaTable(table.folder.uri).to_pyarrow_table().to_pylist()
+    assert sorted(found, key=lambda row: row["id"]) == rows
 
 
 def test_a_rare_partition_does_not_keep_the_rows_of_others_in_memory(tmp_path, monkeypatch):
