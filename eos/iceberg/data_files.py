@@ -111,7 +111,7 @@ class _Staging:
         if not batch.num_rows:
             return
         for values, rows in self._partitioner.split(batch):
-            self._open.add(values, rows, partial(self._begin, values))
+            self._open.add(repr(values), rows, partial(self._begin, values))
         self._open.write_full()
 
     def finish(self) -> tuple[DataFileEntry, ...]:
@@ -230,14 +230,16 @@ class _Partitioner:
                 column = pc.struct_field(column, list(place[1:]))
             encoded = column.dictionary_encode(null_encoding="encode")
             found = [transform(value) for value in _physical(encoded.dictionary)]
-            # Different values may have the same result: bucket, day, truncate.
-            numbers: dict[Any, int] = {}
-            mapped = pa.array([numbers.setdefault(one, len(numbers)) for one in found], pa.int64())
+            # Different values may have the same result: bucket, day, truncate. Compared as text,
+            # because 0.0 and -0.0 are two partitions.
+            texts = [repr(value) for value in found]
+            numbers: dict[str, int] = {}
+            mapped = pa.array([numbers.setdefault(one, len(numbers)) for one in texts], pa.int64())
             more = mapped.take(encoded.indices)
             # Numbered again for each field: a product of all the counts might exceed 2^63.
             together = pc.add(pc.multiply(codes, len(numbers)), more).dictionary_encode()
             pairs = [divmod(one, len(numbers)) for one in together.dictionary.to_pylist()]
-            distinct = list(numbers)
+            distinct = list(dict(zip(texts, found, strict=True)).values())
             values = [(*values[left], distinct[right]) for left, right in pairs]
             codes = together.indices.cast(pa.int64())
         return codes, values
@@ -261,7 +263,7 @@ class _Partitioner:
                 None if value is None else base64.b64encode(to_bytes(kind, value)).decode()
                 for kind, value in zip(self._kinds, values, strict=True)
             )
-        except struct.error:
+        except (struct.error, ValueError):  # a whole number, a decimal
             raise InputError(
                 "A value is too small for the truncate() of its partition.",
                 hint="Partition the table by another transform, such as bucket(16, column).",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -104,10 +105,26 @@ def test_no_file_is_left_after_an_error_of_the_rows(target, tmp_path):
     assert on_disk(tmp_path) == []
 
 
-def test_numbers_that_a_truncation_would_leave_are_refused(tmp_path):
+def test_zero_and_minus_zero_have_a_partition_each(tmp_path):
+    schema = pa.schema([("id", pa.int64()), ("x", pa.float64())])
     found = IcebergTable(TableAddress(NAME, properties=catalog_of(tmp_path)))
-    found.create(TWO, ["truncate(10, id)"])
-    batch = pa.record_batch({"id": [-(2**63)], "value": ["a"]}, schema=TWO)
+    found.create(schema, ["x"])
+    pairs = {"id": [1, 2, 3], "x": [-0.0, 0.0, None]}, {"id": [4], "x": [0.0]}
+    rows = [pa.record_batch(one, schema) for one in pairs]
+    entries = staged(rows, found.load().target(1024 * 1024, "zstd"))
+    table = load_catalog("default", **catalog_of(tmp_path)).load_table(NAME)
+    files = [one.data_file(table.spec(), table.schema()) for one in entries]
+    ids = {repr(one.partition[0]): pq.read_table(one.file_path)["id"].to_pylist() for one in files}
+    assert ids == {"-0.0": [1], "0.0": [2, 4], "None": [3]}
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.decimal128(19, 0)])
+def test_numbers_that_a_truncation_would_leave_are_refused(tmp_path, kind):
+    schema = TWO.set(0, pa.field("id", kind))
+    found = IcebergTable(TableAddress(NAME, properties=catalog_of(tmp_path)))
+    found.create(schema, ["truncate(10, id)"])
+    smallest = -(2**63) if kind == pa.int64() else Decimal(1 - 10**19)
+    batch = pa.record_batch([pa.array([smallest], kind), pa.array(["a"])], schema=schema)
     target = found.load().target(1024 * 1024, "zstd")
     with pytest.raises(InputError, match="too small"):
         stage([batch], target, attempt_id=ATTEMPT, spark_partition=0)
