@@ -15,7 +15,7 @@ from eos.ids import TopicName, TxnId
 from eos.waiting import parallel_map
 from eos.wire.batch import Rows, text_keys
 from eos.wire.binary_columns import FALSE, TRUE
-from eos.wire.commands import SchemaInfo
+from eos.wire.commands import SchemaInfo, SchemaType
 
 if TYPE_CHECKING:
     from eos.schemas import Schema, SchemaWriter
@@ -110,7 +110,8 @@ class TaskSchemas:
         kind = self._value_type
         if registered is None or kind is None or not pa.types.is_struct(kind):
             return
-        suspects = [name for name in self._own if name.encode() in registered.data]
+        data, is_coded = registered.data, registered.type == SchemaType.PROTOBUF_NATIVE  # base64
+        suspects = [name for name in self._own if is_coded or name.encode() in data]
         if not suspects:
             return
         from eos.schemas import field_names  # not at the top: see ``eos.sinks._task``

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType, _parse_datatype_string
 
 from eos.errors import InputError
-from eos.schemas import AvroSchema, KeyValueSchema, PrimitiveSchema
+from eos.schemas import AvroSchema, KeyValueSchema, PrimitiveSchema, ProtobufSchema
 from eos.sinks._message_names import NOT_KEPT, OF_SOURCE
-from eos.sinks._row_encoding import message_rows, without_tombstones
+from eos.sinks._row_encoding import TaskSchemas, message_rows, without_tombstones
 from eos.sinks.dataframe_columns import COLUMNS, layout_of
 from tests.support.spark_releases import HAS_DATA_SOURCES, needs_data_sources
 
@@ -193,3 +195,14 @@ def test_a_null_is_a_tombstone_if_it_is_marked():
     ]
     texts = without_tombstones(pa.array(["{}", "{}", "{}"]), said, is_json=True)
     assert texts.to_pylist() == [None, "{}", "{}"]
+
+
+@pytest.mark.parametrize("schema", [AvroSchema(), ProtobufSchema()])
+def test_a_column_of_the_messages_own_with_the_name_of_a_field_is_refused(schema):
+    id_alone = pa.struct([("id", pa.int64())])
+    registered = schema.writer(pa.struct([*id_alone, ("__eventTime", pa.int64())])).info
+    client = Mock()
+    client.lookup.schema.return_value = (registered, bytes(8))
+    with pytest.raises(InputError, match="have a field '__eventTime'"):
+        TaskSchemas(client, schema, id_alone, ["__eventTime"]).look_up(["persistent://a/b/c"])
+    TaskSchemas(client, schema, id_alone, ["__key"]).look_up(["persistent://a/b/c"])
