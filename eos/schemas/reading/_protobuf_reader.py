@@ -41,6 +41,14 @@ _FAMILIES: Final = {
     _F.TYPE_SINT32: 2, _F.TYPE_SINT64: 2, _F.TYPE_FIXED32: 3, _F.TYPE_SFIXED32: 3,
     _F.TYPE_FIXED64: 4, _F.TYPE_SFIXED64: 4, _F.TYPE_STRING: 5, _F.TYPE_BYTES: 5,
 }  # fmt: skip
+# The bits of the least and the greatest number. What is read as unsigned 64 bits fails by itself if
+# it was negative; all else that is too large would silently become another number.
+_BITS: Final = {
+    _F.TYPE_BOOL: (0, 1), _F.TYPE_INT32: (31, 31), _F.TYPE_SINT32: (31, 31),
+    _F.TYPE_SFIXED32: (31, 31), _F.TYPE_UINT32: (0, 32), _F.TYPE_FIXED32: (0, 32),
+    _F.TYPE_INT64: (63, 63), _F.TYPE_SINT64: (63, 63), _F.TYPE_SFIXED64: (63, 63),
+    _F.TYPE_UINT64: (63, 64), _F.TYPE_FIXED64: (63, 64),
+}  # fmt: skip
 
 _Converter = Callable[[Any], Any]
 _MAX_FIELD_VALUES: Final = 1_000_000
@@ -197,7 +205,8 @@ def _value_converter(field: Any, budget: _FieldBudget) -> _Converter:
 
 
 def _check_compatible(writer: Any, reader: Any, path: str, outer: tuple[str, ...]) -> None:
-    """Raise ``IncompatibleSchema`` if a field number has another type in ``reader``."""
+    """Raise ``IncompatibleSchema`` if a field number has another type, or a narrower one, in
+    ``reader``."""
     if reader.full_name in outer:
         return
     known = writer.fields_by_number
@@ -209,6 +218,12 @@ def _check_compatible(writer: Any, reader: Any, path: str, outer: tuple[str, ...
         if families[0] != families[1] or other.is_repeated != field.is_repeated:
             raise IncompatibleSchema(
                 f"The field {where!r} has the number {number}, which was written as another type."
+            )
+        bits = zip(*(_BITS.get(one.type, (0, 0)) for one in (other, field)), strict=True)
+        if any(written > read for written, read in bits):
+            raise IncompatibleSchema(
+                f"The field {where!r} was written as a type with numbers that its own lacks.",
+                hint="Give your own schema, with the wider type, to read both.",
             )
         if field.message_type is not None:
             inner = (other.message_type, field.message_type)

@@ -94,7 +94,7 @@ def test_a_malformed_message_fails_alone():
 
 def test_fields_are_matched_by_number():
     mine = message_class(MINE.files, MINE.message)
-    other = message(title=(3, KIND.TYPE_STRING), new=(9, KIND.TYPE_INT32), n=(1, KIND.TYPE_INT64))
+    other = message(title=(3, KIND.TYPE_STRING), new=(9, KIND.TYPE_INT32), n=(1, KIND.TYPE_UINT64))
     found = decode(VERSION, [mine(n=5, name="x").SerializeToString()], other)
     assert found.columns.to_pylist() == [{"title": "x", "new": 0, "n": 5}]
 
@@ -103,6 +103,42 @@ def test_a_field_number_with_another_type_is_refused():
     with pytest.raises(IncompatibleSchema, match="'name' has the number 1") as caught:
         check_readable(message(name=(1, KIND.TYPE_STRING)), VERSION)
     assert "uint64 = 1" in str(caught.value)
+
+
+NUMBERS = (
+    "bool", "int32", "int64", "uint32", "uint64", "sint32", "sint64", "fixed32", "fixed64",
+    "sfixed32", "sfixed64",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("read", NUMBERS)
+@pytest.mark.parametrize("written", NUMBERS)
+def test_no_number_silently_becomes_another_one(written, read):
+    theirs, ours = (
+        message(n=(1, KIND.Type.Value(f"TYPE_{one.upper()}"))) for one in (written, read)
+    )
+    bits = int(written.removeprefix("bool")[-2:] or 1)
+    edge = 2 ** (bits - 1)
+    numbers = [0, 1] if bits == 1 else [0, 1, edge - 1]
+    if bits > 1:
+        numbers += [edge, 2 * edge - 1] if written[0] in "uf" else [-1, -edge]
+    mine = message_class(theirs.files, "Mine")
+    data = [mine(n=one).SerializeToString() for one in numbers]
+    version = SchemaVersion(theirs.info, 0)
+    try:
+        check_readable(ours, version)
+    except IncompatibleSchema:
+        # By the protobuf package: a number changes, unless the types have other encodings.
+        other = message_class(ours.files, "Mine")
+        found = [other.FromString(one).n for one in data]
+        assert any(one != n for one, n in zip(found, numbers, strict=True))
+        return
+    found = decode(version, data, ours)
+    failed = reasons(found)
+    values = found.columns["n"].to_pylist()
+    assert [n for at, n in enumerate(numbers) if at not in failed] == [
+        one for at, one in enumerate(values) if at not in failed
+    ]
 
 
 def test_a_recursive_message_is_refused():
