@@ -138,6 +138,8 @@ def as_sent(column: Column, kind: t.DataType, target: str) -> Column:
     match kind:
         case t.FloatType() if target == "double precision":
             return column.cast("double")
+        case t.ArrayType() if target == "double precision[]":
+            return _text(column.cast(kind.simpleString().replace("float", "double")), kind)
         case t.ArrayType() | t.BinaryType():
             return _text(column, kind)
         case t.NullType():
@@ -153,6 +155,8 @@ def _text(column: Column, kind: t.DataType) -> Column:
                 column, lambda item: f.coalesce(_element(item, inner), f.lit("NULL"))
             )
             return f.concat(f.lit("{"), f.array_join(elements, ","), f.lit("}"))
+        case t.StructType() | t.MapType():
+            return f.to_json(column, _AS_JSON)
         case t.BinaryType():
             return f.concat(f.lit("\\x"), f.hex(column))
         case t.TimestampType():

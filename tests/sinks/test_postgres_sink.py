@@ -7,6 +7,7 @@ import decimal
 import json
 import math
 import random
+import struct
 import threading
 from contextlib import ExitStack, suppress
 
@@ -151,6 +152,24 @@ def test_values_of_all_types_are_those_that_psycopg_reads(spark, make_sink, shop
         f"information_schema.columns WHERE table_schema = '{shop.schema}' AND table_name = 'orders'"
     )
     assert json.dumps(types).count("jsonb") == 2
+
+
+def test_elements_of_arrays_are_those_that_single_values_are(spark, make_sink, shop):
+    shop.execute("CREATE TABLE orders (one float8, f float8[], ff float8[], s jsonb[], m json[])")
+    df = spark.sql(
+        """
+        SELECT 0.1F AS one, array(0.1F, NULL, cast('-Infinity' AS float)) AS f,
+          array(array(0.1F), array(1.5F)) AS ff,
+          array(named_struct('a', 1, 'b', 'x "y\\\\z'), NULL) AS s, array(map('k', 0.5D)) AS m
+        """
+    )
+    make_sink().write(df, epoch=1)
+    (found,) = shop.execute("SELECT * FROM orders")
+    as_double = struct.unpack("f", struct.pack("f", 0.1))[0]
+    assert found == (
+        as_double, [as_double, None, -math.inf], [[as_double], [1.5]],
+        [{"a": 1, "b": 'x "y\\z'}, None], [{"k": 0.5}],
+    )  # fmt: skip
 
 
 def test_upserts_keep_the_last_change_of_each_key(spark, make_sink, shop):
