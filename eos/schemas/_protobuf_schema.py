@@ -50,11 +50,12 @@ class ProtobufSchema(Schema):
         found: dict[str, descriptor_pb2.FileDescriptorProto] = {}
 
         def collect(file: Any) -> None:
+            if file.name in found:
+                return
             for needed in file.dependencies:
                 collect(needed)
-            if file.name not in found:
-                found[file.name] = descriptor_pb2.FileDescriptorProto()
-                file.CopyToProto(found[file.name])
+            found[file.name] = descriptor_pb2.FileDescriptorProto()
+            file.CopyToProto(found[file.name])
 
         collect(descriptor.file)
         files = descriptor_pb2.FileDescriptorSet(file=found.values())
@@ -151,7 +152,7 @@ def _encode(message: Any, values: pa.Array) -> pa.Array:
     # Row by row, in Python; all other schemas encode whole columns.
     fill = _filler(message.DESCRIPTOR, "")
     encoded: list[bytes | None] = []
-    for row in values.to_pylist():
+    for row in _objects(values, ""):
         if row is None:
             encoded.append(None)
             continue
@@ -167,6 +168,18 @@ def _encode(message: Any, values: pa.Array) -> pa.Array:
                 hint="Fill them (coalesce), or change the message.",
             ) from None
     return pa.array(encoded, pa.binary())
+
+
+def _objects(values: pa.Array, path: str) -> list[Any]:
+    try:
+        return list(values.to_pylist())
+    except OverflowError:
+        for field in values.type if pa.types.is_struct(values.type) else ():
+            _objects(values.field(field.name), at(path, field.name))  # which of them it is
+        raise InputError(
+            f"Column {path!r} has a timestamp outside of the years 1 to 9999.",
+            hint="Protobuf has no others: make it null, or another type.",
+        ) from None
 
 
 def _missing_fields(message: Any) -> list[str]:
@@ -224,11 +237,7 @@ def _setter(field: Any, path: str) -> Callable[[Any, Any], None]:
         if field.is_repeated:
             return lambda message, value: getattr(message, name).extend(value)
         return lambda message, value: setattr(message, name, value)
-    if inner.full_name == "google.protobuf.Timestamp":
-        if field.is_repeated:
-            return lambda message, value: _add_timestamps(getattr(message, name), value)
-        return lambda message, value: getattr(message, name).FromDatetime(value)
-    fill = _filler(inner, path)
+    fill = _inner_filler(inner, path)
 
     def add(message: Any, value: Any) -> None:
         for one in value:
@@ -241,15 +250,16 @@ def _setter(field: Any, path: str) -> Callable[[Any, Any], None]:
     return add if field.is_repeated else set_one
 
 
-def _add_timestamps(target: Any, timestamps: list[Any]) -> None:
-    for one in timestamps:
-        target.add().FromDatetime(one)
+def _inner_filler(descriptor: Any, path: str) -> Callable[[Any, Any], None]:
+    if descriptor.full_name == "google.protobuf.Timestamp":
+        return lambda message, value: message.FromDatetime(value)
+    return _filler(descriptor, path)
 
 
 def _map_setter(name: str, value: Any, path: str) -> Callable[[Any, Any], None]:
     if value.message_type is None:
         return lambda message, pairs: getattr(message, name).update(dict(pairs))
-    fill = _filler(value.message_type, path)
+    fill = _inner_filler(value.message_type, path)
 
     def put(message: Any, pairs: Any) -> None:
         for key, one in pairs:

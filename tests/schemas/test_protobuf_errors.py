@@ -206,3 +206,30 @@ def test_two_values_of_one_oneof_are_refused_in_a_record_and_in_a_list():
     made = message_factory.GetMessageClass(pool.FindMessageTypeByName("Choice"))
     (data,) = writer.encode(pa.array([{"b": 0, "many": [{"a": 1}, {"b": 2}]}], column)).to_pylist()
     assert made.FromString(data) == made(b=0, many=[made(a=1), made(b=2)])
+
+
+@pytest.mark.parametrize("seconds", [-62_135_596_801, 253_402_300_800])
+def test_a_timestamp_that_protobuf_does_not_have_is_refused_by_name(seconds):
+    kind = pa.timestamp("us", "UTC")
+    column = pa.struct([("n", pa.int64()), ("s", pa.struct([("l", pa.list_(kind))]))])
+    moments = pa.array([[seconds * 1_000_000]], pa.list_(pa.int64())).cast(pa.list_(kind))
+    inner = pa.StructArray.from_arrays([moments], ["l"])
+    values = pa.StructArray.from_arrays([pa.array([1]), inner], fields=list(column))
+    with pytest.raises(InputError, match=r"'s\.l' has a timestamp outside"):
+        ProtobufSchema().writer(column).encode(values)
+
+
+def test_a_file_that_many_others_import_is_looked_at_once():
+    pool = descriptor_pool.DescriptorPool()
+    for level in range(60):
+        for side in "ab":
+            file = descriptor_pb2.FileDescriptorProto(
+                name=f"{side}{level}.proto", package=f"{side}{level}"
+            )
+            file.message_type.add(name="M")
+            below = [f"{one}{level - 1}.proto" for one in "ab"]
+            file.dependency.extend(below if level else [])
+            pool.Add(file)
+    made = message_factory.GetMessageClass(pool.FindMessageTypeByName("a59.M"))
+    files = descriptor_pb2.FileDescriptorSet.FromString(ProtobufSchema.of(made).files)
+    assert len(files.file) == 119

@@ -359,6 +359,7 @@ def test_all_types_of_protobuf_fields_are_written():
             pa.field("l", pa.list_(inner)),
             pa.field("m", pa.map_(pa.string(), inner)),
             pa.field("n", pa.map_(pa.int32(), pa.int64())),
+            pa.field("at", pa.map_(pa.int32(), pa.timestamp("us", "UTC"))),
         ]
     )
     row = {"t": moment, "ts": [moment], "l": [{"b": False}, {"b": None}], "m": [("k", {"b": True})]}
@@ -369,11 +370,14 @@ def test_all_types_of_protobuf_fields_are_written():
         base64.b64decode(files["fileDescriptorSet"])
     )
     assert [file.name for file in known.file] == ["google/protobuf/timestamp.proto", "row.proto"]
-    (data,) = writer.encode(pa.array([{**row, "n": [(1, 2)]}], column)).to_pylist()
+    (data,) = writer.encode(
+        pa.array([{**row, "n": [(1, 2)], "at": [(1, moment)]}], column)
+    ).to_pylist()
     nanos = b"\x08\xc0\xec\x80\xd8\x06\x10\x88\x27"
     wanted = [
         b"\x0a\x09" + nanos, b"\x12\x09" + nanos, b"\x1a\x02\x08\x00\x1a\x00",
         b"\x22\x07\x0a\x01k\x12\x02\x08\x01", b"\x2a\x04\x08\x01\x10\x02",
+        b"\x32\x0d\x08\x01\x12\x09" + nanos,
     ]  # fmt: skip
     assert data == b"".join(wanted)
 

@@ -86,7 +86,7 @@ class ProtobufReader:
             except ValueError:
                 reasons[number] = "The value has a number that its enum does not define."
             rows.append(row)
-        unfit = "The value has a number that is out of its column's range."
+        unfit = "The value has a number out of its column's range, or a text that is not UTF-8."
         return as_column(rows, self.type, reasons, unfit)
 
     def _row(self, data: bytes) -> Any:

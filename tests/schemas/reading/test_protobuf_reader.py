@@ -92,6 +92,14 @@ def test_a_malformed_message_fails_alone():
     assert reasons(found)[1] == "The value is not a message Mine."
 
 
+def test_a_text_of_proto2_that_is_not_utf8_is_called_one():
+    file = descriptor_pb2.FileDescriptorProto(name="mine.proto", syntax="proto2")
+    file.message_type.add(name="Mine").field.add(name="s", number=1, type=KIND.TYPE_STRING, label=1)
+    files = descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
+    found = decode(SchemaVersion(ProtobufSchema(files, "Mine").info, 0), [b"\x0a\x01\xff"])
+    assert "a text that is not UTF-8" in reasons(found)[0]
+
+
 def test_fields_are_matched_by_number():
     mine = message_class(MINE.files, MINE.message)
     other = message(title=(3, KIND.TYPE_STRING), new=(9, KIND.TYPE_INT32), n=(1, KIND.TYPE_UINT64))
