@@ -75,13 +75,16 @@ class TaskTopics:
         encoded = column.dictionary_encode()
         names = [_parsed(text) for text in encoded.dictionary.to_pylist()]
         self._look_up(names)
-        if len(names) == 1:
+        # A topic may be spelled in several ways.
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+        if len(numbers) == 1:
             yield self._found[str(names[0])], batch
             return
-        codes = numbers_of(encoded.indices, np.int32)
+        of_texts = np.array([numbers[name] for name in names], np.int32)
+        codes = of_texts[numbers_of(encoded.indices, np.int32)]
         ordered = batch.take(array_of(np.argsort(codes, kind="stable")))
         start = 0
-        for name, count in zip(names, np.bincount(codes).tolist(), strict=True):
+        for name, count in zip(numbers, np.bincount(codes).tolist(), strict=True):
             yield self._found[str(name)], ordered.slice(start, count)
             start += count
 

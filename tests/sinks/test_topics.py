@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
+from unittest.mock import Mock
 
+import pyarrow as pa
 import pytest
 
 from eos import failpoints
@@ -78,6 +80,20 @@ def test_a_key_goes_to_one_partition_of_each_topic(spark, routed, name, pulsar_s
             places[seen.key].add(seen.topic)
         assert len(places) == 11
         assert all(len(found) == 1 for found in places.values())
+
+
+def test_rows_stay_in_order_however_their_topic_is_spelled():
+    full = "persistent://public/default/a"
+    texts = ["a", full, "b", "public/default/a", "a"]
+    client = Mock()
+    client.partition_count.return_value = 0
+    for count, wanted in ((5, {"a": [0, 1, 3, 4], "b": [2]}), (2, {"a": [0, 1]})):
+        batch = pa.record_batch({"topic": texts[:count], "value": list(range(count))})
+        split = list(_topics.TaskTopics(client, (), creation=None, options=Mock()).split(batch))
+        found = [
+            (topics[0].rpartition("/")[2], rows["value"].to_pylist()) for topics, rows in split
+        ]
+        assert found == list(wanted.items())
 
 
 @pytest.mark.parametrize(
