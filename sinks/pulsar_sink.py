@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Sequence
 from typing import Unpack
 
@@ -16,7 +17,7 @@ from eos.protocol import History, Part
 from eos.pulsar.part import PulsarPart
 from eos.pulsar.participant import PulsarParticipant
 from eos.pulsar.roll_call import RollCall
-from eos.schemas import Schema, changed_fields
+from eos.schemas import Schema, changed_fields, coarser_fields
 from eos.sinks._progress import warn_of_lost_topic, warn_of_new_topic, wrote_to
 from eos.sinks._spark_jvm import tagged_jobs
 from eos.sinks._task import SUMMARY_SCHEMA, WriteTask
@@ -26,6 +27,8 @@ from eos.sinks.output import Begun, ChangedColumns, Output, Write
 from eos.sinks.sink import Sink
 from eos.task_report import TaskSummary
 from eos.wire.batch import Hashing, parse_compression
+
+logger = logging.getLogger(__name__)
 
 
 class PulsarSink(Sink):
@@ -143,7 +146,11 @@ class PulsarOutput(Output):
             registered = None
         if registered is None:
             return [], []
-        return changed_fields(registered, schema.writer(kind).info)
+        wanted = schema.writer(kind).info
+        if coarser := coarser_fields(registered, wanted):
+            text = "sink %s: topic %s has milliseconds: microseconds of %s are cut off"
+            logger.warning(text, self._options.sink_id, self._options.topic, ", ".join(coarser))
+        return changed_fields(registered, wanted)
 
     def plan(self, df: DataFrame, context: SparkContext, begun: Begun) -> Write:
         """See ``Output``."""

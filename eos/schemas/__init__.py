@@ -8,6 +8,7 @@ from eos.schemas._schema_base import Schema, SchemaWriter
 from eos.schemas._schema_properties import check_plain, check_same_layout
 from eos.schemas._schema_text import (
     changed_fields,
+    coarser_fields,
     definition_text,
     field_names,
     retyped_fields,
@@ -28,6 +29,7 @@ __all__ = [
     "changed_fields",
     "check_plain",
     "check_same_layout",
+    "coarser_fields",
     "definition_text",
     "field_names",
     "retyped_fields",

@@ -61,6 +61,16 @@ def retyped_fields(registered: SchemaInfo | None, wanted: SchemaInfo) -> list[st
     ]
 
 
+def coarser_fields(registered: SchemaInfo, wanted: SchemaInfo) -> list[str]:
+    """Return the fields with microseconds in ``wanted``, and milliseconds in ``registered``."""
+    has = _fields(registered)
+    return [
+        name
+        for name, kind in _fields(wanted).items()
+        if "timestamp-micros" in kind and "timestamp-millis" in has.get(name, "")
+    ]
+
+
 def field_names(info: SchemaInfo) -> frozenset[str]:
     """Return the fields of a record or Protobuf message; none for other schemas, and for a
     definition that can't be parsed."""

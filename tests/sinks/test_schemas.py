@@ -358,6 +358,24 @@ def test_a_registered_schema_is_used_and_extended(
     assert [field["name"] for field in extended["fields"]] == ["note", "id", "state", "neu"]
 
 
+def test_microseconds_that_the_topics_schema_cuts_off_are_logged(spark, make_sink, raw, caplog):
+    kinds = {
+        name: {"type": "long", "logicalType": f"timestamp-{name}"} for name in ("millis", "micros")
+    }
+    fields = [{"name": name, "type": kind} for name, kind in kinds.items()]
+    theirs = json.dumps({"type": "record", "name": "Theirs", "fields": fields})
+    moment = datetime.datetime(2026, 11, 20, 12, 0, 0, 123456, datetime.UTC)
+    df = spark.createDataFrame([(moment, moment)], "millis timestamp, micros timestamp")
+    make_sink(schema=AvroSchema(theirs)).write(df, epoch="a")
+    caplog.clear()
+    make_sink(schema="avro").write(df, epoch="b")
+    for value in raw(2):
+        row = fastavro.schemaless_reader(io.BytesIO(value), json.loads(theirs))
+        assert row == {"millis": moment.replace(microsecond=123_000), "micros": moment}
+    (said,) = [one.getMessage() for one in caplog.records if "milliseconds" in one.getMessage()]
+    assert said.endswith("microseconds of millis are cut off")
+
+
 def test_the_users_schema_is_registered_unchanged(spark, make_sink, registered, raw):
     own = """{"type": "record", "name": "Mine", "fields": [
         {"name": "id", "type": "long"}, {"name": "kind", "type": "string", "default": "none"}]}"""
