@@ -10,10 +10,12 @@ import sys
 import time
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Final
@@ -56,6 +58,8 @@ LATENCIES: Final = {"": 0.0, " +30 ms": _LATENCY_S}
 WAYS: Final = {
     "direct": "**eos**, from the bucket",
     "broker": "eos, through the broker",
+    "two_direct": "**eos**, from the bucket, two processes",
+    "two_broker": "eos, through the broker, two processes",
     "client": "`pulsar-client`, `read_next`",
     "spark_direct": "**eos** in Spark, from the bucket, two tasks",
     "spark_broker": "eos in Spark, through the broker, two tasks",
@@ -143,22 +147,30 @@ def fill(env: Environment, topic: str, rows: int, shape: str) -> None:
 
 
 def _options(env: Environment, topic: str, *, is_direct: bool) -> dict[str, str]:
-    common = {
-        "serviceUrl": env.broker.service_url,
-        "adminUrl": env.broker.admin_url,
-        "topic": topic,
-    }
+    broker = env.broker
+    common = {"serviceUrl": broker.service_url, "adminUrl": broker.admin_url, "topic": topic}
     return common | ({"tieredStorage": f"s3://{_BUCKET}"} if is_direct else {})
 
 
 def _by_eos(env: Environment, topic: str, rows: int, *, is_direct: bool) -> float:
-    source = PulsarDataSource(_options(env, topic, is_direct=is_direct))
-    reader = source.reader(StructType().add("value", "binary"))
+    assert _read(_options(env, topic, is_direct=is_direct)) == rows
+    return rows
+
+
+def _read(options: dict[str, str], share: slice = slice(None)) -> int:
+    """Read these of the source's tasks; return the rows."""
+    reader = PulsarDataSource(options).reader(StructType().add("value", "binary"))
     found = 0
-    for part in reader.partitions():
+    for part in reader.partitions()[share]:
         batches: Iterator[Any] = iter(reader.read(part))
         found += sum(batch.num_rows for batch in batches)
-    assert found == rows
+    return found
+
+
+def _by_two(two: ProcessPoolExecutor, options: dict[str, str], rows: int) -> float:
+    given = options | {"minPartitions": "2"}
+    halves = [two.submit(_read, given, slice(number, None, 2)) for number in range(2)]
+    assert sum(half.result() for half in halves) == rows
     return rows
 
 
@@ -178,6 +190,7 @@ def ledgers(
 ) -> dict[str, Any]:
     """Return rows per second of each way, and the broker's processor time for a million rows."""
     ways: dict[str, Callable[[], float]] = {}
+    two = ProcessPoolExecutor(2, get_context("spawn"))  # not copies, with locks of threads
     used_s: dict[str, list[float]] = {}
 
     def counted(name: str, latency_s: float, way: Callable[[], float]) -> float:
@@ -188,19 +201,20 @@ def ledgers(
         return done
 
     for shape, count in rows.items():
-        by = {
-            "direct": partial(_by_eos, env, shape, count, is_direct=True),
-            "broker": partial(_by_eos, env, shape, count, is_direct=False),
-            "client": partial(read_next, env.broker.service_url, shape, min(count, _SLOW_ROWS)),
-        }
-        if shape == "large":
-            by["spark_direct"] = partial(_by_spark, env, shape, count, is_direct=True)
-            by["spark_broker"] = partial(_by_spark, env, shape, count, is_direct=False)
+        plain = partial(read_next, env.broker.service_url, shape, min(count, _SLOW_ROWS))
+        by: dict[str, Callable[[], float]] = {"client": plain}
+        for name, is_direct in (("direct", True), ("broker", False)):
+            by[name] = partial(_by_eos, env, shape, count, is_direct=is_direct)
+            if shape == "large":
+                given = _options(env, shape, is_direct=is_direct)
+                by[f"two_{name}"] = partial(_by_two, two, given, count)
+                by[f"spark_{name}"] = partial(_by_spark, env, shape, count, is_direct=is_direct)
         for name, way in by.items():
             for text, latency_s in LATENCIES.items():
                 key = f"{shape}/{name}{text}"
                 ways[key] = partial(counted, key, latency_s, way)
-    rates = interleaved_rates(env, ways, rounds, tell)
+    with two:
+        rates = interleaved_rates(env, ways, rounds, tell)
     store.set_latency(0)
     cores = {name: vars(Spread.of(some, 3)) for name, some in used_s.items()}
     return {"rates": rates, "broker_s_per_million": cores}
