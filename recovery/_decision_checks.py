@@ -46,10 +46,14 @@ def objections(
     silent = list(_by_silence(evidence, give_up))
     if silent:
         return silent
-    newer = [one for one in evidence.outputs if one.known is Known.OVERTAKEN]
+    newer = [
+        one
+        for one in evidence.outputs
+        if one.known is Known.OVERTAKEN and one.output not in give_up
+    ]
     if newer:
         text = f"{newer[0].output} has later commits: this log is an older copy."
-        return [Objection(f"{text} Restore the newest one.")]
+        return [Objection(f"{text} Restore the newest one; or add --give-up {newer[0].output}.")]
     is_whole = evidence.mark is MarkAnswer.ABSENT and evidence.is_whole
     is_there = evidence.witness is WitnessAnswer.READABLE or is_whole
     if len(record.participants) > 1 and verdict is Verdict.COMMITTED and is_there:

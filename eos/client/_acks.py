@@ -87,16 +87,14 @@ class AckStep(NamedTuple):
 class AckTracker:
     """The unacknowledged entries of one consumer, protected by the consumer's lock."""
 
-    # The broker stores acknowledgements of whole entries. So an entry is acknowledged there with
-    # its last message; until then its acknowledged messages are recorded here.
-
+    # The broker stores acknowledgements of whole entries: until then, a message's is recorded here.
     def __init__(self) -> None:
         self._entries: dict[EntryPlace, UnackedEntry] = {}
-        # Of messages that are not complete: when they were published, and delivered.
-        self._parts: dict[EntryPlace, tuple[int, float]] = {}
-        # Entries that could not be read, and parts that were dropped from memory: each may be the
-        # beginning of later parts' message.
+        # Of messages that are not complete: when published, and delivered; whose; whether the last.
+        self._parts: dict[EntryPlace, tuple[int, float, tuple[str, str | None], bool]] = {}
+        # Not read, and dropped from memory: each may begin the message of parts that come later.
         self.unreadable: set[EntryPlace] = set()
+        self.dropped: set[EntryPlace] = set()
         # Of entries that come again: the messages that were acknowledged, in no transaction.
         self._acknowledged: dict[EntryPlace, set[int]] = {}
 
@@ -153,20 +151,24 @@ class AckTracker:
 
     def hold(self, entry: Entry) -> None:
         """The entry is a part of a message whose last part has not come."""
-        self._parts[entry.id.place] = entry.metadata.publish_time, time.monotonic()
+        meta = entry.metadata
+        is_last = (meta.chunk_id or 0) + 1 == meta.num_chunks_from_msg
+        whose = meta.producer_name, meta.uuid
+        self._parts[entry.id.place] = meta.publish_time, time.monotonic(), whose, is_last
 
     def expired_parts(self, entry: Entry) -> list[EntryPlace]:
         """Return the parts to which no more will come, as ``entry`` is much later."""
         # By publish times, as the caller may have paused, with the other parts on their way; and by
-        # the time since the delivery, as producers' clocks differ.
+        # the time since delivery, as clocks differ. Not if its last part has come: it was dropped.
         now, published = time.monotonic(), entry.metadata.publish_time
+        ended = {whose for _, _, whose, is_last in self._parts.values() if is_last}
         expired = [
             place
-            for place, (published_before, at) in self._parts.items()
+            for place, (published_before, at, whose, _) in self._parts.items()
             if published - published_before > EXPIRY_MS
             and now - at > EXPIRY_MS / 1000
-            and place not in self.unreadable
-            and not self.is_behind_unreadable(place)
+            and whose not in ended
+            and not any(one < place for one in self.unreadable)
         ]
         if expired:
             logger.warning(
@@ -175,9 +177,9 @@ class AckTracker:
             )
         return expired
 
-    def is_behind_unreadable(self, place: EntryPlace) -> bool:
-        """Whether an unacknowledged entry before ``place`` could not be read."""
-        return any(one < place for one in self.unreadable)
+    def is_behind_unread(self, place: EntryPlace) -> bool:
+        """Whether an entry before ``place`` could not be read, or was dropped."""
+        return any(one < place for one in (*self.unreadable, *self.dropped))
 
     def has_parts_before(self, place: EntryPlace) -> bool:
         """Whether a message that ends after ``place``, or has not ended, has parts before it."""
@@ -192,6 +194,7 @@ class AckTracker:
         self._entries.clear()
         self._parts.clear()
         self.unreadable.clear()
+        self.dropped.clear()
         self._acknowledged.clear()
 
     def forget(self, places: Iterable[EntryPlace]) -> None:
@@ -200,6 +203,7 @@ class AckTracker:
             self._entries.pop(place, None)
             self._parts.pop(place, None)
             self.unreadable.discard(place)
+            self.dropped.discard(place)
 
     def steps(self, ids: Iterable[MessageId], owner: TxnId | None) -> list[AckStep]:
         """Return the acknowledgements of the messages ``ids``, by entry. Changes nothing.

@@ -285,10 +285,10 @@ class Receiver:
 
     def _open(self, stored: Entry, delivery: Delivery, wanted: Collection[int]) -> None:
         found = self._opener.open(stored)
-        self._tracker.unreadable |= self._opener.take_dropped()
+        self._tracker.dropped |= self._opener.take_dropped()
         self._skip(*self._opener.take_obsolete(), *self._tracker.expired_parts(stored))
         if isinstance(found, NoMessage):
-            behind = self._tracker.is_behind_unreadable(stored.id.place)
+            behind = self._tracker.is_behind_unread(stored.id.place)
             if is_never_read(found, stored) and not (found is NoMessage.MISSING and behind):
                 self._skip(stored.id.place)
             else:

@@ -68,7 +68,7 @@ class Claim:
         if self._has_open_attempt:
             self._is_ready = True
             return claim
-        for record in self._log.history.owing:
+        for record in self._log.history.unwritten:
             if record.attempt is not None:
                 self._suspect(record)
         self.finish_all()

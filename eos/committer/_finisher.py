@@ -142,11 +142,13 @@ class Finisher:
 
     def _in_doubt(self, record: LogRecord, doubt: StayInDoubt) -> EosError:
         # A successor may have ended it and gone on, while this driver slept.
+        is_newest = False
         with suppress(EosError):
             self.log.refresh()
+            is_newest = True
         if self.log.is_fenced:
             return Fenced("Another driver has claimed the sink.", **record.context)
-        if doubt.is_rolled_back:
+        if doubt.is_rolled_back and is_newest:
             return rolled_back(self.log, doubt.why)
         seen: list[str] = []
         if record.state is State.PREPARED and not doubt.is_lost:

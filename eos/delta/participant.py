@@ -199,25 +199,29 @@ class DeltaParticipant(VersionedParticipant[DeltaPart]):
         # If it is PREPARED, a driver that slept may be committing it: it must not succeed.
         is_prepared = mine.files is not None and not is_own
         try:
+            if is_prepared:
+                self.table.fence(self._owner, str(mine.table_id))
             found = self._by_version(mine, self._newest(mine))
-            if found is None:
-                self.table.discard(files)
-                if is_prepared:
-                    self.table.fence(self._owner)
-                    found = self._by_version(mine, self._newest(mine))
             if found is not None:
                 return found
+            self.table.discard(files)
+            if is_prepared:
+                # Also against a commit that began in between, and has found the files.
+                self.table.fence(self._owner, str(mine.table_id))
+                found = self._by_version(mine, self._newest(mine))
+                if found is not None:
+                    return found
         except EosError as error:
-            if is_prepared and not self._is_gone():  # without a table nothing can be committed
-                return unknown(f"table {mine.table} can't be reached: {error.message}".rstrip("."))
+            if is_prepared and not self._is_gone(mine):  # to another table nothing is committed
+                return unknown(f"{mine.label}: {error.message}".rstrip("."))
             logger.warning(
                 "%s: %d staged files are left to a vacuum: %s", mine.label, len(files), error
             )
         return ABORTED
 
-    def _is_gone(self) -> bool:
+    def _is_gone(self, part: DeltaPart) -> bool:
         with suppress(EosError):
-            return not self.table.exists()
+            return not self.table.exists() or not self.table.is_table(str(part.table_id))
         return False
 
     def outcome(self, part: Part, *, timeout_s: float) -> Fate:

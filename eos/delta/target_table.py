@@ -240,16 +240,16 @@ class TargetTable:
         with self._committing(app_id, version):
             self._make_log_durable()
 
-    def fence(self, app_id: str) -> None:
+    def fence(self, app_id: str, table_id: str) -> None:
         """Make commits fail that are under way now and record a version of ``app_id``.
 
         Raises:
-            CommitUnconfirmed: it may not be done.
-            EosError: the table does not exist, or can't be read.
+            EosError: it may not be done; the table does not exist, or is another one (``Fatal``).
         """
         # For Delta each commit that records an identifier is a conflict for the others that do
         # (measured). Its version stays.
         table = self._open()
+        self._check_id(table, table_id)
         with self._reading():
             version = table.transaction_version(app_id) or 0
         with self._committing(app_id, version):

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -308,12 +309,25 @@ class LoadedTable:
                 "epoch's rows.",
             )
         self.check_writable()
-        self._add_snapshot(part)
+        self._add_snapshot(part, {APP_ID: part.app_id, VERSION: str(part.version)})
 
-    def _add_snapshot(self, part: IcebergPart) -> None:
+    def has_snapshot(self, part: IcebergPart) -> bool:
+        """Whether the attempt's snapshot id is used up."""
+        return self._table.metadata.snapshot_by_id(part.snapshot_id or 0) is not None
+
+    def fence(self, part: IcebergPart) -> None:
+        """Use up the attempt's snapshot id by an empty snapshot: no commit of it succeeds then.
+
+        Raises:
+            Retriable: another commit came first.
+            CommitUnconfirmed: it may not be done.
+        """
+        self._add_snapshot(replace(part, manifest=None, files=0, records=0), {})
+
+    def _add_snapshot(self, part: IcebergPart, own: Mapping[str, str]) -> None:
         head = self._head()
         with failures(self._address, "writing a manifest list"):
-            snapshot = new_snapshot(self._table, part, head)
+            snapshot = new_snapshot(self._table, part, head, own)
         # Property and snapshot are one commit. The property alone would have no condition in a
         # REST catalog, so an attempt without rows adds an empty snapshot, too. The list stays after
         # any failure: a client that repeats a request whose answer was lost meets its own commit,
@@ -321,7 +335,8 @@ class LoadedTable:
         with committing(self._address, f"version {part.version} of {part.app_id!r}"):
             transaction = self._table.transaction()
             Append(transaction, snapshot, self._address.branch, head).commit()
-            transaction.set_properties({_OWN + part.app_id: str(part.version)})
+            if own:
+                transaction.set_properties({_OWN + part.app_id: str(part.version)})
             transaction.commit_transaction()
         # pyiceberg leaves that to the kernel.
         make_durable([snapshot.manifest_list, self._table.metadata_location])

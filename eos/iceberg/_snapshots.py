@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Final
@@ -173,20 +173,22 @@ class Append(UpdateTableMetadata["Append"]):
         return (AddSnapshotUpdate(snapshot=self._snapshot), to_branch), (is_unchanged,)
 
 
-def _summary(part: IcebergPart, head: Snapshot | None) -> Summary:
+def _summary(part: IcebergPart, head: Snapshot | None, own: Mapping[str, str]) -> Summary:
     added = {"added-data-files": part.files, "added-records": part.records}
     counts = {name: str(count) for name, count in added.items() if count}
     if part.files:
         counts["added-files-size"] = str(part.bytes)
-    own = {APP_ID: part.app_id, VERSION: str(part.version)}
     summary = Summary(operation=Operation.APPEND, **counts, **own)
     before = None if head is None or head.summary is None else head.summary
     # Adds the totals, which engines use for planning.
     return update_snapshot_summaries(summary, before)
 
 
-def new_snapshot(table: Table, part: IcebergPart, head: Snapshot | None) -> Snapshot:
-    """Write the manifest list of the attempt's snapshot, whose parent is ``head``."""
+def new_snapshot(
+    table: Table, part: IcebergPart, head: Snapshot | None, own: Mapping[str, str]
+) -> Snapshot:
+    """Write the manifest list of the attempt's snapshot, with the parent ``head`` and the
+    properties ``own``."""
     metadata, io = table.metadata, table.io
     # A fast append: older manifests are listed again as they are, except empty ones.
     manifests = [_own_manifest(table, part)] if part.manifest is not None else []
@@ -215,7 +217,7 @@ def new_snapshot(table: Table, part: IcebergPart, head: Snapshot | None) -> Snap
             "manifest-list": path,
             "sequence-number": sequence,
             "schema-id": metadata.current_schema_id,
-            "summary": _summary(part, head),
+            "summary": _summary(part, head, own),
         }
     )
 

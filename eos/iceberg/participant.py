@@ -159,21 +159,37 @@ class IcebergParticipant(VersionedParticipant[IcebergPart]):
         """Delete staged files, as far as they are known and reachable."""
         mine = _own(part)
         files = [file.path for file in self._staged.get(str(mine.attempt_id), ())]
+        is_prepared = mine.files is not None and not is_own
         try:
             table = self.table.find()
             if table is not None and table.uuid == mine.table_uuid:
-                found = self._by_version(mine, table.committed_version(mine.app_id))
+                # A driver that slept behind PREPARED may be committing it: it must not succeed.
+                found = self._fenced(mine, deadline_s) if is_prepared else self._now(mine)
                 if found is not None:
                     return found
                 table.staged.discard(mine, files)
         except EosError as error:
-            # A driver that slept behind PREPARED finds the files, and commits them.
-            if mine.files is not None and not is_own:
-                return unknown(f"{mine.label} can't be reached: {error.message}".rstrip("."))
+            if is_prepared:
+                return unknown(f"{mine.label}: {error.message}".rstrip("."))
             logger.warning(
                 "%s: staged files are left to remove_orphan_files: %s", mine.label, error
             )
         return ABORTED
+
+    def _now(self, part: IcebergPart) -> Fate | None:
+        return self._by_version(part, self.table.load().committed_version(part.app_id))
+
+    def _fenced(self, part: IcebergPart, deadline_s: float) -> Fate | None:
+        from eos.retry import attempts  # executors import this module, and have no tenacity
+
+        def fence() -> Fate | None:
+            table = self.table.load()
+            found = self._by_version(part, table.committed_version(part.app_id))
+            if found is None and not table.has_snapshot(part):
+                table.fence(part)
+            return found
+
+        return attempts(deadline_s)(fence)
 
     def outcome(self, part: Part, *, timeout_s: float) -> Fate:
         """The outcome by the version in the table, and by the staged files."""

@@ -150,7 +150,12 @@ def check_replayed(
     # the same plan, with the same time. With an older copy of the checkpoint it plans the number
     # again: the new plan holds rows that arrived since, and are in no topic.
     record = history.newest(query_id, epoch)
-    if record is not None and planned_at is not None and _has_same_plan(record, planned_at):
+    if (
+        record is not None
+        and planned_at is not None
+        and record.state in FINAL
+        and _has_same_plan(record, planned_at)
+    ):
         return
     last = history.last_committed_epoch(query_id)
     if record is not None and record.state in FINAL:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from eos.protocol._part import Part
+from eos.protocol._part import Part, Stage
 from eos.protocol._record import UNNAMED, LogRecord, epoch_number, is_streaming
-from eos.protocol._record_checks import check_record, check_successor, refused
+from eos.protocol._record_checks import check_record, check_successor, refused, stage_of
 from eos.protocol._states import FINAL, OWING, UNFINISHED, State
 
 ParticipantKey = tuple[str, str]
@@ -110,11 +110,21 @@ class History:
     def owing(self) -> tuple[LogRecord, ...]:
         """Newest record of each epoch that failed or was aborted and must run again, by ``seq``:
         ``UnfinishedEpoch`` refuses the later ones of its query. It has no attempt in flight."""
+        return tuple(one for one in self.unwritten if not str(one.epoch).startswith(UNNAMED))
+
+    @property
+    def unwritten(self) -> tuple[LogRecord, ...]:
+        """As ``owing``, with those of jobs without a key, which nobody can run again."""
         return tuple(sorted(self._owing.values(), key=lambda record: record.seq))
 
     def newest(self, query_id: str, epoch: str) -> LogRecord | None:
         """The newest record of an epoch, which is its state; None without one."""
         return self._newest.get((query_id, epoch))
+
+    def prepared(self, key: ParticipantKey) -> tuple[Part, ...]:
+        """The participant's parts of all epochs whose newest attempt was PREPARED."""
+        newest = (one for one in self._newest.values() if stage_of(one) is Stage.PREPARED)
+        return tuple(filter(None, (one.part(key) for one in newest)))
 
     def last_committed_epoch(self, query_id: str) -> int | None:
         """Highest epoch of a streaming query that is COMMITTED or EMPTY."""
@@ -225,8 +235,7 @@ class History:
         self._newest[key] = record
         if record.records:  # the number of its rows
             self._last_written = record
-        owing = frozenset() if epoch.startswith(UNNAMED) else OWING
-        for states, epochs in ((UNFINISHED, self._unfinished), (owing, self._owing)):
+        for states, epochs in ((UNFINISHED, self._unfinished), (OWING, self._owing)):
             if record.state in states:
                 epochs[key] = record
             else:

@@ -6,7 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from eos import failpoints
 from eos.client.worker_cache import ClientOptions
@@ -189,10 +189,13 @@ class PulsarParticipant(Participant):
         Raises:
             ConnectionLost: the receipt topic could not be read to its end in time.
         """
-        last = history.last_begun((KIND, self._receipt_topic.name))
+        key = (KIND, self._receipt_topic.name)
+        last = history.last_begun(key)
         if last is None:
             return None
-        return self._witness.commits_after(pulsar_part(last), timeout_s=timeout_s)
+        # All that the log has: a sink that was in another cluster meanwhile finds its own ones.
+        known = {cast("PulsarPart", one).mark_uuid for one in history.prepared(key)}
+        return self._witness.commits_after(pulsar_part(last), known, timeout_s=timeout_s)
 
     def ready(self, history: History) -> None:
         """Create the receipt topic's subscription; prime its transaction buffer the first time."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections.abc import Collection
 
 from eos.client import ONE_PERMIT, Entry, EntryReader, PulsarClient
 from eos.errors import ConnectionLost, EosError, ProtocolError
@@ -104,10 +105,11 @@ class Witness:
             logger.info("The witness of transaction %s does not answer: %s", part.txn, error)
         return WitnessAnswer.UNKNOWN
 
-    def commits_after(self, part: PulsarPart, *, timeout_s: float) -> str | None:
+    def commits_after(
+        self, part: PulsarPart, known: Collection[str | None], *, timeout_s: float
+    ) -> str | None:
         """Describe the first receipt after the mark of ``part``, the log's newest transaction, that
-        shows a log that was rolled back: of another transaction, or of this one if the log never
-        prepared it.
+        shows a log that was rolled back: its mark's uuid is not ``known``, the prepared ones.
 
         None: there is no such receipt, or the proof is gone with the mark: on another cluster.
 
@@ -115,7 +117,6 @@ class Witness:
             ConnectionLost: no sentinel was read in time.
         """
         deadline = time.monotonic() + timeout_s
-        known = (None,) if part.receipt_id is None else (None, part.mark_uuid)
         if not self._receipts.exists():
             return None
         with self._read_from(part) as reader:
@@ -129,7 +130,7 @@ class Witness:
                 is_first = False
                 if entry.id.place >= sentinel:
                     return None
-                if receipt_mark_uuid(entry) not in known:
+                if receipt_mark_uuid(entry) not in {None, *known}:
                     return f"{_epoch_in(entry)}transaction {entry.txn}, receipt at {entry.id}"
         raise ConnectionLost(f"{self._receipts.name} can't be read to its end.")
 

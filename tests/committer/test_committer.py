@@ -20,7 +20,7 @@ from eos.errors import (
     RewoundCheckpoint,
     TransactionPoisoned,
 )
-from eos.protocol import BATCH
+from eos.protocol import BATCH, UNNAMED
 from eos.pulsar.part import pulsar_part
 from eos.pulsar.roll_call import AnsweredBefore, RollCall
 from eos.steps import Step
@@ -277,6 +277,23 @@ def test_a_poisoned_epoch_runs_again_in_a_new_transaction(pulsar_standalone, mak
     result = driver.run("0")
     assert result.txn == calls[1] != calls[0]
     assert values(pulsar_standalone, topic) == rows_of("0")
+
+
+def test_an_aborted_job_without_a_key_is_looked_at_by_the_next_claim(make_driver):
+    """Its late sends may block readers; nobody can run it again."""
+    driver = make_driver()
+
+    def fail(_) -> None:
+        raise ValueError("the job failed")
+
+    driver.during_write = fail
+    with pytest.raises(ValueError, match="failed"):
+        driver.run(f"{UNNAMED}1", query_id=BATCH)
+    looked_at = []
+    successor = make_driver()
+    successor.participant.suspect = lambda record, _: looked_at.append(record.epoch)
+    successor.committer.claim()
+    assert looked_at == [f"{UNNAMED}1"]
 
 
 @pytest.mark.parametrize("state", ["COMMITTED", "ABORTED", "PREPARED"])

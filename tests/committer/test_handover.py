@@ -8,6 +8,7 @@ import shutil
 import signal
 import time
 from dataclasses import replace
+from functools import partial
 
 import psutil
 import pytest
@@ -17,6 +18,7 @@ from eos.chaos.cluster.proxy import FaultProxy, FrameAction
 from eos.commit_log import CommitLog
 from eos.errors import CommitLogError, EosError, Fenced
 from eos.participant import Attempt
+from eos.pulsar.part import pulsar_part
 from eos.pulsar.witness import Witness
 from eos.steps import Step
 from eos.wire import commands
@@ -140,6 +142,7 @@ def test_an_older_copy_of_the_log_is_noticed_after_its_last_mark_was_trimmed(
     first.run("0")
     shutil.copytree(tmp_path / "log", tmp_path / "copy")
     first.run("1")
+    later = {pulsar_part(one).mark_uuid for one in first.records()}
     first.close()
     shutil.rmtree(tmp_path / "log")
     shutil.move(tmp_path / "copy", tmp_path / "log")
@@ -150,8 +153,14 @@ def test_an_older_copy_of_the_log_is_noticed_after_its_last_mark_was_trimmed(
         return read_from(self, replace(part, mark_id=place))
 
     monkeypatch.setattr(Witness, "_read_from", behind_the_mark)
+    newer = make_driver()
     with pytest.raises(CommitLogError, match="rolled back"):
-        make_driver().run("1")
+        newer.run("1")
+    # Its own commits, of before it was in another cluster, are none.
+    (old,) = (pulsar_part(one) for one in newer.records() if one.state == "PREPARED")
+    ask = partial(newer.participant._witness.commits_after, old, timeout_s=20)
+    assert ask(later) is None
+    assert "epoch 1, transaction" in ask({old.mark_uuid})
 
 
 def test_marks_and_aborted_receipts_after_the_logs_end_do_not_count_as_a_rollback(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import uuid
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
 
 from eos import failpoints
 from eos.commit_log import CommitLog
@@ -25,6 +27,7 @@ from eos.errors import (
     Fenced,
     InDoubt,
     NewCluster,
+    Retriable,
 )
 from eos.participant import Upsert
 from eos.protocol import BATCH, Known, LogRecord, Part, Stage, State
@@ -125,21 +128,43 @@ def test_a_commit_under_way_fails_if_a_person_aborts_it_meanwhile(output, log, m
     def decided(self, *args, **options) -> None:
         read(self, *args, **options)
         # The driver has the files open: it sees only at its next try that they are deleted.
-        monkeypatch.setattr(TargetTable, "discard", lambda self, files: later.extend(files))
+        monkeypatch.setattr(TargetTable, "discard", not_yet)
         choice = {"epoch": "b", "verdict": "aborted", "because": "a test", "by": "ada"}
         assert decide("contract", commit_log=Path(log.uri).parent, **choice).state is State.ABORTED
         monkeypatch.setattr(TargetTable, "_check_files", deleted)
+
+    def not_yet(self, files) -> None:
+        assert DeltaTable(output.uri).version() == before + 1  # nothing is deleted before the fence
+        later.extend(files)
 
     def deleted(self, *args, **options) -> None:
         discard(self, later)
         read(self, *args, **options)
 
+    before = DeltaTable(output.uri).version()
     monkeypatch.setattr(TargetTable, "_check_files", decided)
     with pytest.raises(Fenced):
         Committer(log, [output.participant()]).run_epoch(
             BATCH, "b", lambda begun: lambda: [write(begun()[0])]
         )
     assert sorted(output.read()) == ["one", "two"]
+
+
+def test_a_commit_that_begins_during_an_abort_fails(output, log, monkeypatch):
+    part, _ = written(output, log)
+    later = replace(part, version=part.version + 1, attempt_id=str(uuid.uuid4()))
+    (staged,) = output.write(later, ["three"])
+    later = replace(later, files=staged.files)
+    participant, discard, seen = attached(output, log, part), TargetTable.discard, []
+
+    def meanwhile(self, files) -> None:
+        seen.append(self._open())  # a driver has found the files, and commits
+        discard(self, files)
+
+    monkeypatch.setattr(TargetTable, "discard", meanwhile)
+    assert participant.abort(later, deadline_s=0.1, is_own=False).known is Known.ABORTED
+    with pytest.raises(CommitFailedError):
+        participant.table._append(seen[0], later.files, {later.app_id: 2, "eos/contract": 2})
 
 
 def test_a_prepared_part_whose_table_does_not_answer_is_not_called_aborted(
@@ -232,7 +257,9 @@ def test_a_commit_that_the_table_has_lost_is_known_by_its_version(output, log):
     assert part.label in str(participant.lost_commit(part, log.history))
 
 
-def test_a_table_with_an_epoch_that_the_log_never_prepared_is_refused(output, log, tmp_path):
+def test_a_table_with_an_epoch_that_the_log_never_prepared_is_refused(
+    output, log, tmp_path, monkeypatch
+):
     """The log is an older copy, and somebody has given the table up."""
     copy = tmp_path / "copy"
     with failpoints.armed(Step.OPEN, lambda: shutil.copytree(tmp_path / "log", copy)):
@@ -241,6 +268,10 @@ def test_a_table_with_an_epoch_that_the_log_never_prepared_is_refused(output, lo
     copy.rename(tmp_path / "log")
     with pytest.raises(CommitLogError, match="older copy"):
         resolve("contract", commit_log=tmp_path / "log")
+    with monkeypatch.context() as away:  # then nothing is said about it
+        away.setattr(CommitLog, "refresh", lambda _: (_ for _ in ()).throw(Retriable("503")))
+        with pytest.raises(InDoubt):
+            resolve("contract", commit_log=tmp_path / "log")
     resolve("contract", commit_log=tmp_path / "log", give_up=[output.uri])
     with pytest.raises(CommitLogError, match="older copy"):
         written(output, CommitLog.open(tmp_path / "log", "contract"))

@@ -18,11 +18,12 @@ from pyiceberg.table import Transaction
 from eos import failpoints
 from eos.commit_log import CommitLog
 from eos.committer import Committer
-from eos.errors import ConfigurationError, InDoubt, NewCluster
-from eos.iceberg._snapshots import APP_ID, VERSION
+from eos.errors import ConfigurationError, Fenced, InDoubt, NewCluster
+from eos.iceberg._snapshots import APP_ID, VERSION, StagedManifests
 from eos.iceberg.part import IcebergPart
 from eos.iceberg.participant import IcebergParticipant
 from eos.protocol import BATCH, Known, LogRecord, State
+from eos.recovery.decide import decide
 from eos.recovery.resolve import resolve
 from eos.steps import Step
 from tests.iceberg.tables import NAME, IcebergOutput
@@ -161,6 +162,27 @@ def test_an_unreadable_catalog_proves_nothing(output, log, tmp_path):
     assert participant.abort(part, deadline_s=0.1, is_own=False).known is Known.UNKNOWN
     (tmp_path / "away").rename(tmp_path / "warehouse")
     assert outcome(participant, part) is Known.COMMITTED
+
+
+def test_a_commit_under_way_fails_if_a_person_aborts_it_meanwhile(output, log, monkeypatch):
+    run(output, log)
+    missing = StagedManifests.missing
+
+    def decided(self, part) -> list[str]:
+        found = missing(self, part)  # from here on the driver commits
+        monkeypatch.setattr(StagedManifests, "missing", missing)
+        choice = {"epoch": "b", "verdict": "aborted", "because": "a test", "by": "ada"}
+        assert decide("contract", commit_log=Path(log.uri).parent, **choice).state is State.ABORTED
+        return found
+
+    with (
+        pytest.raises(Fenced),
+        failpoints.armed(
+            Step.PREPARE, lambda: monkeypatch.setattr(StagedManifests, "missing", decided)
+        ),
+    ):
+        run(output, log, "b")
+    assert sorted(output.read()) == ["one", "two"]
 
 
 @pytest.mark.parametrize("gone", ["*.parquet", "*-m0.avro"])

@@ -221,13 +221,14 @@ def test_an_abandoned_epoch_may_be_followed_and_may_still_run(end):
 def test_a_given_up_epoch_that_a_later_one_has_passed_is_skipped():
     """A checkpoint that was set back asks for it; the log takes no attempt of it any more."""
     log = Log()
-    aborted = log.abort(log.open("0"), ReasonKind.FAILED)
+    aborted = log.abort(log.open("0", planned_at=NOW), ReasonKind.FAILED)
     decided = Reason(ReasonKind.DECIDED, "ada: given up")
     log._add(aborted.advance(State.ABANDONED, claim=log.claim, reason=decided))
     log.commit(log.open("1"))
     assert decide_epoch(log.history, QUERY, "0") == Skip(None)
-    with pytest.raises(RewoundCheckpoint, match="has it as ABANDONED"):
-        check_replayed(log.history, QUERY, "0", NOW + timedelta(days=1))
+    for planned_at in (NOW, NOW + timedelta(days=1)):
+        with pytest.raises(RewoundCheckpoint, match="has it as ABANDONED"):
+            check_replayed(log.history, QUERY, "0", planned_at)
 
 
 def test_batch_keys_have_no_order():

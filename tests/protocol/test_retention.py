@@ -159,7 +159,8 @@ def test_a_job_without_a_key_is_forgotten_and_owes_nothing():
     aborting = step(failed, State.ABORTING, claimed, FAILED)
     records = [claimed, *committed_epoch(claimed, f"{UNNAMED}1", query_id=BATCH)]
     records += [failed, aborting, step(aborting, State.ABORTED, claimed)]
-    assert History.of("orders", numbered(records)).owing == ()
+    history = History.of("orders", numbered(records))
+    assert (history.owing, len(history.unwritten)) == ((), 1)
     for epoch in range(50):
         records += committed_epoch(claimed, str(epoch))
     thinned, _ = restored(numbered(records), 5)
