@@ -64,7 +64,8 @@ class PostgresServer:
 
     @property
     def conninfo(self) -> str:
-        """How to connect to it. The password is in a file, which only this user can read."""
+        """How to connect to it. The password is in a file, which only this user can read; libpq
+        prefers the variable PGPASSWORD, if that is set."""
         place = f"127.0.0.1:{self.port}/postgres"
         return f"postgresql://postgres@{place}?passfile={self._folder / 'passfile'}"
 

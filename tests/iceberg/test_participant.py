@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -19,7 +20,8 @@ from eos import failpoints
 from eos.commit_log import CommitLog
 from eos.committer import Committer
 from eos.errors import ConfigurationError, Fenced, InDoubt, NewCluster
-from eos.iceberg._snapshots import APP_ID, VERSION, StagedManifests
+from eos.iceberg import _iceberg_table
+from eos.iceberg._snapshots import APP_ID, VERSION
 from eos.iceberg.part import IcebergPart
 from eos.iceberg.participant import IcebergParticipant
 from eos.protocol import BATCH, Known, LogRecord, State
@@ -166,21 +168,17 @@ def test_an_unreadable_catalog_proves_nothing(output, log, tmp_path):
 
 def test_a_commit_under_way_fails_if_a_person_aborts_it_meanwhile(output, log, monkeypatch):
     run(output, log)
-    missing = StagedManifests.missing
+    new_snapshot = _iceberg_table.new_snapshot
 
-    def decided(self, part) -> list[str]:
-        found = missing(self, part)  # from here on the driver commits
-        monkeypatch.setattr(StagedManifests, "missing", missing)
+    def decided(*args) -> Any:
+        found = new_snapshot(*args)  # from here on the driver reads nothing any more
+        monkeypatch.setattr(_iceberg_table, "new_snapshot", new_snapshot)
         choice = {"epoch": "b", "verdict": "aborted", "because": "a test", "by": "ada"}
         assert decide("contract", commit_log=Path(log.uri).parent, **choice).state is State.ABORTED
         return found
 
-    with (
-        pytest.raises(Fenced),
-        failpoints.armed(
-            Step.PREPARE, lambda: monkeypatch.setattr(StagedManifests, "missing", decided)
-        ),
-    ):
+    monkeypatch.setattr(_iceberg_table, "new_snapshot", decided)
+    with pytest.raises(Fenced):
         run(output, log, "b")
     assert sorted(output.read()) == ["one", "two"]
 

@@ -23,7 +23,7 @@ from eos.postgres.participant import PostgresParticipant
 from eos.protocol import BATCH, History, Known, LogRecord, Reason, ReasonKind, Stage, State
 from eos.testing import PostgresServer, SinkContract
 from tests.postgres.attempts import TableUnderTest
-from tests.support.postgres import Shop
+from tests.support.postgres import Shop, log_in
 
 pytestmark = pytest.mark.broker
 RECORD = LogRecord.claimed(sink_id="contract", run_id="r", participants=())
@@ -33,8 +33,7 @@ RECORD = LogRecord.claimed(sink_id="contract", run_id="r", participants=())
 def _short(monkeypatch: pytest.MonkeyPatch, postgres_server: PostgresServer) -> None:
     """A driver that sleeps in its prepared transaction is not waited for as long."""
     monkeypatch.setattr("eos.postgres._target_table._IDLE_S", 1)
-    for variable in postgres_server.environment.items():  # as recovery logs in
-        monkeypatch.setenv(*variable)
+    log_in(monkeypatch, postgres_server)
 
 
 class TestPostgres(SinkContract):
@@ -106,8 +105,9 @@ def test_rows_of_task_runs_that_spark_did_not_take_are_left_out(
     assert table.read() == ["one"]
 
 
-def test_a_server_killed_after_prepare_has_the_rows_once() -> None:
+def test_a_server_killed_after_prepare_has_the_rows_once(monkeypatch: pytest.MonkeyPatch) -> None:
     with PostgresServer() as server:
+        log_in(monkeypatch, server)
         with psycopg.connect(server.conninfo, autocommit=True) as connection:
             connection.execute("CREATE TABLE words (word text)")
         table = _Table(Shop(server, "public"))

@@ -28,6 +28,7 @@ from eos.errors import (
 from eos.recovery.resolve import resolve
 from eos.steps import EndingStep, Step
 from eos.testing import PostgresServer
+from tests.support.postgres import log_in
 from tests.support.spark_releases import JobFailed
 
 pytestmark = pytest.mark.broker
@@ -39,8 +40,7 @@ class Died(BaseException):
 
 @pytest.fixture(autouse=True)
 def _login(monkeypatch, postgres_server):
-    for variable in postgres_server.environment.items():  # as recovery logs in
-        monkeypatch.setenv(*variable)
+    log_in(monkeypatch, postgres_server)
 
 
 @pytest.fixture
@@ -362,11 +362,12 @@ def test_a_stream_survives_a_killed_server(spark, make_sink, postgres_server, sh
 
 
 @pytest.mark.parametrize("is_restarted", [False, True], ids=["running", "restarted"])
-def test_a_full_server_is_waited_for(spark, make_sink, is_restarted):
+def test_a_full_server_is_waited_for(spark, make_sink, monkeypatch, is_restarted):
     """It has no connection left for longer than three quick attempts take."""
     df = spark.range(10, numPartitions=1)
     settings = {"max_connections": "12", "superuser_reserved_connections": "0"}
     with PostgresServer(**settings) as server, ExitStack() as others:
+        log_in(monkeypatch, server)
         options = {"conninfo": server.conninfo, "table": "public.orders"}
         sink = make_sink(**options)
         sink.write(df, epoch=1)

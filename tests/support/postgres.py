@@ -47,6 +47,12 @@ def postgres_server() -> Iterator[PostgresServer]:
         yield server
 
 
+def log_in(monkeypatch: pytest.MonkeyPatch, server: PostgresServer) -> None:
+    """Log in as recovery does, from here on."""
+    for variable in server.environment.items():
+        monkeypatch.setenv(*variable)
+
+
 @pytest.fixture
 def shop(postgres_server: PostgresServer) -> Shop:
     made = Shop(postgres_server, f"shop_{next(_NUMBERS)}")
