@@ -1,7 +1,7 @@
 """The client for ``asyncio``: awaitable producers, consumers and transactions.
 
-Blocking ones do the work, in threads of the client, so the event loop never blocks. Each method
-documents the effect of a cancelled ``await``.
+Blocking ones do the work, in threads, so the event loop never blocks. Each method documents the
+effect of a cancelled ``await``.
 """
 
 from __future__ import annotations
@@ -25,10 +25,8 @@ from eos.ids import MessageId
 from eos.transport.auth import Auth
 from eos.transport.message_keys import Encryption
 
-# The maximum number of calls that one client runs at once, without those that receive.
-_THREADS: Final = 32
-# How long a thread waits for a message before it checks whether its task was cancelled.
-_RECEIVE_S: Final = 1.0
+_THREADS: Final = 32  # calls that one client runs at once, without those that receive
+_RECEIVE_S: Final = 1.0  # after it a waiting thread looks whether its task was cancelled
 
 ConsumerT = TypeVar("ConsumerT", Consumer, TopicsConsumer)
 
@@ -148,6 +146,7 @@ class _AsyncReceiver(_Closing, Generic[ConsumerT]):
         self._threads = threads
         self._receiving = ThreadPool(1)
         self._unread: list[ReceivedMessage] = []
+        self._round = 0  # the number of times that all messages were requested again
 
     async def receive(self, timeout_s: float) -> ReceivedMessage | None:
         """As ``Consumer.receive``. Messages for a cancelled task go to the next one."""
@@ -175,8 +174,7 @@ class _AsyncReceiver(_Closing, Generic[ConsumerT]):
         while True:
             wait_s = min(_RECEIVE_S, max(0.0, deadline - time.monotonic()))
             call = partial(self._take, receive, wait_s, count)
-            # Otherwise messages for a cancelled task would be lost.
-            messages = await self._receiving.run(call, undo=self._put_back)
+            messages = await self._receiving.run(call, undo=partial(self._put_back, self._round))
             if messages or time.monotonic() >= deadline:
                 return messages
 
@@ -190,8 +188,9 @@ class _AsyncReceiver(_Closing, Generic[ConsumerT]):
         del self._unread[:count]
         return taken
 
-    def _put_back(self, messages: list[ReceivedMessage]) -> None:
-        self._unread[:0] = messages
+    def _put_back(self, begun_in: int, messages: list[ReceivedMessage]) -> None:
+        if begun_in == self._round:  # else they come again
+            self._unread[:0] = messages
 
     async def acknowledge_cumulative(
         self, message: ReceivedMessage, txn: AsyncTransaction | None = None
@@ -201,12 +200,13 @@ class _AsyncReceiver(_Closing, Generic[ConsumerT]):
         await self._threads.finish(call)
 
     async def redeliver(self, messages: Sequence[ReceivedMessage] | None = None) -> None:
-        """As ``Consumer.redeliver``."""
-        # With those of cancelled tasks: they may be old copies then.
+        """As ``Consumer.redeliver``; with what cancelled tasks have left: old copies, perhaps."""
         again = None if messages is None else chain(messages, self._unread)
-        await self._begin_again(partial(self._consumer.redeliver, again))
+        await self._begin_again(partial(self._consumer.redeliver, again), is_all=again is None)
 
-    async def _begin_again(self, call: Callable[[], None]) -> None:
+    async def _begin_again(self, call: Callable[[], None], *, is_all: bool = True) -> None:
+        self._round += int(is_all)
+
         def call_and_forget() -> None:
             call()
             self._unread.clear()
