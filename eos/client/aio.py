@@ -173,10 +173,10 @@ class _AsyncReceiver(_Closing, Generic[ConsumerT]):
         deadline = time.monotonic() + timeout_s
         while True:
             wait_s = min(_RECEIVE_S, max(0.0, deadline - time.monotonic()))
-            call: Callable[[], list[ReceivedMessage]] = partial(self._take, receive, wait_s, count)
+            call = partial(self._take, receive, wait_s, count)
             messages = await self._receiving.run(call, undo=partial(self._put_back, self._round))
             if messages or time.monotonic() >= deadline:
-                return messages
+                return list(messages)
 
     def _take(
         self, receive: Callable[[float], list[ReceivedMessage]], wait_s: float, count: int | None
