@@ -200,7 +200,7 @@ class _AsyncReceiver(_Closing, Generic[ConsumerT]):
         await self._threads.finish(call)
 
     async def redeliver(self, messages: Sequence[ReceivedMessage] | None = None) -> None:
-        """As ``Consumer.redeliver``; with what cancelled tasks have left: old copies, perhaps."""
+        """As ``Consumer.redeliver``, also of messages that cancelled tasks have left."""
         again = None if messages is None else chain(messages, self._unread)
         await self._begin_again(partial(self._consumer.redeliver, again), is_all=again is None)
 
