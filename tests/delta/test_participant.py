@@ -29,13 +29,13 @@ from eos.errors import (
     NewCluster,
     Retriable,
 )
-from eos.participant import Upsert
+from eos.participant import Kind, Upsert, kind_of
 from eos.protocol import BATCH, Known, LogRecord, Part, Stage, State
 from eos.recovery.decide import decide
 from eos.recovery.resolve import resolve
 from eos.steps import Step
 from tests.support.plain_driver import QUERY
-from tests.testing.outputs import SCHEMA, TableOutput
+from tests.testing.outputs import SCHEMA, FolderOutput, TableOutput
 
 
 @pytest.fixture
@@ -280,10 +280,17 @@ def test_a_table_with_an_epoch_that_the_log_never_prepared_is_refused(
     assert sorted(output.read()) == ["one", "two"]
 
 
-def test_a_table_that_comes_back_after_more_epochs_than_the_log_keeps(output, tmp_path):
-    stays = TableOutput(tmp_path / "stays")
+def test_a_table_that_comes_back_after_more_epochs_than_the_log_keeps(
+    output, tmp_path, monkeypatch
+):
+    def declared(name: str) -> Kind | None:
+        return FolderOutput.kind if name == "folder" else kind_of(name)
 
-    def run(epochs: range, *outputs: TableOutput) -> None:
+    monkeypatch.setattr("eos.commit_log.schema.kind_of", declared)
+    monkeypatch.setattr("eos.committer.participants.kind_of", declared)
+    stays = FolderOutput(tmp_path / "stays")
+
+    def run(epochs: range, *outputs: FolderOutput | TableOutput) -> None:
         log = CommitLog.open(tmp_path / "log", "contract", keep_epochs=2)
         committer = Committer(log, [one.participant() for one in outputs])
         for epoch in epochs:
