@@ -131,7 +131,6 @@ def _live(
     done: list[tuple[int, float]] = []
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as service:
-        assert service.stdout is not None
 
         def line() -> tuple[int, float]:
             assert service.stdout is not None

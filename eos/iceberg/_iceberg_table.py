@@ -205,8 +205,7 @@ class LoadedTable:
             # A replace changes no row; an overwrite may be an update as well as a new content.
             kept = Kept.WHOLE if by <= {Operation.REPLACE.value} else Kept.CHANGED
             return Audited(kept, f"files were replaced by later snapshots ({', '.join(by)})")
-        is_there = self._table.metadata.snapshot_by_id(part.snapshot_id or 0) is not None
-        if is_there and lineage and lineage[-1].parent_snapshot_id is None:
+        if self.has_snapshot(part) and lineage and lineage[-1].parent_snapshot_id is None:
             return Audited(Kept.LOST, "snapshot was rolled back")
         return Audited(
             Kept.UNKNOWN, "not checkable: their files were replaced, and snapshots have expired"

@@ -164,7 +164,11 @@ class IcebergParticipant(VersionedParticipant[IcebergPart]):
             table = self.table.find()
             if table is not None and table.uuid == mine.table_uuid:
                 # A driver that slept behind PREPARED may be committing it: it must not succeed.
-                found = self._fenced(mine, deadline_s) if is_prepared else self._now(mine)
+                found = (
+                    self._fenced(mine, deadline_s)
+                    if is_prepared
+                    else self._by_version(mine, table.committed_version(mine.app_id))
+                )
                 if found is not None:
                     return found
                 table.staged.discard(mine, files)
@@ -175,9 +179,6 @@ class IcebergParticipant(VersionedParticipant[IcebergPart]):
                 "%s: staged files are left to remove_orphan_files: %s", mine.label, error
             )
         return ABORTED
-
-    def _now(self, part: IcebergPart) -> Fate | None:
-        return self._by_version(part, self.table.load().committed_version(part.app_id))
 
     def _fenced(self, part: IcebergPart, deadline_s: float) -> Fate | None:
         from eos.retry import attempts  # executors import this module, and have no tenacity
@@ -207,7 +208,7 @@ class IcebergParticipant(VersionedParticipant[IcebergPart]):
             if not gone:
                 return unknown(f"{mine.label} is staged")
             # Once more: it may have been committed, compacted and expired after the first look.
-            fate = self._by_version(mine, self.table.load().committed_version(mine.app_id))
+            fate = self._by_version(mine, self._newest(mine))
         except EosError as error:
             return unknown(f"table {mine.output} can't be read: {error.message}")
         # Missing files can't be committed.

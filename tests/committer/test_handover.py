@@ -9,6 +9,7 @@ import signal
 import time
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import psutil
 import pytest
@@ -98,6 +99,12 @@ def test_an_end_txn_that_is_still_in_flight_changes_nothing(
     assert values(pulsar_standalone, topic) == rows_of("0") + rows_of("1")
 
 
+def put_copy_back(folder: Path) -> None:
+    """Replace ``log`` by the older ``copy``."""
+    shutil.rmtree(folder / "log")
+    shutil.move(folder / "copy", folder / "log")
+
+
 @pytest.mark.parametrize("left", [1, 2], ids=["one epoch behind", "two epochs behind"])
 def test_a_new_driver_refuses_a_log_replaced_by_an_older_copy(
     pulsar_standalone, make_driver, topic, tmp_path, left
@@ -108,8 +115,7 @@ def test_a_new_driver_refuses_a_log_replaced_by_an_older_copy(
     for epoch in range(1, left + 1):
         first.run(str(epoch))
     first.close()
-    shutil.rmtree(tmp_path / "log")
-    shutil.move(tmp_path / "copy", tmp_path / "log")
+    put_copy_back(tmp_path)
     for _ in range(2):
         with pytest.raises(CommitLogError, match="rolled back") as caught:
             make_driver().run("1")
@@ -126,8 +132,7 @@ def test_a_new_driver_refuses_a_copy_of_the_log_from_the_middle_of_a_committed_e
     with failpoints.armed(Step.OPEN, lambda: shutil.copytree(tmp_path / "log", tmp_path / "copy")):
         first.run("1")
     first.close()
-    shutil.rmtree(tmp_path / "log")
-    shutil.move(tmp_path / "copy", tmp_path / "log")
+    put_copy_back(tmp_path)
     for _ in range(2):
         with pytest.raises(CommitLogError, match="rolled back") as caught:
             make_driver().run("1")
@@ -144,8 +149,7 @@ def test_an_older_copy_of_the_log_is_noticed_after_its_last_mark_was_trimmed(
     first.run("1")
     later = {pulsar_part(one).mark_uuid for one in first.records()}
     first.close()
-    shutil.rmtree(tmp_path / "log")
-    shutil.move(tmp_path / "copy", tmp_path / "log")
+    put_copy_back(tmp_path)
     read_from = Witness._read_from
 
     def behind_the_mark(self, part):  # a reader begins at the first entry that is left (measured)

@@ -17,6 +17,7 @@ from eos.errors import (
 from eos.transport import blocking_connection as blocking_module
 from eos.transport.auth import Auth
 from eos.transport.blocking_connection import BlockingConnection
+from eos.transport.listeners import AnswerT
 from eos.wire import commands
 from eos.wire.frames import encode_frame
 from tests.transport.scripted import (
@@ -36,11 +37,16 @@ def open_direct(
     return BlockingConnection.open(broker.address, auth or Auth(), timeout_s=timeout_s)
 
 
-def ask(connection: BlockingConnection, *, timeout_s: float = 10.0) -> commands.Success:
+def ask(
+    connection: BlockingConnection,
+    answer: type[AnswerT] = commands.Success,
+    *,
+    timeout_s: float = 10.0,
+) -> AnswerT:
     """Any request will do."""
     return connection.request(
         lambda request_id: commands.CloseProducer(producer_id=1, request_id=request_id),
-        commands.Success,
+        answer,
         timeout_s=timeout_s,
         doing="Asking",
     )
@@ -75,12 +81,7 @@ def test_no_answer_repeats_the_credentials():
 
     with ScriptedBroker(script) as broker:
         connection = open_direct(broker, Auth(token="a-secret"))
-        answer = connection.request(
-            lambda request_id: commands.CloseProducer(producer_id=1, request_id=request_id),
-            commands.LookupResponse,
-            timeout_s=10,
-            doing="Asking",
-        )
+        answer = ask(connection, commands.LookupResponse)
         connection.close()
     assert answer.message == "Who is <token>?"
 

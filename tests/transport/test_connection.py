@@ -24,6 +24,7 @@ from eos.transport import _stream as writer_module
 from eos.transport import connection as connection_module
 from eos.transport.auth import Auth
 from eos.transport.connection import Connection
+from eos.transport.listeners import AnswerT
 from eos.wire import commands
 from eos.wire.frames import encode_frame
 from tests.support.token_server import TokenServer, token_server
@@ -45,11 +46,13 @@ def open_connection(
     return Connection.open(broker.address, auth or Auth(), timeout_s=timeout_s)
 
 
-def ask(connection: Connection, *, timeout_s: float = 10.0) -> commands.Success:
+def ask(
+    connection: Connection, answer: type[AnswerT] = commands.Success, *, timeout_s: float = 10.0
+) -> AnswerT:
     """Any request will do."""
     return connection.request(
         lambda request_id: commands.CloseProducer(producer_id=1, request_id=request_id),
-        commands.Success,
+        answer,
         timeout_s=timeout_s,
         doing="Asking",
     )
@@ -283,12 +286,7 @@ def test_no_answer_repeats_the_credentials():
         connection = open_connection(broker, Auth(token=SECRET))
         listener = Listener()
         connection.listeners.add_producer(1, listener)
-        answer = connection.request(
-            lambda request_id: commands.CloseProducer(producer_id=1, request_id=request_id),
-            commands.LookupResponse,
-            timeout_s=10,
-            doing="Asking",
-        )
+        answer = ask(connection, commands.LookupResponse)
         connection.close()
     assert answer.message == "Who is <token>?" == listener.heard[0].message
 

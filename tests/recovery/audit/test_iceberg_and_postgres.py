@@ -14,7 +14,7 @@ from eos.committer import Committer
 from eos.protocol import BATCH
 from tests.iceberg.tables import IcebergOutput
 from tests.postgres.attempts import TableUnderTest
-from tests.support.postgres import Shop, postgres_server, shop  # noqa: F401 - fixtures
+from tests.support.postgres import Shop, log_in, postgres_server, shop  # noqa: F401 - fixtures
 
 WHOLE = "Every committed epoch is there, complete, without duplicates."
 
@@ -90,8 +90,7 @@ def test_each_epoch_of_an_iceberg_table_is_checked(tmp_path, verify, steps, code
 
 @pytest.fixture
 def words(shop: Shop, monkeypatch) -> TableUnderTest:  # noqa: F811
-    for variable in shop.server.environment.items():
-        monkeypatch.setenv(*variable)
+    log_in(monkeypatch, shop.server)
     shop.execute("CREATE TABLE words (word text)")
     return TableUnderTest(shop)
 
