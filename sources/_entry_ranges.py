@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from math import ceil
@@ -11,10 +12,15 @@ from typing import Final, Self
 
 from eos.admin import Ledger
 from eos.client import ONE_PERMIT, Entry, PulsarClient
+from eos.errors import BrokerError, ProtocolError
 from eos.ids import EntryPlace, MessageId
 from eos.retry import attempts
 from eos.sources._offsets import Span
 from eos.waiting import parallel_map
+
+_SENDING_MS: Final = 60_000  # of all chunks of a message: readers look no further back, either
+_MOST_LOOKED_AT: Final = 64 * 2**20  # bytes, of an entry at least as many as its handling costs
+_ENTRY_BYTES: Final = 1000
 
 
 @dataclass(frozen=True)
@@ -120,6 +126,61 @@ def next_entry(
 
     # The topic may move to another broker meanwhile.
     return attempts(timeout_s)(read)
+
+
+def unfinished_before(
+    client: PulsarClient, topic: str, place: EntryPlace, timeout_s: float
+) -> EntryPlace:
+    """Return the first entry before ``place`` that is needed after it: a chunk of a message that
+    goes on there; ``place`` if no ledger before that of ``place`` has one.
+
+    If there is too much to look at, it is the begin of the last minute.
+
+    Raises:
+        EosError: the topic can't be read.
+    """
+    with closing(client.topic_bounds(topic)) as tail:
+        first, last = tail.bounds()
+        if last is None or last.place < first:
+            return place
+        try:
+            newest = next_entry(client, topic, MessageId(*min(last.place, place)), timeout_s)
+            if newest is None:
+                return place
+            # All chunks have the publish time of their message.
+            since_ms = newest.metadata.publish_time - _SENDING_MS
+            begin = max(first, tail.place_at(max(0, since_ms)))
+        except (ProtocolError, BrokerError):  # its time is unknown; it can't be looked for
+            return place
+    if begin >= (place[0], 0):
+        return place
+    with client.entry_reader(topic, MessageId(*begin)) as reader:
+        entries = reader.read(time.monotonic() + timeout_s)
+        try:
+            found = _first_unfinished(entries, place, last.place, since_ms)
+        except ProtocolError:  # an entry is malformed
+            found = None
+    return begin if found is None else found
+
+
+def _first_unfinished(
+    entries: Iterator[Entry], end: EntryPlace, last: EntryPlace, since_ms: int
+) -> EntryPlace | None:
+    """None: it can't be told. ``last``: of the entries that can be read."""
+    begun: dict[tuple[str, str | None], EntryPlace] = {}
+    size = 0
+    for entry in entries:
+        one, at = entry.metadata, entry.id.place
+        size += len(entry.payload) + _ENTRY_BYTES
+        if size > _MOST_LOOKED_AT:
+            return None
+        if at < end and (one.num_chunks_from_msg or 1) > 1 and one.publish_time >= since_ms:
+            begun.setdefault((one.producer_name, one.uuid), at)
+            if (one.chunk_id or 0) + 1 == one.num_chunks_from_msg:
+                del begun[one.producer_name, one.uuid]
+        if at >= min(end, last):
+            return min(begun.values(), default=end)
+    return None
 
 
 class RowsPerEntry:

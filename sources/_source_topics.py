@@ -11,7 +11,7 @@ from eos.admin import Ledger, OpenTransaction, StoredLedger
 from eos.client import Bounds, PulsarClient, SubscriptionCursor, TopicBounds
 from eos.errors import BrokerError, ConfigurationError, ProtocolError, TopicNotFound
 from eos.ids import EntryPlace, MessageId, TopicName, TxnId
-from eos.sources._entry_ranges import RowsPerEntry, next_entry
+from eos.sources._entry_ranges import RowsPerEntry, next_entry, unfinished_before
 from eos.sources._offsets import (
     LATEST,
     PlaceOption,
@@ -327,6 +327,10 @@ class SourceTopics:
     def cursor(self, name: str, subscription: str) -> SubscriptionCursor:
         """Return the durable subscription of one partition."""
         return self._client.cursor(name, subscription, exclusive=self._is_exclusive)
+
+    def unfinished_before(self, name: str, place: EntryPlace) -> EntryPlace:
+        """Return where messages begin that go on after ``place``, if in an earlier ledger."""
+        return unfinished_before(self._client, name, place, self._options.request_timeout_s)
 
     def rows_per_entry(self, starts: Mapping[str, EntryPlace]) -> dict[str, int]:
         """Return about how many messages an entry of each partition has, by readable entries at

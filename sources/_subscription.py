@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import time
 from collections.abc import Collection, Mapping
 from typing import Final, Protocol
 
@@ -24,11 +25,17 @@ def new_subscription_name() -> str:
     return f"{PREFIX}{secrets.token_hex(6)}"
 
 
+_AGAIN_S: Final = 10.0  # until unfinished messages are looked for again
+
+
 class CursorFactory(Protocol):
-    """The method of ``SourceTopics`` that is used here."""
+    """The methods of ``SourceTopics`` that are used here."""
 
     def cursor(self, name: str, subscription: str) -> SubscriptionCursor:
         """Return the durable subscription of one partition."""
+
+    def unfinished_before(self, name: str, place: EntryPlace) -> EntryPlace:
+        """Return where messages begin that go on after ``place``, if in an earlier ledger."""
 
 
 class QuerySubscription:
@@ -37,12 +44,16 @@ class QuerySubscription:
     # It moves after Spark has committed an epoch, and one entry less far: so the ledger of the last
     # entry that was read is kept, which proves that no later entries were deleted. (A ledger whose
     # entries are all acknowledged disappears when the topic is reloaded: measured.)
+    # Its ledger keeps what is before it; only when it goes on to another one, first chunks of
+    # messages that are not complete yet would be deleted.
 
     def __init__(self, name: str, cursors: CursorFactory, *, timeout_s: float) -> None:
         self.name = name
         self._cursors = cursors
         self._timeout_s = timeout_s
         self._kept: dict[str, SubscriptionCursor] = {}
+        self._ledgers: dict[str, int] = {}  # in which it is
+        self._not_before: dict[str, float] = {}  # by time.monotonic
         self._read_before: dict[str, EntryPlace] = {}
 
     def keep(
@@ -79,6 +90,7 @@ class QuerySubscription:
     def _begin_once(self, name: str, place: EntryPlace, is_unknown: bool) -> None:
         cursor = self._kept[name] = self._cursors.cursor(name, self.name)
         position = cursor.place()
+        self._ledgers[name] = position[0]
         # At the beginning of a ledger it has only passed an empty ledger: nothing was read.
         if position > place and position[1] > 0 and is_unknown and self.name.startswith(PREFIX):
             self._read_before[name] = position
@@ -131,8 +143,18 @@ class QuerySubscription:
         if name not in self._kept:
             self._kept[name] = self._cursors.cursor(name, self.name)
         cursor = self._kept[name]
+        if name not in self._ledgers:
+            self._ledgers[name] = cursor.place()[0]
+        if place is not None and place[0] > self._ledgers[name]:
+            if time.monotonic() < self._not_before.get(name, 0):
+                return
+            needed = self._cursors.unfinished_before(name, place)
+            if needed < place:
+                self._not_before[name] = time.monotonic() + _AGAIN_S
+            place = needed
         # Up to one entry less; without one to acknowledge, the subscription is just created.
         if place is not None and place[1] > 1:
             cursor.acknowledge(MessageId(place[0], place[1] - 2))
+            self._ledgers[name] = place[0]
         else:
             cursor.place()

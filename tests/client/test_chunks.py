@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from eos import Encryption, PulsarClient
-from eos.client import Consumer, EntryProducer, ReceivedMessage, _acks, _receiver
+from eos.client import Consumer, ReceivedMessage, _acks, _receiver
 from eos.errors import ProtocolError
 from eos.testing import PulsarStandalone
-from eos.wire import _chunks, commands
-from eos.wire.batch import Compression, EncodedBatch
+from eos.wire import _chunks
 from tests.support.admin import call
+from tests.support.chunks import send_chunk
 from tests.support.encrypted import make_keys
 from tests.support.java_client import JavaClient, JavaMessage, java_client
 
@@ -290,17 +290,3 @@ def test_no_chunk_of_a_message_that_was_dropped_from_memory_is_acknowledged(
             assert backlog(pulsar_standalone, topic) == 6  # "-" was too old
         with client.consumer(topic, "judge") as consumer:
             assert [one.value for one in received(consumer, 2)] == [b"aaa", b"bbb"]
-
-
-def send_chunk(producer: EntryProducer, number: int, of: int, uuid: str, payload: bytes) -> None:
-    """Send one chunk, as Java's producers do."""
-    encode = commands.MessageMetadata
-
-    def chunk(**fields: Any) -> commands.MessageMetadata:
-        fields |= {"num_messages_in_batch": None, "uncompressed_size": len(payload)}
-        return encode(**fields, uuid=uuid, num_chunks_from_msg=of, chunk_id=number)
-
-    batch = EncodedBatch(memoryview(payload), 1, len(payload), Compression.NONE, 0, 0)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(commands, "MessageMetadata", chunk)
-        producer.send_batch(batch).result()
