@@ -18,8 +18,8 @@ from eos.retry import attempts
 from eos.sources._offsets import Span
 from eos.waiting import parallel_map
 
-_SENDING_MS: Final = 60_000  # of all chunks of a message: readers look no further back, either
-_MOST_LOOKED_AT: Final = 64 * 2**20  # bytes, of an entry at least as many as its handling costs
+_SENDING_MS: Final = 60_000  # of all chunks of a message
+_MOST_READ: Final = 64 * 2**20  # bytes, of an entry at least as many as its handling costs
 _ENTRY_BYTES: Final = 1000
 
 
@@ -131,10 +131,10 @@ def next_entry(
 def unfinished_before(
     client: PulsarClient, topic: str, place: EntryPlace, timeout_s: float
 ) -> EntryPlace:
-    """Return the first entry before ``place`` that is needed after it: a chunk of a message that
-    goes on there; ``place`` if no ledger before that of ``place`` has one.
+    """Return the first entry before ``place`` that is needed after it: a chunk of a message with
+    later chunks there; ``place`` if no ledger before that of ``place`` has one.
 
-    If there is too much to look at, it is the begin of the last minute.
+    If there is too much to read, it is the begin of the last minute.
 
     Raises:
         EosError: the topic can't be read.
@@ -166,13 +166,13 @@ def unfinished_before(
 def _first_unfinished(
     entries: Iterator[Entry], end: EntryPlace, last: EntryPlace, since_ms: int
 ) -> EntryPlace | None:
-    """None: it can't be told. ``last``: of the entries that can be read."""
+    """None: it is unknown. ``last``: of the entries that can be read."""
     begun: dict[tuple[str, str | None], EntryPlace] = {}
     size = 0
     for entry in entries:
         one, at = entry.metadata, entry.id.place
         size += len(entry.payload) + _ENTRY_BYTES
-        if size > _MOST_LOOKED_AT:
+        if size > _MOST_READ:
             return None
         if at < end and (one.num_chunks_from_msg or 1) > 1 and one.publish_time >= since_ms:
             begun.setdefault((one.producer_name, one.uuid), at)

@@ -329,7 +329,7 @@ class SourceTopics:
         return self._client.cursor(name, subscription, exclusive=self._is_exclusive)
 
     def unfinished_before(self, name: str, place: EntryPlace) -> EntryPlace:
-        """Return where messages begin that go on after ``place``, if in an earlier ledger."""
+        """Return as the function of this name."""
         return unfinished_before(self._client, name, place, self._options.request_timeout_s)
 
     def rows_per_entry(self, starts: Mapping[str, EntryPlace]) -> dict[str, int]:

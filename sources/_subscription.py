@@ -35,7 +35,7 @@ class CursorFactory(Protocol):
         """Return the durable subscription of one partition."""
 
     def unfinished_before(self, name: str, place: EntryPlace) -> EntryPlace:
-        """Return where messages begin that go on after ``place``, if in an earlier ledger."""
+        """Return where unfinished messages begin in earlier ledgers, otherwise ``place``."""
 
 
 class QuerySubscription:
@@ -44,8 +44,8 @@ class QuerySubscription:
     # It moves after Spark has committed an epoch, and one entry less far: so the ledger of the last
     # entry that was read is kept, which proves that no later entries were deleted. (A ledger whose
     # entries are all acknowledged disappears when the topic is reloaded: measured.)
-    # Its ledger keeps what is before it; only when it goes on to another one, first chunks of
-    # messages that are not complete yet would be deleted.
+    # The entries before it are kept by its ledger: only a move to another one could lose the first
+    # chunks of messages that are not complete yet.
 
     def __init__(self, name: str, cursors: CursorFactory, *, timeout_s: float) -> None:
         self.name = name

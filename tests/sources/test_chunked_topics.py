@@ -174,7 +174,7 @@ def test_what_is_too_much_to_look_at_is_kept(
     topic.send(5)
     topic.next_ledger()
     topic.send(4)
-    monkeypatch.setattr(_entry_ranges, "_MOST_LOOKED_AT", 8 * 1000)
+    monkeypatch.setattr(_entry_ranges, "_MOST_READ", 8 * 1000)
     assert moved()[1] == 0
     monkeypatch.undo()
     assert moved()[1] == 3
