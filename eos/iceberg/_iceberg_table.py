@@ -25,6 +25,7 @@ from pyiceberg.table import FileScanTask, Table, Transaction
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 from pyiceberg.transforms import parse_transform
+from pyiceberg.types import UnknownType
 
 from eos.delta import column_rules
 from eos.errors import ConfigurationError, Fatal, Fenced
@@ -228,6 +229,16 @@ class LoadedTable:
                 f"Iceberg table {self._address.identity} has format version {version}, which "
                 "pyiceberg does not write.",
                 hint="Use a table with format version 2.",
+            )
+        spec, columns = self._table.spec(), self._table.schema()
+        # A removed field of format version 1 stays, and its column may be dropped.
+        if any(
+            isinstance(one.field_type, UnknownType) for one in spec.partition_type(columns).fields
+        ):
+            raise ConfigurationError(
+                f"A partition field of Iceberg table {self._address.identity} is of a column that "
+                "was dropped; pyiceberg can't read what it writes to such a table.",
+                hint="Write to a new table, with format version 2.",
             )
         self._head()
 

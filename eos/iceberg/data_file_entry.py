@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlparse
+from urllib.parse import urlparse
 
 import pyarrow as pa
 from pyiceberg.conversions import from_bytes
@@ -142,7 +142,8 @@ def make_durable(locations: Iterable[str]) -> None:
         parsed = urlparse(location)
         if parsed.scheme not in ("", "file"):
             continue
-        path = Path(unquote(parsed.path) if parsed.scheme else location)
+        # As pyiceberg opens it: a partition value's percent signs are in the file's name.
+        path = Path(parsed.path if parsed.scheme else location)
         try:
             storage.sync(path.parent, [path.name])
         except (OSError, storage.NotDurable) as error:

@@ -13,6 +13,7 @@ import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 
+from eos import _storage
 from eos.commit_log import CommitLog
 from eos.committer import Committer
 from eos.errors import InputError, Retriable
@@ -116,6 +117,25 @@ def test_zero_and_minus_zero_have_a_partition_each(tmp_path):
     files = [one.data_file(table.spec(), table.schema()) for one in entries]
     ids = {repr(one.partition[0]): pq.read_table(one.file_path)["id"].to_pylist() for one in files}
     assert ids == {"-0.0": [1], "0.0": [2, 4], "None": [3]}
+
+
+def test_files_and_folders_are_on_the_disk_whatever_the_partition(tmp_path, monkeypatch):
+    flushed = set()
+
+    def noted(path: Path) -> None:
+        sync_file(path)
+        flushed.add(path)
+
+    sync_file = _storage.sync_file
+    monkeypatch.setattr(_storage, "sync_file", noted)
+    found = IcebergTable(TableAddress(NAME, properties=catalog_of(tmp_path)))
+    found.create(TWO, ["value"])
+    values = ["plain", "a b", "a/b", "ü", "50%", "x:y", "", "#x", "a?b", "%2F", None]
+    rows = pa.record_batch([pa.array(range(len(values)), pa.int64()), pa.array(values)], TWO)
+    staged([rows], found.load().target(1024 * 1024, "zstd"))
+    files = on_disk(tmp_path)
+    assert len(files) == len(values)
+    assert flushed >= {*files, *(one.parent for one in files)}
 
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.decimal128(19, 0)])

@@ -438,6 +438,21 @@ def test_tables_of_format_version_1_are_written(tmp_path, log):
     assert sorted(output.read()) == ["one", "three", "two"]
 
 
+def test_a_partition_field_of_a_dropped_column_is_refused(tmp_path, log):
+    output = IcebergOutput(tmp_path)
+    output.catalog().drop_table(NAME)
+    columns = pa.schema([*output.schema, pa.field("day", pa.string())])
+    table = output.catalog().create_table(NAME, columns, properties={"format-version": "1"})
+    with table.update_spec() as change:
+        change.add_identity("day")
+    with table.update_spec() as change:
+        change.remove_field("day")  # in version 1 it stays, as void
+    with table.update_schema() as change:
+        change.delete_column("day")
+    with pytest.raises(ConfigurationError, match="a column that was dropped"):
+        run(output, log)
+
+
 def test_a_third_format_version_is_refused(output, log):
     metadata = Path(output.table().metadata_location.removeprefix("file://"))
     newer = {**json.loads(metadata.read_text()), "format-version": 3, "next-row-id": 0}
