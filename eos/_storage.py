@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
+NOT_SHARED: Final = "The table's folder must be the same one for the driver and all executors."
+
 _MISREAD: Final = re.compile(r"%[0-9A-Fa-f]{2}|[\\\[\]\x00-\x1f\x7f]")
 _SECRET: Final = re.compile(r"key|secret|token|password|credential|sas", re.IGNORECASE)
 _COLOUR: Final = re.compile(r"\x1b\[\d*m")

@@ -33,8 +33,13 @@ _FITS: Final[dict[type[t.DataType], tuple[str, ...]]] = {
     t.TimestampNTZType: ("timestamp without time zone",),
     t.BinaryType: ("bytea",),
 }
-# Text is sent as it is, and the server parses it; but not where Spark has a type for it.
-_NOT_TEXT: Final = {name for names in _FITS.values() for name in names} | {"money"}
+# Text is sent as it is, and the server parses it; but not where Spark has a type for it, or where
+# the server cuts it.
+_NOT_TEXT: Final = {name for names in _FITS.values() for name in names} | {
+    "money",
+    "name",
+    '"char"',
+}
 # Spark's defaults leave out null fields and microseconds, and depend on the session's time zone.
 _AS_JSON: Final = {
     "ignoreNullFields": "false",
@@ -51,6 +56,7 @@ _JSON_KEYS: Final = (
     t.LongType,
     t.BooleanType,
 )
+_MAX_SECONDS: Final = 10**12 - 1  # of an interval; the server refuses the year 33658
 _LENGTH: Final = re.compile(r"\(([^)]*)\)")
 
 
@@ -107,10 +113,14 @@ def _is_fit(kind: t.DataType, target: str) -> bool:
             return _is_fit(inner, target if is_nested else target.removesuffix("[]"))
         case t.ArrayType() | t.StructType() | t.MapType():
             return base in _JSON and _has_json_keys(kind)
-    if type(kind).__name__ == "VariantType":
+    if _is_variant(kind):
         return base in _JSON
     # A negative scale rounds whole numbers.
     return base in _FITS.get(type(kind), ()) and ",-" not in target
+
+
+def _is_variant(kind: t.DataType) -> bool:
+    return type(kind).__name__ == "VariantType"  # PySpark 3 has none
 
 
 def _has_json_keys(kind: t.DataType) -> bool:
@@ -155,7 +165,7 @@ def _text(column: Column, kind: t.DataType) -> Column:
                 column, lambda item: f.coalesce(_element(item, inner), f.lit("NULL"))
             )
             return f.concat(f.lit("{"), f.array_join(elements, ","), f.lit("}"))
-        case t.StructType() | t.MapType():
+        case _ if isinstance(kind, t.StructType | t.MapType) or _is_variant(kind):
             return f.to_json(column, _AS_JSON)
         case t.BinaryType():
             return f.concat(f.lit("\\x"), f.hex(column))
@@ -163,7 +173,10 @@ def _text(column: Column, kind: t.DataType) -> Column:
             # In UTC, as the server reads it: in the session's time zone two moments of autumn have
             # one text, and offsets before 1900 have seconds, which no format shows.
             second = f.lit(1_000_000).cast("decimal(20,0)")
-            seconds = (f.unix_micros(column).cast("decimal(20,0)") / second).cast("decimal(18,6)")
+            seconds = f.unix_micros(column).cast("decimal(20,0)") / second
+            # Not null for times beyond it, without ANSI.
+            seconds = f.least(f.greatest(seconds, f.lit(-_MAX_SECONDS)), f.lit(_MAX_SECONDS))
+            seconds = seconds.cast("decimal(18,6)")
             none = f.lit(0)
             return (f.expr(_EPOCH) + f.make_dt_interval(none, none, none, seconds)).cast("string")
     return column.cast("string")

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from eos._storage import NOT_SHARED
 from eos.delta._audit import open_audit
 from eos.delta.files import StagedFile
 from eos.delta.opening import schema_from_json
@@ -146,7 +147,9 @@ class DeltaParticipant(VersionedParticipant[DeltaPart]):
         mine = _own(part)
         gone = self.table.missing(mine.files or ())
         if gone:
-            raise Retriable(f"{len(gone)} staged files of {mine.label} are missing.")
+            raise Retriable(
+                f"{len(gone)} staged files of {mine.label} are missing.", hint=NOT_SHARED
+            )
         self._check_unchanged(mine)
         if not self.table.is_table(str(mine.table_id)):
             raise NewCluster(

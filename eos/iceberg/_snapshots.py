@@ -30,6 +30,7 @@ from pyiceberg.table.update import (
     UpdateTableMetadata,
 )
 
+from eos._storage import NOT_SHARED
 from eos.errors import Retriable
 from eos.iceberg._catalog_errors import failures
 from eos.iceberg.data_file_entry import DataFileEntry, check_name, make_durable
@@ -98,7 +99,9 @@ class StagedManifests:
         make_durable([path])
         gone = self.absent(entries)
         if gone:
-            raise Retriable(f"{len(gone)} staged files are missing, for example {gone[0]}.")
+            raise Retriable(
+                f"{len(gone)} staged files are missing, for example {gone[0]}.", hint=NOT_SHARED
+            )
         return staged | {"manifest": path, "manifest_bytes": size, "spec_id": spec.spec_id}
 
     def missing(self, part: IcebergPart) -> list[str]:

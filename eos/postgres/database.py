@@ -247,17 +247,26 @@ def _hint(state: str) -> str | None:
             )
         case "23502":
             return "Give the column a value in each row, or a default in the table."
+        case "23503":
+            return (
+                "The row that a foreign key names must be there before the epoch: another sink, "
+                "also of the same all_or_nothing, commits on its own."
+            )
         case "23505":
             return (
                 "Set merge_on to replace rows that are there, or leave out rows that were written. "
-                "With merge_on, a value of another unique column is there twice."
+                "With merge_on, a value of another unique column is there twice; if it only moves "
+                "from row to row, make that constraint DEFERRABLE INITIALLY DEFERRED."
             )
         case "22007" | "22008" | "22009":
             return "Times before the year 1, and in arrays after 9999, can't be written."
         case "22021":
             return r"PostgreSQL's text has no zero character: replace(column, '\0', '')."
         case "22P05":
-            return "The database's encoding lacks a character: UTF8 has all."
+            return (
+                r"jsonb has no \u0000: remove it. Else the database's encoding lacks a character: "
+                "UTF8 has all."
+            )
     return None
 
 

@@ -123,7 +123,8 @@ class PostgresParticipant(VersionedParticipant[PostgresPart]):
         mine = _own(claim)
         # The mark is version 0 of this log. A copy that was restored has it: see lost_commit.
         if not self._endings(mine)[0]:
-            return f"the database ({mine.place}) has no row of this log in eos_epochs"
+            where = f"{mine.staging_schema}.eos_epochs"
+            return f"the database ({mine.place}) has no row of this log in {where}"
         if not self.run("looking for the table", self.table.columns):
             return f"there is no table {mine.target}"
         return None

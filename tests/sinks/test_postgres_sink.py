@@ -14,6 +14,7 @@ from contextlib import ExitStack, suppress
 import psycopg
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql import types
 
 from eos import DeltaSink, PostgresSink, all_or_nothing, failpoints
 from eos.committer import OpenAttempt
@@ -196,6 +197,20 @@ def test_a_unique_value_may_move_to_another_key_within_an_epoch(spark, make_sink
     assert shop.execute("SELECT * FROM orders") == [(2, "a@x")]
 
 
+def test_unique_values_that_change_places_need_a_deferrable_constraint(spark, make_sink, shop):
+    shop.execute("CREATE TABLE orders (id int PRIMARY KEY, email text UNIQUE)")
+    shop.execute("INSERT INTO orders VALUES (1, 'a@x'), (2, 'b@x')")
+    df = spark.createDataFrame([(1, "b@x"), (2, "a@x")], "id int, email string")
+    with pytest.raises(InputError, match="DEFERRABLE INITIALLY DEFERRED"):
+        make_sink(merge_on=["id"]).write(df, epoch=1)
+    shop.execute(
+        "ALTER TABLE orders DROP CONSTRAINT orders_email_key, "
+        "ADD UNIQUE (email) DEFERRABLE INITIALLY DEFERRED"
+    )
+    make_sink(merge_on=["id"]).write(df, epoch=1)
+    assert shop.execute("SELECT * FROM orders ORDER BY id") == [(1, "b@x"), (2, "a@x")]
+
+
 def test_keys_without_an_order_are_refused(spark, make_sink, shop):
     df = spark.createDataFrame([(1, "a"), (1, "b"), (2, "c"), (2, "c")], "id int, name string")
     with pytest.raises(InputError, match=r"Keys \(id\) have several rows .* latest_by"):
@@ -233,6 +248,10 @@ def test_null_keys_are_refused_by_row(spark, make_sink, shop):
             r"Row 1, column 'n'.*invalid input syntax",
         ),
         ("n text", r"SELECT 'a\0b' AS n", r"zero character"),
+        ("n jsonb", r"SELECT named_struct('a', 'x\0y') AS n", r"jsonb has no"),
+        ("n name", "SELECT repeat('a', 64) AS n", r"STRING, which does not fit"),
+        ('n "char"', "SELECT 'ab' AS n", r"STRING, which does not fit"),
+        ("n integer REFERENCES orders_of (n)", "SELECT 1 AS n", "must be there before the epoch"),
         ("n integer CHECK (n > 5)", "SELECT 1 AS n", r"orders_n_check"),
         ("n integer UNIQUE", "SELECT explode(array(1, 1)) AS n", r"orders_n_key.*merge_on"),
         ("n numeric(5,1)", "SELECT cast(1.25 AS decimal(5,2)) AS n", r"does not fit"),
@@ -247,6 +266,7 @@ def test_null_keys_are_refused_by_row(spark, make_sink, shop):
 def test_what_does_not_fit_is_refused_by_name_and_nothing_is_written(
     spark, make_sink, shop, columns, df, error
 ):
+    shop.execute("CREATE TABLE orders_of (n integer PRIMARY KEY)")
     shop.execute(f"CREATE TABLE orders ({columns})")
     with pytest.raises(InputError, match=error) as failed:
         make_sink().write(spark.sql(df), epoch=1)
@@ -486,6 +506,28 @@ def test_times_are_exact_in_arrays_and_in_json(spark, make_sink, shop, zone):
     ((array, json_value),) = shop.execute("SELECT a, j FROM orders")
     assert array == parsed
     assert [dt.datetime.fromisoformat(one) for one in json_value["t"]] == parsed
+
+
+@pytest.mark.parametrize("micros", [10**18, -(10**18) * 9])
+def test_times_too_far_away_are_not_null_in_arrays(spark, make_sink, shop, micros):
+    before = spark.conf.get("spark.sql.ansi.enabled")
+    spark.conf.set("spark.sql.ansi.enabled", "false")
+    try:
+        df = spark.sql(f"SELECT array(timestamp_micros({micros}L)) AS a")
+        with pytest.raises(InputError, match="Times before the year 1"):
+            make_sink().write(df, epoch=1)
+    finally:
+        spark.conf.set("spark.sql.ansi.enabled", before)
+
+
+@pytest.mark.skipif(not hasattr(types, "VariantType"), reason="PySpark 3 has no VARIANT")
+def test_variants_are_the_same_in_arrays(spark, make_sink, shop):
+    shop.execute("CREATE TABLE orders (one jsonb, a jsonb[])")
+    df = spark.sql(
+        """SELECT parse_json('"1"') AS one, array(parse_json('"x"'), parse_json('1'), NULL) AS a"""
+    )
+    make_sink().write(df, epoch=1)
+    assert shop.execute("SELECT * FROM orders") == [("1", ["x", 1, None])]
 
 
 def test_maps_with_keys_that_json_lacks_are_refused(spark, make_sink):
