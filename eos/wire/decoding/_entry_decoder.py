@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from eos.errors import ConfigurationError, ProtocolError
 from eos.ids import MessageId
-from eos.wire.batch import DecodedMessage, Entry, decompress, iter_batch
+from eos.wire.batch import Entry, decompress, iter_batch
 from eos.wire.binary_columns import Int64s
 from eos.wire.byte_rows import Bytes
 from eos.wire.commands import MessageMetadata
@@ -21,9 +21,10 @@ from eos.wire.decoding._message_columns import (
     TIME,
     columns_of_headers,
     columns_of_messages,
+    columns_of_metadata,
     signed,
 )
-from eos.wire.decoding._message_headers import COMPACTED_OUT, PADDING_BYTES, Irregular
+from eos.wire.decoding._message_headers import COMPACTED_OUT, PADDING_BYTES, Irregular, Spans
 from eos.wire.frames import locate_metadata, unreadable_entry
 
 # The columns that are the same for all messages of an entry.
@@ -168,37 +169,33 @@ def _bulk_decoder(entry: DeliveredEntry) -> _BulkDecoder:
     count = metadata.num_messages_in_batch
     if count < 1 or count > _MAX_BULK_MESSAGES or _uncompressed_bytes(entry) > _MAX_BULK_BYTES:
         return _not_in_bulk
-    return _decode_compressed if metadata.compression else _decode_in_place
+    return _decode_run_of_batches
 
 
 def _not_in_bulk(*_: object) -> pa.RecordBatch:
     raise Irregular
 
 
-def _decode_in_place(
+def _decode_run_of_batches(
     buffer: Bytes, run: Sequence[DeliveredEntry], columns: Sequence[str]
 ) -> pa.RecordBatch:
-    start = np.array([entry.start for entry in run], np.int64)
-    end = np.array([entry.end for entry in run], np.int64)
-    return _decode_batches(Payloads(buffer, start, end, _counts(run)), run, columns)
+    count = np.array([entry.metadata.num_messages_in_batch for entry in run], np.int64)
+    return _decode_batches(Payloads(*_located(buffer, run), count), run, columns)
 
 
-def _decode_compressed(
-    buffer: Bytes, run: Sequence[DeliveredEntry], columns: Sequence[str]
-) -> pa.RecordBatch:
+def _located(buffer: Bytes, run: Sequence[DeliveredEntry]) -> tuple[Bytes, Int64s, Int64s]:
+    """Return a buffer with the uncompressed payloads, their starts and their ends."""
+    if not any(entry.metadata.compression for entry in run):
+        start = np.array([entry.start for entry in run], np.int64)
+        return buffer, start, np.array([entry.end for entry in run], np.int64)
     payloads = [_uncompressed(buffer, entry) for entry in run]
     end = np.cumsum([len(payload) for payload in payloads])
-    start = np.concatenate([[0], end[:-1]])
-    return _decode_batches(Payloads(padded(*payloads), start, end, _counts(run)), run, columns)
+    return padded(*payloads), np.concatenate([[0], end[:-1]]), end
 
 
 def padded(*payloads: bytes) -> Bytes:
     """Return the buffer of ``payloads`` for ``decode_entries``."""
     return np.frombuffer(b"".join((*payloads, bytes(PADDING_BYTES))), np.uint8)
-
-
-def _counts(run: Sequence[DeliveredEntry]) -> Int64s:
-    return np.array([entry.metadata.num_messages_in_batch for entry in run], np.int64)
 
 
 def _uncompressed(buffer: Bytes, entry: DeliveredEntry) -> bytes:
@@ -228,14 +225,11 @@ def _decode_batches(
 def _decode_singles(
     buffer: Bytes, run: Sequence[DeliveredEntry], columns: Sequence[str]
 ) -> pa.RecordBatch:
-    messages = [_only_message(buffer, entry) for entry in run]
-    own = columns_of_messages(messages, MESSAGE_COLUMNS.keys() & columns)
+    buffer, start, end = _located(buffer, run)
+    metadata = [entry.metadata for entry in run]
+    names = MESSAGE_COLUMNS.keys() & columns
+    own = columns_of_metadata(buffer, Spans(start, end - start), metadata, names)
     return _record_batch(own, run, np.arange(len(run)), np.full(len(run), -1, np.int64), columns)
-
-
-def _only_message(buffer: Bytes, entry: DeliveredEntry) -> DecodedMessage:
-    (message,) = entry_of(buffer, entry).messages()
-    return message
 
 
 def _decode_in_pieces(
@@ -243,7 +237,11 @@ def _decode_in_pieces(
 ) -> Iterator[DecodedEntries]:
     """Decode a large or irregular entry piece by piece, or find out what is wrong with it."""
     if not entry.metadata.HasField("num_messages_in_batch"):
-        yield DecodedEntries(entry.id, _decode_singles(buffer, [entry], columns))
+        own = columns_of_messages(
+            entry_of(buffer, entry).messages(), MESSAGE_COLUMNS.keys() & columns
+        )
+        one = np.zeros(1, np.int64)
+        yield DecodedEntries(entry.id, _record_batch(own, [entry], one, one - 1, columns))
         return
     payload = padded(entry_of(buffer, entry).uncompressed())
     try:

@@ -125,6 +125,61 @@ def columns_of_messages(
     }
 
 
+def columns_of_metadata(
+    buffer: Bytes, values: Spans, metadata: Sequence[Any], names: Collection[str]
+) -> dict[str, pa.Array]:
+    """Return the columns ``names`` of messages outside of batches, whose fields are in the parsed
+    metadata of their entries.
+
+    Raises:
+        Irregular: a required field is missing, a text is not UTF-8, or a key not base64.
+    """
+    for one in metadata:
+        # As ``MessageMetadata.from_protobuf``, which would cost more than all other work.
+        if not all(map(one.HasField, _REQUIRED)) or not isinstance(one.producer_name, str):
+            raise Irregular
+    found = {}
+    if "value" in names:
+        has_value = np.array([not one.null_value for one in metadata], np.bool_)
+        found["value"] = gather(buffer, values, None if has_value.all() else has_value)
+    for name in set(names) - found.keys():
+        found[name] = _array([_OF_METADATA[name](one) for one in metadata], MESSAGE_COLUMNS[name])
+    return found
+
+
+def _key_of(metadata: Any) -> bytes | None:
+    if not metadata.HasField("partition_key"):
+        return None
+    text: bytes = metadata.partition_key
+    if not metadata.partition_key_b64_encoded:
+        return text
+    try:
+        return binascii.a2b_base64(text, strict_mode=True)
+    except binascii.Error:
+        raise Irregular from None
+
+
+def _properties_of(metadata: Any) -> list[tuple[str, str]]:
+    pairs = [(pair.key, pair.value) for pair in metadata.properties]
+    # The protobuf library returns text that is not UTF-8 as bytes.
+    if not all(isinstance(text, str) for pair in pairs for text in pair):
+        raise Irregular
+    return pairs
+
+
+_REQUIRED: Final = ("producer_name", "sequence_id", "publish_time")
+_OF_METADATA: Final[dict[str, Callable[[Any], Any]]] = {
+    "key": _key_of,
+    "key_is_binary": lambda one: (
+        one.partition_key_b64_encoded if one.HasField("partition_key") else None
+    ),
+    "event_time": lambda one: signed(one.event_time) if one.HasField("event_time") else None,
+    "properties": _properties_of,
+    "ordering_key": lambda one: one.ordering_key if one.HasField("ordering_key") else None,
+    "sequence_id": lambda one: signed(one.sequence_id),
+}
+
+
 def _array(items: list[Any], kind: pa.DataType) -> pa.Array:
     # ``pa.array`` would hold two more copies of a value of 100 MiB for a while.
     return bytes_column(items, kind) if kind == pa.binary() else pa.array(items, kind)

@@ -18,14 +18,24 @@ from eos.wire.batch import (
     encode_batches,
     rows_from_messages,
 )
+from eos.wire.batch._compression import compress
 from eos.wire.commands import MessageMetadata
 from eos.wire.decoding import (
     PADDING_BYTES,
     checked_columns,
     decode_entries,
 )
+from eos.wire.decoding._entry_decoder import entry_of
 from tests.wire import entries as made
-from tests.wire.decoding.entry_buffers import ALL, TRAPS, EntryBuffer, batches, own, row
+from tests.wire.decoding.entry_buffers import (
+    ALL,
+    TRAPS,
+    EntryBuffer,
+    batches,
+    own,
+    row,
+    with_numbers,
+)
 
 # --- the same as message by message -------------------------------------------------------------
 
@@ -59,6 +69,60 @@ def laid_groups(ids: list[tuple[int, int]]) -> list[list[tuple[int, int]]]:
     return list(groups.values())
 
 
+@st.composite
+def singles(draw: st.DrawFn) -> tuple[bytes, Compression, dict[str, Any]]:
+    """The payload, the compression and the metadata of a message outside of a batch."""
+    fields = st.fixed_dictionaries(
+        {"sequence_id": st.integers(0, 2**63 - 1)},
+        optional={
+            "null_value": st.booleans(),
+            "partition_key": st.sampled_from([b"", b"k", b"AA==", b"AA", b"A*==", b"\xff"]),
+            "partition_key_b64_encoded": st.booleans(),
+            "ordering_key": st.binary(max_size=3),
+            "event_time": st.sampled_from([0, 5, 2**63 - 1]),
+            "properties": st.lists(
+                st.builds(made.commands.KeyValue, key=st.text(max_size=2), value=st.text()),
+                max_size=3,
+            ).map(tuple),
+        },
+    )
+    return (
+        draw(st.sampled_from([b"", b"a", b"abc" * 99])),
+        draw(st.sampled_from(Compression)),
+        draw(fields),
+    )
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(singles(), min_size=1, max_size=6))
+def test_messages_outside_of_batches_are_the_same_as_one_by_one(
+    sent: list[tuple[bytes, Compression, dict[str, Any]]],
+) -> None:
+    entries = EntryBuffer()
+    for payload, compression, fields in sent:
+        stored, used = compress(memoryview(payload), compression)
+        fields = {**fields, "compression": int(used) or None, "uncompressed_size": len(payload)}
+        entries.add(bytes(stored), **fields)
+    buffer = np.frombuffer(bytes(entries.data) + bytes(PADDING_BYTES), np.uint8)
+    wanted: list[DecodedMessage] = []
+    read: list[dict[str, Any]] = []
+    failed: list[str] = []
+    try:
+        for entry in entries.entries:
+            wanted += entry_of(buffer, entry).messages()
+    except ProtocolError as error:
+        failed.append(str(error))
+    try:
+        for decoded in decode_entries(buffer, entries.entries, ALL):
+            read += with_numbers(decoded.batch).to_pylist()
+    except ProtocolError as error:
+        failed.append(str(error))
+    assert own(read) == [row(message) for message in wanted]
+    assert len(failed) in (0, 2)
+    assert len(set(failed)) < 2
+    assert all(line["batch_index"] == -1 for line in read)
+
+
 # --- in bulk ------------------------------------------------------------------------------------
 
 
@@ -83,10 +147,8 @@ def test_regular_entries_become_one_batch_even_if_values_look_like_messages(
         entries.add_batch(messages, Compression.NONE)
         entries.add_batch(messages, compression)
     buffer = np.frombuffer(bytes(entries.data) + bytes(PADDING_BYTES), np.uint8)
-    entries.entries.sort(key=lambda entry: entry.metadata.compression)
-    read = [decoded.batch for decoded in decode_entries(buffer, entries.entries, ALL)]
-    assert sum(batch.num_rows for batch in read) == 2 * 108
-    assert len(read) == (1 if compression is Compression.NONE else 2)
+    (read,) = (decoded.batch for decoded in decode_entries(buffer, entries.entries, ALL))
+    assert read.num_rows == 2 * 108
 
 
 def test_one_irregular_entry_among_many_is_read_alone(monkeypatch: pytest.MonkeyPatch) -> None:
