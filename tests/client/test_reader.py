@@ -113,10 +113,16 @@ def test_reading_stops_behind_the_end_and_goes_on_there(client, name):
         assert rest(reader) == numbered(6)[3:]
 
 
-def test_a_caller_who_stops_in_between_loses_nothing(client, name):
+@pytest.fixture
+def entry_by_entry(monkeypatch):
+    """Each entry becomes a batch of its own."""
+    monkeypatch.setattr("eos.wire.decoding._entry_decoder.GROUP_BYTES", 1)
+
+
+def test_a_caller_who_stops_in_between_loses_nothing(client, name, entry_by_entry):
     ids = send(client, name, b"0")
     producer = client.entry_producer(name)
-    for compression in (Compression.LZ4, Compression.NONE) * 3:  # each becomes a separate batch
+    for compression in (Compression.LZ4, Compression.NONE) * 3:
         messages = [Message(b"x" * 100)] * 5
         for batch in encode_batches(rows_from_messages(messages), compression=compression):
             producer.send_batch(batch).result(timeout=20)
@@ -302,7 +308,9 @@ def test_each_message_once_of_an_entry_that_is_given_in_pieces(client, name, mon
     assert read == [b"first", *numbered(50)]
 
 
-def test_behind_a_reading_that_was_broken_off_a_bounded_one_keeps_to_its_end(client, name):
+def test_behind_a_reading_that_was_broken_off_a_bounded_one_keeps_to_its_end(
+    client, name, entry_by_entry
+):
     ids = send_kinds(client, name)
     with client.reader(name) as reader:
         assert next(reader.read(idle_s=5))["value"].to_pylist() == [b"0"]
@@ -312,7 +320,7 @@ def test_behind_a_reading_that_was_broken_off_a_bounded_one_keeps_to_its_end(cli
         assert len(values(reader.read_to(ids[-1]))) == 24 - 5
 
 
-def test_what_has_come_is_given_before_any_silence_is_measured(client, name):
+def test_what_has_come_is_given_before_any_silence_is_measured(client, name, entry_by_entry):
     ids = send_kinds(client, name)
     with client.reader(name) as reader:
         assert next(reader.read(idle_s=5))["value"].to_pylist() == [b"0"]
