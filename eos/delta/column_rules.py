@@ -225,7 +225,7 @@ def declared_text(array: pa.Array, field: pa.Field) -> pa.Array:
     # CHAR(n) and VARCHAR(n) are text in Delta's schema, with a length that only writers enforce:
     # Spark's refuse longer text, and cut off trailing spaces beyond the length. CHAR is padded when
     # it is read (delta-spark 4.4 stores "a" in CHAR(3) unchanged). deltalake commits any text.
-    declared = (field.metadata or {}).get(DECLARED.encode(), b"").decode()
+    declared = _declared(field)
     found = _SIMPLE.fullmatch(declared)
     if found is None:
         return array
@@ -237,6 +237,30 @@ def declared_text(array: pa.Array, field: pa.Field) -> pa.Array:
             hint=f"Cut it: left({field.name}, {length}).",
         )
     return pc.utf8_slice_codeunits(array, 0, length)
+
+
+def check_key(given: pa.Array, field: pa.Field) -> None:
+    """Check keys, none of them null, against the column's declared length.
+
+    Raises:
+        InputError: writers cut one of them, or readers pad it: two keys would become one.
+    """
+    declared = _declared(field)
+    found = _SIMPLE.fullmatch(declared)
+    if found is None:
+        return
+    least = int(found[1]) if declared.startswith("char") else 0
+    shortest = pc.min(pc.utf8_length(pc.utf8_rtrim(given, " "))).as_py()
+    if shortest < least or pc.max(pc.utf8_length(given)).as_py() > int(found[1]):
+        raise InputError(
+            f"Column {field.name!r} of merge_on is {declared}, and has a key here that would be "
+            "padded or cut.",
+            hint=f"Trim it: rtrim({field.name}). A column of keys that are shorter can't be CHAR.",
+        )
+
+
+def _declared(field: pa.Field) -> str:
+    return (field.metadata or {}).get(DECLARED.encode(), b"").decode()
 
 
 @dataclass

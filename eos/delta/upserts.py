@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset
 
+from eos.delta.column_rules import check_key
 from eos.delta.rows import conform
 from eos.errors import InputError
 from eos.participant import Upsert
@@ -64,7 +65,8 @@ def conform_upserts(
         schema: the table's columns that the rows have.
 
     Raises:
-        InputError: rows don't fit; or a key, or a required column of a row that stays, has a null.
+        InputError: rows don't fit; or a key, or a required column of a row that stays, has a null;
+            or two keys may become one.
     """
     staged = staged_schema(schema, upsert)
     keyed = pa.schema(
@@ -73,11 +75,14 @@ def conform_upserts(
     relaxed = pa.schema([staged.field(name) for name in schema.names])
     deletes = batch.column(DELETE) if upsert.deletes else pa.array([False] * batch.num_rows)
     rows = batch.drop_columns([DELETE]) if upsert.deletes else batch
+    given = {name.lower(): at for at, name in enumerate(rows.schema.names)}
     # In two parts: only rows that stay have to have values in required columns.
     for is_delete, wanted in ((False, keyed), (True, relaxed)):
         part = rows.filter(deletes if is_delete else pc.invert(deletes))
         if part.num_rows:
             columns = conform(part, wanted).columns
+            for name in upsert.on:
+                check_key(part.column(given[name.lower()]), wanted.field(name))
             flags = pa.repeat(pa.scalar(is_delete), part.num_rows)
             yield pa.RecordBatch.from_arrays([*columns, flags], schema=staged)
 

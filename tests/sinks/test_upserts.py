@@ -12,6 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from eos import DeltaSink
 from eos.delta import upserts
+from eos.delta.column_rules import DECLARED
 from eos.delta.opening import schema_to_json
 from eos.delta.part import DeltaPart
 from eos.delta.participant import DeltaParticipant, Staged
@@ -242,6 +243,18 @@ def test_rows_that_differ_in_a_column_of_the_condition_are_two_changes(spark, ma
 def test_keys_whose_equality_differs_between_systems_are_refused(spark, make_sink, kind):
     with pytest.raises(InputError, match=r"merge_on|plain column"):
         make_sink().write(spark.sql(f"SELECT cast(NULL AS {kind}) AS id"), epoch=1)
+
+
+@pytest.mark.parametrize("declared", ["varchar(3)", "char(3)"])
+def test_keys_that_their_column_would_cut_or_pad_are_refused(spark, make_sink, table, declared):
+    """Merged as two, they are one key of the table to the next merge, which then can't end."""
+    column = pa.field("id", pa.string(), metadata={DECLARED: declared})
+    write_deltalake(table, pa.schema([column]).empty_table())
+    df = spark.createDataFrame([("abc",), ("x" if declared == "char(3)" else "abc ",)], ["id"])
+    with pytest.raises(InputError, match=r"'id' of merge_on is .* padded or cut.*rtrim"):
+        make_sink(max_attempts=1).write(df, epoch=1)
+    make_sink().write(df.where("id = 'abc'"), epoch=2)
+    assert rows(table) == [("abc",)]
 
 
 @pytest.mark.parametrize(
