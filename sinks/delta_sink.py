@@ -140,7 +140,7 @@ class DeltaOutput(Output):
             StagingTarget(
                 uri=options.table,
                 schema=schema if upsert is None else _subset(schema, written),
-                partition_columns=table.partition_columns if upsert is None else (),
+                partition_columns=table.partition_columns,
                 storage_options=dict(options.storage_options or {}),
                 file_bytes=options.file_bytes,
                 compression=options.compression,

@@ -260,7 +260,7 @@ def check_key(given: pa.Array, field: pa.Field) -> None:
 
 
 def _declared(field: pa.Field) -> str:
-    return (field.metadata or {}).get(DECLARED.encode(), b"").decode()
+    return str((field.metadata or {}).get(DECLARED.encode(), b""), "utf-8")
 
 
 @dataclass

@@ -23,7 +23,7 @@ from eos.delta.column_rules import (
     unsupported_length,
 )
 from eos.delta.folder import Folder
-from eos.delta.rows import can_partition
+from eos.delta.rows import can_partition, has_folder, merges_alike
 from eos.errors import CommitUnconfirmed, ConfigurationError, Fatal, Retriable
 
 _DEFAULTS: Final = {"CURRENT_DEFAULT", "EXISTS_DEFAULT"}
@@ -236,8 +236,13 @@ def _unreachable(folder: Folder, what: str, error: Exception) -> Retriable:
     )
 
 
-def unsupported_features(table: DeltaTable, *, upsert: bool = False) -> list[str]:
-    """List the table's requirements that an append of files, or an upsert, can't meet."""
+def unsupported_features(
+    table: DeltaTable, *, upsert: bool = False, is_decided: bool = False
+) -> list[str]:
+    """List the table's requirements that an append of files, or an upsert, can't meet.
+
+    ``is_decided``: without those that may not matter to the rows of this upsert.
+    """
     # deltalake 1.6 refuses the commit for a feature that it does not know: too late, the epoch is
     # decided. And it silently commits files that violate a constraint, an invariant, a generated
     # column or a column mapping: it leaves these checks to its callers (measured, docs/facts.md).
@@ -250,6 +255,8 @@ def unsupported_features(table: DeltaTable, *, upsert: bool = False) -> list[str
     )
     if upsert:
         found += _forbids_upserts(table)
+    if upsert and not is_decided:
+        found += _unmerged_partitions(table)
     if found:
         return found
     schema = arrow_schema(table)
@@ -258,6 +265,22 @@ def unsupported_features(table: DeltaTable, *, upsert: bool = False) -> list[str
         for name in metadata.partition_columns
         if not can_partition(schema.field(name).type)
     ]
+
+
+def _unmerged_partitions(table: DeltaTable) -> list[str]:
+    """List the partitions that an append can write, and a merge can't."""
+    schema = arrow_schema(table)
+    kinds = {name: schema.field(name).type for name in table.metadata().partition_columns}
+    found = [
+        f"upserts with the partition column {name} ({kind})"
+        for name, kind in kinds.items()
+        if not merges_alike(kind)
+    ]
+    texts = [name for name, kind in kinds.items() if pa.types.is_string(kind)]
+    # A merge rewrites files of these partitions, too.
+    there = table.partitions() if texts else []
+    long = {name for one in there for name in texts if not has_folder(name, one.get(name) or "")}
+    return found + [f"upserts with so long a text in the partition column {one}" for one in long]
 
 
 def _forbids_upserts(table: DeltaTable) -> list[str]:

@@ -48,7 +48,7 @@ class StagingTarget:
         if self.upsert is None:
             yield conform(batch, self.schema)
         else:
-            yield from conform_upserts(batch, self.schema, self.upsert)
+            yield from conform_upserts(batch, self.schema, self.upsert, self.partition_columns)
 
 
 def stage(
@@ -98,9 +98,8 @@ class _Staging:
         self._folder = Folder(target.uri, target.storage_options)
         upsert = target.upsert
         schema = target.schema if upsert is None else staged_schema(target.schema, upsert)
-        self._schema = pa.schema(
-            [column for column in schema if column.name not in target.partition_columns]
-        )
+        self._split_by = target.partition_columns if upsert is None else ()
+        self._schema = pa.schema([column for column in schema if column.name not in self._split_by])
         self._open: OpenFiles[_DataFile] = OpenFiles(
             self._create,
             self._on_closed,
@@ -112,7 +111,7 @@ class _Staging:
     def add(self, batch: pa.RecordBatch) -> None:
         if not batch.num_rows:
             return
-        for values, rows in split(batch, self._target.partition_columns):
+        for values, rows in split(batch, self._split_by):
             # Not by their folder: two long texts may share one.
             self._open.add(tuple(values.items()), rows, partial(self._begin, values))
         self._open.write_full()

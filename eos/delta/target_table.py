@@ -89,9 +89,9 @@ class TargetTable:
         """
         self._check_features(self._open(), upsert=upsert)
 
-    def _check_features(self, table: DeltaTable, *, upsert: bool) -> None:
+    def _check_features(self, table: DeltaTable, *, upsert: bool, is_decided: bool = False) -> None:
         with self._reading():
-            unsupported = opening.unsupported_features(table, upsert=upsert)
+            unsupported = opening.unsupported_features(table, upsert=upsert, is_decided=is_decided)
         if unsupported:
             raise ConfigurationError(
                 f"Delta table {self.folder.uri} requires what eos can't do: "
@@ -224,7 +224,7 @@ class TargetTable:
             )
         if committed != version:
             try:
-                self._check_features(table, upsert=upsert is not None)
+                self._check_features(table, upsert=upsert is not None, is_decided=True)
             except ConfigurationError as error:  # the sink's next claim raises it as such
                 raise Fatal(error.message, hint=error.hint) from None
             self._check_files(table, files, may_differ=upsert is not None)

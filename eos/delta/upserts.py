@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset
 
 from eos.delta.column_rules import check_key
-from eos.delta.rows import conform
+from eos.delta.rows import check_merged, conform
 from eos.errors import InputError
 from eos.participant import Upsert
 
@@ -57,7 +57,7 @@ def staged_schema(schema: pa.Schema, upsert: Upsert) -> pa.Schema:
 
 
 def conform_upserts(
-    batch: pa.RecordBatch, schema: pa.Schema, upsert: Upsert
+    batch: pa.RecordBatch, schema: pa.Schema, upsert: Upsert, partition_columns: Sequence[str] = ()
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of ``batch`` as staged files have them.
 
@@ -66,7 +66,7 @@ def conform_upserts(
 
     Raises:
         InputError: rows don't fit; or a key, or a required column of a row that stays, has a null;
-            or two keys may become one.
+            or two keys may become one; or a merge can't write a partition's value.
     """
     staged = staged_schema(schema, upsert)
     keyed = pa.schema(
@@ -80,11 +80,12 @@ def conform_upserts(
     for is_delete, wanted in ((False, keyed), (True, relaxed)):
         part = rows.filter(deletes if is_delete else pc.invert(deletes))
         if part.num_rows:
-            columns = conform(part, wanted).columns
+            conformed = conform(part, wanted)
+            check_merged(conformed, partition_columns)
             for name in upsert.on:
                 check_key(part.column(given[name.lower()]), wanted.field(name))
             flags = pa.repeat(pa.scalar(is_delete), part.num_rows)
-            yield pa.RecordBatch.from_arrays([*columns, flags], schema=staged)
+            yield pa.RecordBatch.from_arrays([*conformed.columns, flags], schema=staged)
 
 
 def merge(
