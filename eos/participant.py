@@ -100,10 +100,7 @@ class Audited:
 
 
 class Participant(ABC):
-    """Begin, prepare, commit, abort and outcome of one output's attempts.
-
-    Methods with a body here are optional.
-    """
+    """Begin, prepare, commit, abort and outcome of an output; methods with a body are optional."""
 
     can_expire: ClassVar[bool] = False
     """Whether a prepared attempt may abort on its own after a time to live.
@@ -122,6 +119,10 @@ class Participant(ABC):
     def check(self, claim: Part) -> None:
         """Before a claim: check that it can write. If not, it must not fence a driver that can."""
 
+    def target_id(self) -> str | None:
+        """Return the target's id, the same by each of its names; None if it has none."""
+        return None
+
     def traces(self) -> list[str]:
         """Describe what another log of this sink has written: called if there is no log."""
         return []
@@ -137,9 +138,8 @@ class Participant(ABC):
     def make(self, claim: Part, *, in_recovery: bool) -> None:
         """Before a claim: create what the output needs and does not have.
 
-        Args:
-            in_recovery: ``missing`` has stopped nobody. What seems to be missing may be on a disk
-                that is not mounted: create nothing that a later proof could be mistaken by.
+        ``in_recovery``: nothing that a later proof could be mistaken by: what seems to be missing
+        may be on a disk that is not mounted.
         """
 
     def attach(self, claim: Part, history: History) -> None:

@@ -124,6 +124,8 @@ class Claim:
                     participant.check(part)
                     self._check_same_cluster(participant, part)
                     participant.make(part, in_recovery=self._in_recovery)
+        if not self._in_recovery:  # which may finish the epochs of a table by all its names
+            attempts(self._deadline_s)(self.participants.check_targets, parts)
         run_id = self._shared_run or str(uuid.uuid4())
         return self._log.append(
             LogRecord.claimed(sink_id=self._log.sink_id, run_id=run_id, participants=parts)

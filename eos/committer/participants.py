@@ -63,13 +63,27 @@ class Participants:
                 )
         self._by_key = {part.key: one for part, one in zip(parts, self.own, strict=True)}
         if len(self._by_key) < len(parts):
-            raise ConfigurationError(
-                "Two outputs write to the same target: "
-                f"{', '.join(part.output for part in parts)}.",
-                hint="Union the DataFrames, and write them to it once.",
-                sink_id=self._sink_id,
-            )
+            raise self._same_target(parts)
         return parts
+
+    def check_targets(self, parts: tuple[Part, ...]) -> None:
+        """Check, after ``claim``, that the targets are different ones by any of their names.
+
+        Raises:
+            ConfigurationError: two are one: the second would take the first's commit for its own.
+        """
+        if len(parts) > 1:
+            pairs = zip(parts, self.own, strict=True)
+            ids = [(part.kind, one.target_id()) for part, one in pairs]
+            if any(found[1] is not None and ids.count(found) > 1 for found in ids):
+                raise self._same_target(parts)
+
+    def _same_target(self, parts: tuple[Part, ...]) -> ConfigurationError:
+        return ConfigurationError(
+            f"Two outputs write to the same target: {', '.join(part.output for part in parts)}.",
+            hint="Union the DataFrames, and write them to it once.",
+            sink_id=self._sink_id,
+        )
 
     def of(self, part: Part) -> Participant:
         """Return the participant that ``part`` belongs to.

@@ -93,6 +93,10 @@ class DeltaParticipant(VersionedParticipant[DeltaPart]):
         if not self._has_begun and self.table.exists():
             self.table.check_writable()
 
+    def target_id(self) -> str | None:
+        """The table's id."""
+        return self.table.table_id if self.table.exists() else None
+
     def missing(self, claim: Part, history: History) -> str | None:
         """Report the table if it is not the one that the log names."""
         record = history.last_begun(claim.key)

@@ -78,6 +78,11 @@ class IcebergParticipant(VersionedParticipant[IcebergPart]):
         if table is not None:
             table.check_writable()
 
+    def target_id(self) -> str | None:
+        """The table's uuid."""
+        table = self.table.find()
+        return None if table is None else table.uuid
+
     def missing(self, claim: Part, history: History) -> str | None:
         """Report the table if it is not the one that the log names."""
         record = history.last_begun(claim.key)

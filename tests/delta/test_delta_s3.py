@@ -8,12 +8,16 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from eos.commit_log import CommitLog
+from eos.committer import Committer
 from eos.delta._audit import open_audit
 from eos.delta.part import DeltaPart
+from eos.delta.participant import DeltaParticipant
 from eos.delta.staging import StagingTarget, stage
 from eos.delta.target_table import TargetTable
-from eos.errors import CommitUnconfirmed, Retriable
+from eos.errors import CommitUnconfirmed, ConfigurationError, Retriable
 from eos.participant import Audited, Kept
+from eos.protocol import BATCH
 from tests.commit_log.test_s3 import keys
 from tests.delta.tables import SCHEMA, batch, commit, ids, made, numbered, rows, staged
 
@@ -121,3 +125,14 @@ def test_the_secret_is_in_no_error(where):
     assert "hunter2" not in f"{caught.value}{also.value}"
     assert caught.value.__cause__ is None
     assert also.value.__cause__ is None
+
+
+def test_one_table_by_two_names_is_refused_before_the_claim(where, tmp_path):
+    """The second output would find the first one's version, and take it for its own."""
+    uri = made(f"{where[0]}/t", options=where[1]).folder.uri
+    names = [uri, uri.replace("s3://", "s3a://")]
+    log = CommitLog.open(tmp_path / "log", "s")
+    committer = Committer(log, [DeltaParticipant("s", name, where[1]) for name in names])
+    with pytest.raises(ConfigurationError, match=r"Two outputs write to the same target.*s3a://"):
+        committer.run_epoch(BATCH, "a", lambda _: pytest.fail("it must not begin"))
+    assert not log.history.last_claim

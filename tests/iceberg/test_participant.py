@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 from pyiceberg.table import Transaction
 
@@ -24,6 +25,7 @@ from eos.iceberg import _iceberg_table
 from eos.iceberg._snapshots import APP_ID, VERSION
 from eos.iceberg.part import IcebergPart
 from eos.iceberg.participant import IcebergParticipant
+from eos.iceberg.table_address import TableAddress
 from eos.protocol import BATCH, Known, LogRecord, State
 from eos.recovery.decide import decide
 from eos.recovery.resolve import resolve
@@ -477,3 +479,15 @@ def test_many_snapshots_and_their_expiry_in_a_row(output, log):
         ).commit()
     assert sorted(output.read()) == ["row-a", "row-b", "row-c"]
     assert isinstance(log.records()[-1], LogRecord)
+
+
+def test_one_table_by_two_names_is_refused_before_the_claim(output, log):
+    """The second output would find the first one's version, and take it for its own."""
+    other = TableAddress(NAME, "other", properties=output.address.properties)
+    catalog = load_catalog("other", **other.properties)
+    catalog.create_namespace_if_not_exists("shop")
+    catalog.register_table(NAME, output.table().metadata_location)
+    committer = Committer(log, [output.participant(), IcebergParticipant("contract", other)])
+    with pytest.raises(ConfigurationError, match=r"Two outputs write to the same target.*other\."):
+        committer.run_epoch(BATCH, "a", lambda _: pytest.fail("it must not begin"))
+    assert not log.history.last_claim
