@@ -139,6 +139,7 @@ class Upserts:
 
 
 NO_UPSERTS: Final = Upserts()
+_COLLATED: Final = "string collate"
 _BEGIN: Final = Window.unboundedPreceding
 
 
@@ -149,18 +150,20 @@ def _numbered(df: DataFrame, name: str, option: str) -> str:
 
 
 def _check_key(field: StructField) -> None:
-    # Of numbers with fractions, Spark, Delta and PostgreSQL call different ones equal (-0.0, NaN).
-    if isinstance(field.dataType, FloatType | DoubleType | ArrayType | StructType | MapType):
+    # Of numbers with fractions, Spark, Delta and PostgreSQL call different ones equal (-0.0, NaN);
+    # of texts with a collation, Spark alone does.
+    kind = field.dataType.simpleString()
+    is_odd = isinstance(field.dataType, FloatType | DoubleType | ArrayType | StructType | MapType)
+    if is_odd or _COLLATED in kind:
         raise InputError(
-            f"Column {field.name!r} of merge_on is {field.dataType.simpleString().upper()}, which "
-            "can't be a key.",
+            f"Column {field.name!r} of merge_on is {kind.upper()}, which can't be a key.",
             hint="Cast it to a decimal or a string.",
         )
 
 
 def _comparable(column: Column, kind: DataType) -> Column:
-    # Spark compares no maps and variants.
-    is_plain = not re.search("map<|variant", kind.simpleString())
+    # Spark compares no maps and variants, and texts by their collation.
+    is_plain = not re.search(f"map<|variant|{_COLLATED}", kind.simpleString())
     return column if is_plain else f.to_json(f.struct(column))
 
 

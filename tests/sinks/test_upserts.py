@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import functions
 
 from eos import DeltaSink
 from eos.delta import upserts
@@ -21,6 +22,7 @@ from eos.errors import ConfigurationError, InputError
 from eos.participant import Attempt, Upsert
 from eos.protocol import BATCH, History, Known
 from eos.recovery.resolve import resolve
+from eos.sinks._upserts import IS_AMBIGUOUS, Upserts
 from eos.steps import EndingStep, Step
 from tests.sinks.test_delta_sink import dies_behind
 
@@ -255,6 +257,16 @@ def test_keys_that_their_column_would_cut_or_pad_are_refused(spark, make_sink, t
         make_sink(max_attempts=1).write(df, epoch=1)
     make_sink().write(df.where("id = 'abc'"), epoch=2)
     assert rows(table) == [("abc",)]
+
+
+@pytest.mark.skipif(not hasattr(functions, "collate"), reason="this Spark has no collations")
+def test_texts_are_compared_without_their_collation(spark):
+    """``PostgresSink`` takes them. To Spark, rows would be one that are two to the database."""
+    df = spark.sql("SELECT collate(k, 'UTF8_LCASE') AS k, 1 AS id FROM VALUES ('A'), ('a') t(k)")
+    with pytest.raises(InputError, match="'k' of merge_on is STRING COLLATE UTF8_LCASE"):
+        Upserts(("k",)).numbered(df, df.columns)
+    found = Upserts(("id",)).numbered(df, df.columns)
+    assert found.where(IS_AMBIGUOUS).count() == 1
 
 
 @pytest.mark.parametrize(
