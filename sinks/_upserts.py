@@ -140,6 +140,13 @@ class Upserts:
 
 NO_UPSERTS: Final = Upserts()
 _COLLATED: Final = "string collate"
+# By default, JSON has milliseconds only, and leaves out null fields.
+_EXACT: Final = {
+    "ignoreNullFields": "false",
+    "timeZone": "UTC",
+    "timestampFormat": "yyyy-MM-dd HH:mm:ss.SSSSSS",
+    "timestampNTZFormat": "yyyy-MM-dd HH:mm:ss.SSSSSS",
+}
 _BEGIN: Final = Window.unboundedPreceding
 
 
@@ -164,7 +171,7 @@ def _check_key(field: StructField) -> None:
 def _comparable(column: Column, kind: DataType) -> Column:
     # Spark compares no maps and variants, and texts by their collation.
     is_plain = not re.search(f"map<|variant|{_COLLATED}", kind.simpleString())
-    return column if is_plain else f.to_json(f.struct(column))
+    return column if is_plain else f.to_json(f.struct(column), _EXACT)
 
 
 def _analyzed(df: DataFrame, delete_when: str) -> DataFrame:

@@ -259,6 +259,14 @@ def test_keys_that_their_column_would_cut_or_pad_are_refused(spark, make_sink, t
     assert rows(table) == [("abc",)]
 
 
+@pytest.mark.parametrize("kind", ["TIMESTAMP", "TIMESTAMP_NTZ"])
+def test_rows_that_differ_in_a_microsecond_of_a_map_are_two_changes(spark, kind):
+    df = spark.range(2).selectExpr(
+        "1 AS id", f"map('a', {kind} '2026-01-01 00:00:00' + make_dt_interval(0, 0, 0, id / 1e6)) m"
+    )
+    assert Upserts(("id",)).numbered(df, df.columns).where(IS_AMBIGUOUS).count() == 1
+
+
 @pytest.mark.skipif(not hasattr(functions, "collate"), reason="this Spark has no collations")
 def test_texts_are_compared_without_their_collation(spark):
     """``PostgresSink`` takes them. To Spark, rows would be one that are two to the database."""
