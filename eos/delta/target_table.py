@@ -30,6 +30,7 @@ T = TypeVar("T")
 
 _LOG_FOLDER: Final = "_delta_log"
 _CHECKPOINT_INTERVAL: Final = "delta.checkpointInterval"
+_CLEANUP: Final = "delta.enableExpiredLogCleanup"  # not asked by ``deltalake``, if called directly
 # Default if the table does not set it; as in ``deltalake``.
 _COMMITS_PER_CHECKPOINT: Final = 100
 
@@ -275,10 +276,12 @@ class TargetTable:
         try:
             with panics_as_errors():
                 table = self._open()
-                interval = table.metadata().configuration.get(_CHECKPOINT_INTERVAL)
-                if table.version() % int(interval or _COMMITS_PER_CHECKPOINT) == 0:
+                settings = table.metadata().configuration
+                interval = int(settings.get(_CHECKPOINT_INTERVAL) or _COMMITS_PER_CHECKPOINT)
+                if table.version() % interval == 0:
                     table.create_checkpoint()
-                    table.cleanup_metadata()
+                    if settings.get(_CLEANUP, "").lower() != "false":
+                        table.cleanup_metadata()
         except Exception as error:
             logger.warning("Table %s: no checkpoint: %s", self.folder.uri, self.folder.clean(error))
 
@@ -288,10 +291,8 @@ class TargetTable:
         with self._reading():
             partition_by = set(table.metadata().partition_columns)
         if not may_differ and any(file.partition_values.keys() != partition_by for file in files):
-            raise Fatal(
-                f"Delta table {self.folder.uri} is partitioned by other columns than the staged "
-                "files."
-            )
+            where = f"Delta table {self.folder.uri}"
+            raise Fatal(f"{where} is partitioned by other columns than the staged files.")
         gone = self.missing(files)
         if gone:
             raise Fatal(

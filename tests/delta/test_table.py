@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 
@@ -429,6 +430,21 @@ def test_now_and_then_a_checkpoint_is_written(table):
     assert found == [f"{number:020}.checkpoint.parquet" for number in (3, 6)]
     assert table.committed_version(APP) == 5
     assert ids(table) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("cleans", ["true", "false"])
+def test_a_table_that_forbids_it_keeps_its_expired_log(table, cleans):
+    """For time travel, and for readers of the history."""
+    properties = {"delta.checkpointInterval": "4", "delta.enableExpiredLogCleanup": cleans}
+    delta(table).alter.set_table_properties(properties)
+    for version in range(1, 4):
+        appended(table, numbered(version, 1), version=version)
+    log = table.folder.local / "_delta_log"
+    for path in log.iterdir():
+        os.utime(path, (0, 0))
+    table.checkpoint_when_due()
+    assert (log / f"{0:020}.json").exists() is (cleans == "false")
+    assert ids(table) == [1, 2, 3]
 
 
 def test_a_checkpoint_that_fails_is_a_warning(table, monkeypatch, caplog):
