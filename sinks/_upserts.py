@@ -61,8 +61,12 @@ class Upserts:
         from eos.sinks._spark_jvm import referenced_columns  # executors can't import it
 
         # By Spark's analysis: a word of the condition may be a value.
-        condition = _analyzed(df, self.delete_when)
-        return frozenset(referenced_columns(condition)) - {*self.merge_on, *self.latest_by}
+        referenced = referenced_columns(_analyzed(df, self.delete_when))
+        # Named as the condition writes them, which may differ in case.
+        by_case = {name.lower(): name for name in df.columns}
+        by_case |= {name: name for name in df.columns}
+        found = frozenset(by_case.get(one, by_case.get(one.lower(), one)) for one in referenced)
+        return found - {*self.merge_on, *self.latest_by}
 
     def optional(self, df: DataFrame) -> frozenset[str]:
         """Return the columns that also say how rows are written, and need not be in the table."""

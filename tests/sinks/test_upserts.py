@@ -232,6 +232,14 @@ def test_a_word_of_the_condition_is_not_a_column(spark, make_sink, table):
     assert rows(table) == [(1, "x")]
 
 
+def test_a_column_of_the_condition_in_another_case_is_left_out(spark, make_sink, table):
+    df = spark.createDataFrame([(1, "a", "u"), (2, "b", "d")], "id int, name string, op string")
+    make_sink(delete_when="OP = 'd'").write(df, epoch=1)
+    make_sink(delete_when="Op = 'd'").write(df.where("id = 1").replace("u", "d"), epoch=2)
+    assert DeltaTable(table).to_pyarrow_table().column_names == ["id", "name"]
+    assert rows(table) == []
+
+
 def test_rows_that_differ_in_a_column_of_the_condition_are_two_changes(spark, make_sink, table):
     write_deltalake(
         table, pa.table({"id": pa.array([9], pa.int32()), "qty": pa.array([1], pa.int32())})
