@@ -224,14 +224,17 @@ class Sink(ABC):
         if self._committer is None:
             check_jvm(df.sparkSession.sparkContext)
             outputs = self.outputs()
-            for output in outputs:
-                # An open client has threads that may outlive the interpreter.
-                weakref.finalize(self, output.participant.close)
-            log = open_log(
-                options, outputs, query_id, epoch, run_id, on_append=self._observer.state_changed
-            )
-            for output, frame in zip(outputs, self.frames(df), strict=True):
-                attempts(options.resolve_timeout_s)(output.on_open, log.history, frame)
+            # An open client has threads that may outlive the interpreter.
+            closing = [weakref.finalize(self, output.participant.close) for output in outputs]
+            on_append = self._observer.state_changed
+            try:
+                log = open_log(options, outputs, query_id, epoch, run_id, on_append=on_append)
+                for output, frame in zip(outputs, self.frames(df), strict=True):
+                    attempts(options.resolve_timeout_s)(output.on_open, log.history, frame)
+            except BaseException:  # the next call has outputs again
+                for close in closing:
+                    close()
+                raise
             self._outputs = outputs
             self._committer = Committer(
                 log,

@@ -31,6 +31,7 @@ from eos.steps import EndingStep, Step
 from eos.testing import PostgresServer
 from tests.support.postgres import log_in
 from tests.support.spark_releases import JobFailed
+from tests.transport.scripted import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -475,6 +476,18 @@ def test_schemas_and_tables_may_have_any_name(spark, make_sink, shop):
 def test_too_long_names_are_refused_not_cut(spark, make_sink):
     with pytest.raises(InputError, match="more than 63 bytes"):
         make_sink().write(spark.range(1).toDF("x" * 64), epoch=1)
+
+
+def test_a_sink_that_can_not_be_opened_keeps_no_connection(spark, make_sink, shop, name):
+    """A query that is started again and again would take all that the server has."""
+    sink = make_sink()
+    for epoch in range(3):
+        with pytest.raises(InputError):
+            sink.write(spark.range(1).toDF("x" * 64), epoch=epoch)
+    mine = f"SELECT count(*) FROM pg_stat_activity WHERE application_name = '{f'eos {name}'[:60]}'"
+    wait_until(lambda: shop.execute(mine) == [(0,)])
+    sink.write(spark.range(1), epoch=3)
+    assert shop.execute(mine) == [(1,)]
 
 
 def test_text_is_the_same_with_large_strings_and_another_encoding(spark, make_sink, shop):

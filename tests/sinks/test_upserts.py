@@ -9,7 +9,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from pyspark.sql import functions
 
 from eos import DeltaSink
 from eos.delta import upserts
@@ -25,6 +24,7 @@ from eos.recovery.resolve import resolve
 from eos.sinks._upserts import IS_AMBIGUOUS, Upserts
 from eos.steps import EndingStep, Step
 from tests.sinks.test_delta_sink import dies_behind
+from tests.support.spark_releases import needs_collations
 
 CHANGES = "id int, name string, op string, at long, place int"
 
@@ -275,7 +275,7 @@ def test_rows_that_differ_in_a_microsecond_of_a_map_are_two_changes(spark, kind)
     assert Upserts(("id",)).numbered(df, df.columns).where(IS_AMBIGUOUS).count() == 1
 
 
-@pytest.mark.skipif(not hasattr(functions, "collate"), reason="this Spark has no collations")
+@needs_collations
 def test_texts_are_compared_without_their_collation(spark):
     """``PostgresSink`` takes them. To Spark, rows would be one that are two to the database."""
     df = spark.sql("SELECT collate(k, 'UTF8_LCASE') AS k, 1 AS id FROM VALUES ('A'), ('a') t(k)")
