@@ -9,6 +9,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 from pyspark.sql import DataFrame
 
+from eos.commit_log.location import Location
 from eos.committer import PartsBegun, Reports
 from eos.errors import ConfigurationError, Retriable
 from eos.sinks import spark_compat
@@ -67,7 +68,7 @@ def all_or_nothing(*sinks: Sink, frames: Frames | None = None) -> Sink:
     first = sinks[0]
     for other in sinks[1:]:
         for name in _SHARED:
-            if getattr(other.options, name) != getattr(first.options, name):
+            if _shared_value(other, name) != _shared_value(first, name):
                 raise ConfigurationError(
                     f"The sinks have different values for {name!r}, but they share one commit log.",
                     hint=f"Set {name} to the same value in all of them.",
@@ -84,6 +85,12 @@ def all_or_nothing(*sinks: Sink, frames: Frames | None = None) -> Sink:
             sink_id=first.options.sink_id,
         )
     return _AllOrNothing(sinks, frames)
+
+
+def _shared_value(sink: Sink, name: str) -> object:
+    value: object = getattr(sink.options, name)
+    # One folder has several names: with a slash at the end, and as a URL.
+    return Location(str(value)).uri if name == "commit_log" else value
 
 
 class _AllOrNothing(Sink):

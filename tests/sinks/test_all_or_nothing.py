@@ -230,6 +230,13 @@ def test_sinks_with_different_options_are_refused(make_sink, name, table, tmp_pa
         all_or_nothing(delta)
 
 
+def test_one_commit_log_may_be_written_in_two_ways(name, tmp_path):
+    logs = [f"{tmp_path}/log", f"{tmp_path}/log/", f"file://{tmp_path}/log"]
+    tables = [str(tmp_path / one) for one in "abc"]
+    pairs = zip(logs, tables, strict=True)
+    all_or_nothing(*(DeltaSink(sink_id=name, commit_log=log, table=table) for log, table in pairs))
+
+
 def test_nesting_is_refused(name, tmp_path):
     shared = {"sink_id": name, "commit_log": str(tmp_path / "log")}
     a, b, c = (DeltaSink(**shared, table=str(tmp_path / one)) for one in "abc")
