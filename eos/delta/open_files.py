@@ -96,21 +96,22 @@ def repeating_columns(rows: pa.Table) -> list[str]:
     return [
         path
         for name, column in zip(sample.column_names, sample.columns, strict=True)
-        for path, values in _leaves(name, column.combine_chunks())
+        for path, values in leaves(name, column.combine_chunks())
         if _repeats(values)
     ]
 
 
-def _leaves(path: str, column: pa.Array) -> Iterator[tuple[str, pa.Array]]:
+def leaves(path: str, column: pa.Array) -> Iterator[tuple[str, pa.Array]]:
+    """Yield the plain columns inside a column, by their Parquet paths."""
     kind = column.type
     if pa.types.is_struct(kind):
         for at, child in enumerate(kind):
-            yield from _leaves(f"{path}.{child.name}", column.field(at))
+            yield from leaves(f"{path}.{child.name}", column.field(at))
     elif pa.types.is_map(kind):
-        yield from _leaves(f"{path}.key_value.key", column.keys)
-        yield from _leaves(f"{path}.key_value.value", column.items)
+        yield from leaves(f"{path}.key_value.key", column.keys)
+        yield from leaves(f"{path}.key_value.value", column.items)
     elif isinstance(column, pa.ListArray | pa.LargeListArray | pa.FixedSizeListArray):
-        yield from _leaves(f"{path}.list.element", column.flatten())
+        yield from leaves(f"{path}.list.element", column.flatten())
     else:
         yield path, column
 

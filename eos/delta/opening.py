@@ -23,7 +23,7 @@ from eos.delta.column_rules import (
     unsupported_length,
 )
 from eos.delta.folder import Folder
-from eos.delta.rows import can_partition, has_folder, merges_alike
+from eos.delta.rows import can_partition, has_folders, merges_alike
 from eos.errors import CommitUnconfirmed, ConfigurationError, Fatal, Retriable
 
 _DEFAULTS: Final = {"CURRENT_DEFAULT", "EXISTS_DEFAULT"}
@@ -274,13 +274,14 @@ def _unmerged_partitions(table: DeltaTable) -> list[str]:
     found = [
         f"upserts with the partition column {name} ({kind})"
         for name, kind in kinds.items()
-        if not merges_alike(kind)
+        # A folder with a colon in its name is a URL to ``deltalake``, when it merges.
+        if not merges_alike(kind) or ":" in name
     ]
-    texts = [name for name, kind in kinds.items() if pa.types.is_string(kind)]
-    # A merge rewrites files of these partitions, too.
-    there = table.partitions() if texts else []
-    long = {name for one in there for name in texts if not has_folder(name, one.get(name) or "")}
-    return found + [f"upserts with so long a text in the partition column {one}" for one in long]
+    # A merge rewrites files of any partition. Only texts can be too long.
+    has_text = any(pa.types.is_string(kind) for kind in kinds.values())
+    if has_text and not all(map(has_folders, table.partitions())):
+        found.append(f"upserts with so long values in the partition columns {', '.join(kinds)}")
+    return found
 
 
 def _forbids_upserts(table: DeltaTable) -> list[str]:

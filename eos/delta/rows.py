@@ -20,8 +20,10 @@ from eos.errors import InputError
 
 NULL_FOLDER: Final = "__HIVE_DEFAULT_PARTITION__"
 """Name of a partition's folder for a null value, by convention."""
-# ``deltalake`` names a folder after a value of any length, when it merges.
+# ``deltalake`` names folders after values of any length, when it merges: limits of one name by file
+# systems, and of all of them by S3, whose keys have 1,024 bytes.
 _MAX_FOLDER_BYTES: Final = 255
+_MAX_FOLDERS_BYTES: Final = 600
 # Limit of a quoted name or value in a folder's name; both fit into a file system's 255 bytes.
 _MAX_NAME_CHARS: Final = 120
 
@@ -179,27 +181,13 @@ def merges_alike(kind: pa.DataType) -> bool:
     return not pa.types.is_floating(kind) and getattr(kind, "tz", None) is None
 
 
-def has_folder(name: str, value: str) -> bool:
-    """Whether a merge can write a folder with the name of this partition value."""
-    return len(f"{quote(name, safe='')}={quote(value, safe='')}") <= _MAX_FOLDER_BYTES
-
-
-def check_merged(rows: pa.RecordBatch, columns: Sequence[str]) -> None:
-    """Check the partition values of rows that a merge writes.
-
-    Raises:
-        InputError: a value that no partition can have, or one that is too long for a merge.
-    """
-    for field in (rows.schema.field(name) for name in columns if name in rows.schema.names):
-        for scalar in pc.unique(rows.column(field.name)):
-            value = _checked(scalar, field)
-            if value is not None and not has_folder(field.name, value):
-                raise InputError(
-                    f"Partition column {field.name!r}: an upsert can't write a text of "
-                    f"{len(value)} characters.",
-                    hint=f"URL-encoded, a value and the column's name have {_MAX_FOLDER_BYTES} "
-                    "bytes. Shorten it, or partition by another column.",
-                )
+def has_folders(values: Mapping[str, Any]) -> bool:
+    """Whether a merge can write folders with the names of these partition values."""
+    sizes = [
+        len(f"{quote(name, safe='')}={quote(str(value), safe='')}")
+        for name, value in values.items()
+    ]
+    return max(sizes, default=0) <= _MAX_FOLDER_BYTES and sum(sizes) <= _MAX_FOLDERS_BYTES
 
 
 def split(batch: pa.RecordBatch, columns: tuple[str, ...]) -> Iterator[tuple[Values, Any]]:

@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 import pyarrow.dataset
 
 from eos.delta.column_rules import check_key
-from eos.delta.rows import check_merged, conform
+from eos.delta.open_files import leaves
+from eos.delta.rows import conform, has_folders, split
 from eos.errors import InputError
 from eos.participant import Upsert
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:  # executors have no deltalake
 
 # Texts that need no escape in SQL.
 _PLAIN: Final = re.compile(r"[\w .:/@+-]*", re.ASCII)
+# Of ``deltalake``'s dates, in days from 1970.
+_MAX_DAYS: Final = 95_000_000
 DELETE: Final = "__eos_delete"
 """The staged column of rows that delete their key."""
 
@@ -81,11 +84,42 @@ def conform_upserts(
         part = rows.filter(deletes if is_delete else pc.invert(deletes))
         if part.num_rows:
             conformed = conform(part, wanted)
-            check_merged(conformed, partition_columns)
+            _check_values(conformed)
             for name in upsert.on:
                 check_key(part.column(given[name.lower()]), wanted.field(name))
             flags = pa.repeat(pa.scalar(is_delete), part.num_rows)
+            there = [name for name in partition_columns if name in schema.names]
+            flagged = conformed.select(there).append_column(DELETE, flags)
+            for values, _ in split(flagged, tuple(there)):
+                if not has_folders(values):
+                    raise InputError(
+                        f"An upsert can't write so long values of partitions: {', '.join(there)}.",
+                        hint="URL-encoded, each has 255 bytes with its column's name, and all have "
+                        "600. Shorten them, or partition by other columns.",
+                    )
             yield pa.RecordBatch.from_arrays([*conformed.columns, flags], schema=staged)
+
+
+def _check_values(rows: pa.RecordBatch) -> None:
+    # An append may have them. A merge reads its rows, and fails.
+    for name, column in zip(rows.schema.names, rows.columns, strict=True):
+        for path, values in leaves(name, column):
+            if not _is_readable(values):
+                raise InputError(
+                    f"Column {path!r} has a value that an upsert can't write: text that is not "
+                    "UTF-8, or a date after the year 260,000."
+                )
+
+
+def _is_readable(values: pa.Array) -> bool:
+    if pa.types.is_date(values.type):
+        days = pc.min_max(values.cast(pa.int32())).as_py()
+        return all(abs(day or 0) <= _MAX_DAYS for day in days.values())
+    try:
+        values.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def merge(

@@ -303,11 +303,38 @@ def test_tables_that_a_merge_cannot_change_are_refused_before_the_decision(
     assert DeltaTable(table).version() == 0
 
 
-@pytest.mark.parametrize("value", ["DOUBLE(1)", "FLOAT(1)", "now()"])
-def test_partitions_that_a_merge_writes_in_another_form_are_refused(spark, make_sink, table, value):
-    df = spark.range(2).selectExpr("id", f"{value} AS p")
-    with pytest.raises(ConfigurationError, match=r"upserts with the partition column p \("):
-        make_sink(partition_by=["p"]).write(df, epoch=1)
+@pytest.mark.parametrize(
+    ("column", "value"), [("p", "DOUBLE(1)"), ("p", "FLOAT(1)"), ("p", "now()"), ("a:b", "id")]
+)
+def test_partitions_that_a_merge_writes_in_another_form_are_refused(
+    spark, make_sink, column, value
+):
+    df = spark.range(2).selectExpr("id", f"{value} AS `{column}`")
+    with pytest.raises(ConfigurationError, match=rf"upserts with the partition column {column} \("):
+        make_sink(partition_by=[column]).write(df, epoch=1)
+
+
+def test_many_partition_columns_have_a_limit_together(tmp_path):
+    schema = pa.schema([("id", pa.int64()), *((name, pa.string()) for name in "abc")])
+    target = StagingTarget(str(tmp_path), schema, tuple("abc"), upsert=Upsert(("id",)))
+    fits, long = (
+        pa.RecordBatch.from_pylist([{"id": 1} | dict.fromkeys("abc", "x" * n)], schema)
+        for n in (198, 199)
+    )
+    stage([fits], target, attempt_id="a", spark_partition=0)
+    with pytest.raises(InputError, match="partitions: a, b, c"):
+        stage([long], target, attempt_id="a", spark_partition=0)
+
+
+@pytest.mark.parametrize("kind", ["{}", "map('k', {})", "array(struct({}))"])
+@pytest.mark.parametrize("value", ["cast(X'41FF' AS string)", "date_from_unix_date(2147483647)"])
+def test_values_that_a_merge_can_not_read_are_refused_before_the_decision(
+    spark, make_sink, table, kind, value
+):
+    df = spark.range(1).selectExpr("id", f"{kind.format(value)} AS c")
+    with pytest.raises(InputError, match=r"Column 'c.*' has a value that an upsert can't write"):
+        make_sink(max_attempts=1).write(df, epoch=1)
+    assert rows(table) == []
 
 
 def test_partition_values_too_long_for_a_folder_are_refused_before_the_decision(
@@ -320,10 +347,10 @@ def test_partition_values_too_long_for_a_folder_are_refused_before_the_decision(
     fits, long = (spark.range(1).selectExpr("id", f"repeat('ё', {n}) AS p") for n in (42, 43))
     append.write(fits, epoch=1)
     make_sink().write(fits, epoch=1)
-    with pytest.raises(InputError, match="'p': an upsert can't write a text of 43"):
+    with pytest.raises(InputError, match=r"can't write so long values of partitions: p\."):
         make_sink(max_attempts=1).write(long, epoch=2)
     append.write(long, epoch=2)
-    with pytest.raises(ConfigurationError, match="so long a text in the partition column p"):
+    with pytest.raises(ConfigurationError, match="so long values in the partition columns p"):
         make_sink().write(fits, epoch=3)
     assert len(rows(table)) == 2
 
