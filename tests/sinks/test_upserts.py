@@ -333,7 +333,7 @@ def test_values_that_a_merge_can_not_read_are_refused_before_the_decision(
 ):
     df = spark.range(1).selectExpr("id", f"{kind.format(value)} AS c")
     with pytest.raises(InputError, match=r"Column 'c.*' has a value that an upsert can't write"):
-        make_sink(max_attempts=1).write(df, epoch=1)
+        make_sink(max_attempts=1, resolve_timeout_s=2).write(df, epoch=1)
     assert rows(table) == []
 
 
@@ -348,10 +348,10 @@ def test_partition_values_too_long_for_a_folder_are_refused_before_the_decision(
     append.write(fits, epoch=1)
     make_sink().write(fits, epoch=1)
     with pytest.raises(InputError, match=r"can't write so long values of partitions: p\."):
-        make_sink(max_attempts=1).write(long, epoch=2)
+        make_sink(max_attempts=1, resolve_timeout_s=2).write(long, epoch=2)
     append.write(long, epoch=2)
     with pytest.raises(ConfigurationError, match="so long values in the partition columns p"):
-        make_sink().write(fits, epoch=3)
+        make_sink(resolve_timeout_s=2).write(fits, epoch=3)
     assert len(rows(table)) == 2
 
 
