@@ -127,6 +127,11 @@ class ChangeProgress:
         bucket = self._unknown if exit_of(error) is Exit.UNKNOWN else self._failed
         bucket.append(f"{what}: {error}")
 
+    def refused(self, why: str) -> None:
+        """Record a request that is not applied; it needs action like a failed step."""
+        if why not in self._failed + self._unknown:  # `resolve` has tried to open a log again
+            self._failed.append(why)
+
     @property
     def outcome(self) -> Outcome:
         """The results so far."""
@@ -155,6 +160,8 @@ def carry_out(
         typer.confirm("Apply this plan?", abort=True, err=True)
     progress = ChangeProgress()
     do(progress)
+    for why in plan.refused:
+        progress.refused(why)
     return progress.outcome
 
 

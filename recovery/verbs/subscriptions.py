@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Annotated
 
@@ -119,28 +119,31 @@ def unsubscribe(
     could not be reached; 64 wrong options.
     """
     admin = target.admin()
-    everyone = list(_each(admin, existing_partitions(admin, topic)))
+    topics = existing_partitions(admin, topic)
+    everyone = list(_each(admin, topics))
     found = [(exact, one) for exact, one in everyone if one.name == name]
     others = ", ".join(sorted({one.name for _, one in everyone})) or "none"
-    # A stream's subscription remains when its query ends; a consumer shows that it has not ended.
-    used = [exact for exact, one in found if one.consumers]
-    free = [(exact, one) for exact, one in found if not one.consumers]
+    used = _refusals(everyone, name)
     plan = Plan(
         steps=[
             PlanStep(
                 what=f"{exact}: remove the subscription {name}.",
                 why=f"It keeps {one.backlog:,} messages, which may then be deleted.",
             )
-            for exact, one in free
+            for exact, one in found
+            if not used
         ],
-        refused=[
-            f"{exact}: the subscription has a consumer. Stop its query first." for exact in used
-        ],
+        refused=used,
         warnings=[] if found else [f"There is no subscription {name}. Those of {topic}: {others}."],
     )
 
     def do(progress: ChangeProgress) -> None:
-        for exact, _ in free:
+        # A query may have started since the plan.
+        if late := _refusals(_each(admin, topics), name):
+            for why in late:
+                progress.refused(why)
+            return
+        for exact, _ in found:
             try:
                 admin.remove_subscription(exact, name)
             except EosError as error:
@@ -149,6 +152,13 @@ def unsubscribe(
                 progress.done(f"{exact}: removed {name}")
 
     return carry_out(target, plan, do, apply=apply, yes=yes)
+
+
+def _refusals(everyone: Iterable[tuple[TopicName, Subscription]], name: str) -> list[str]:
+    # A stream's subscription remains when its query ends; a consumer shows that it has not ended.
+    # One is enough: an unloaded partition has none until the query's next epoch.
+    used = [exact for exact, one in everyone if one.name == name and one.consumers]
+    return [f"{exact}: the subscription has a consumer. Stop its query first." for exact in used]
 
 
 def _each(admin: AdminClient, topics: list[TopicName]) -> Iterator[tuple[TopicName, Subscription]]:

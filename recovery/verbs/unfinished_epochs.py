@@ -182,7 +182,9 @@ def abort(
         with open_takeover(target, sink, deadline_s, give_up) as takeover:
             for record in takeover.unfinished:
                 # A driver may have prepared it after the plan was made.
-                if record.key in keys and record.state is not State.PREPARED:
+                if record.key in keys and record.state is State.PREPARED:
+                    progress.refused(_refusal(record))
+                elif record.key in keys:
                     finish_one(takeover, record, progress)
 
     return carry_out(target, plan, do, apply=apply, yes=yes)

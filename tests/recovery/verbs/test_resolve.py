@@ -157,6 +157,20 @@ def test_only_open_epochs_are_aborted(recovery, make_driver, dies_behind, root, 
     assert driver.states("0") == ["OPEN", "PREPARED"]
 
 
+def test_refusal_stands_in_the_outcome_next_to_an_aborted_epoch(
+    recovery, make_driver, dies_behind, root, name
+):
+    driver = make_driver()
+    driver.committer._claim.finish_all = lambda: None  # as above
+    dies_behind(driver, Step.WRITE, "b", query_id=BATCH)
+    dies_behind(driver, Step.PREPARE, "0")
+    ended = recovery("abort", name, "--commit-log", root, "--apply", "--yes", "--json")
+    assert (ended.code, len(ended.json["done"])) == (1, 1)
+    assert "its commit is decided" in ended.json["failed"][0]
+    assert driver.states("b")[-1] == "ABORTED"
+    assert driver.states("0") == ["OPEN", "PREPARED"]
+
+
 def test_only_transactions_in_no_log_are_aborted_by_id(
     recovery, make_driver, dies_behind, root, pulsar_standalone, client
 ):

@@ -65,6 +65,32 @@ def test_subscription_in_use_is_refused(recovery, admin, topic, pulsar_standalon
     assert "busy" in subscriptions(pulsar_standalone, topic)
 
 
+def test_subscription_in_use_on_one_partition_stays_on_all(
+    recovery, admin, topic, client, pulsar_standalone
+):
+    idle = client.cursor(f"{topic}-partition-0", "busy")
+    idle.place()
+    idle.close()  # it has no consumer now, as after an unload
+    refused = recovery("unsubscribe", topic, "busy", *admin, "--apply", "--yes", "--json")
+    assert (refused.code, refused.json["steps"]) == (1, [])
+    assert f"{topic}-partition-1: the subscription has a consumer" in refused.json["refused"][0]
+    assert subscriptions(pulsar_standalone, topic).count("busy") == 2
+
+
+def test_query_that_starts_after_the_plan_keeps_its_subscription(
+    recovery, admin, topic, client, pulsar_standalone, monkeypatch
+):
+    running = client.cursor(f"{topic}-partition-0", "gone")
+    monkeypatch.setattr("typer.confirm", lambda *_, **__: running.place())
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    refused = recovery("unsubscribe", topic, "gone", *admin, "--apply")
+    running.close()
+    assert refused.code == 1
+    assert "Failed:" in refused.out
+    assert "Stop its query first." in refused.out
+    assert subscriptions(pulsar_standalone, topic).count("gone") == 2
+
+
 def test_missing_topic_exits_with_64(recovery, admin, name):
     for verb in (("subscriptions", name), ("unsubscribe", name, "s")):
         ended = recovery(*verb, *admin)
