@@ -81,9 +81,10 @@ class AdminClient:
 
     def read_position(self, topic: TopicName) -> ReadPosition:
         """Return how far readers of an exact topic may read."""
+        # The last entry first: asked afterwards, it is ahead wherever messages are being sent.
+        stats = self._read(topic_path(topic, "internalStats"), responses.ledgers)
         path = f"/admin/v3/transactions/transactionBufferStats/{path_of(topic)}"
         buffer = self._read(path, responses.buffer)
-        stats = self._read(topic_path(topic, "internalStats"), responses.ledgers)
         return ReadPosition(
             max_read=responses.position(buffer.maxReadPosition),
             last_entry=responses.position(stats.lastConfirmedEntry),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal, NamedTuple
 
 import typer
 from rich.console import Console
@@ -19,7 +19,9 @@ from eos.pulsar.part import pulsar_part
 from eos.pulsar.stuck_partitions import commit_empty
 from eos.recovery._change import Apply, ChangeProgress, Plan, PlanStep, Yes, carry_out
 from eos.recovery._target import Target, existing_partitions
-from eos.retry import Patience
+from eos.retry import Patience, ask_until
+
+_OPENING_S: Final = 2.0  # A driver needs less from the beginning of a transaction to OPEN.
 
 
 class BlockedTopic(Facts):
@@ -69,6 +71,10 @@ def blocked_topic(
     if cause == "pinned":
         # An open transaction comes first: it is normal, and its commit or abort frees the readers.
         alive = [one.txn for one in open_ if str(topic) in one.topics]
+        if not alive:  # one may have begun since, and may have ended before the second look
+            alive = [one.txn for one in admin.open_transactions() if str(topic) in one.topics]
+            if not alive and admin.read_position(topic).max_read != position.max_read:
+                return None
         if alive:
             cause, txn = "open", alive[0]
         else:
@@ -169,32 +175,47 @@ def orphans(
     Exit codes: 0 none found; 1 an orphan or a pinned topic; 2 something could not be reached; 64
     wrong options.
     """
-    sink_ids, admin = target.sinks(), target.admin()
+    logs, admin = _read_logs(target), target.admin()
     problems: list[str] = []
-    owners: dict[TxnId, str] = {}
-    names = [TopicName.parse(text) for text in topic or ()]
-    records: list[LogRecord] = []
-    for sink_id in sink_ids:
+    connect_coordinators(target, logs.records, problems)
+    open_ = admin.open_transactions()
+    opened = {one.txn for one in open_}
+    if not opened <= logs.owners.keys():
+        # A running driver has begun it since, and appends OPEN after that.
+        logs = ask_until(
+            lambda: _read_logs(target), lambda logs: opened <= logs.owners.keys(), _OPENING_S
+        )
+    problems += logs.problems
+    touched = {TopicName.parse(name) for one in open_ for name in one.topics}
+    named = (exact for name in topic or () for exact in admin.partitions(TopicName.parse(name)))
+    topics = sorted({*named, *_topics_of(logs.records), *touched})
+    return OrphansReport(
+        owned=len(opened & logs.owners.keys()),
+        orphans=[_orphan(one) for one in open_ if one.txn not in logs.owners],
+        held_back=list(_blocked_topics(admin, topics, open_, logs.owners, problems)),
+        topics=len(topics),
+        problems=problems,
+    )
+
+
+class _Logs(NamedTuple):
+    owners: dict[TxnId, str]
+    records: list[LogRecord]
+    problems: list[str]
+
+
+def _read_logs(target: Target) -> _Logs:
+    logs = _Logs({}, [], [])
+    for sink_id in target.sinks():
         try:
             found = target.log(sink_id).records()
         except EosError as error:
             # Without this log its transactions look like orphans, so the report must say so.
-            problems.append(f"the log of sink {sink_id}: {error}")
+            logs.problems.append(f"the log of sink {sink_id}: {error}")
             continue
-        owners.update({txn: sink_id for record in found if (txn := pulsar_part(record).txn)})
-        records.extend(found)
-    connect_coordinators(target, records, problems)
-    open_ = admin.open_transactions()
-    touched = {TopicName.parse(name) for one in open_ for name in one.topics}
-    named = (exact for name in names for exact in admin.partitions(name))
-    topics = sorted({*named, *_topics_of(records), *touched})
-    return OrphansReport(
-        owned=sum(one.txn in owners for one in open_),
-        orphans=[_orphan(one) for one in open_ if one.txn not in owners],
-        held_back=list(_blocked_topics(admin, topics, open_, owners, problems)),
-        topics=len(topics),
-        problems=problems,
-    )
+        logs.owners.update({txn: sink_id for record in found if (txn := pulsar_part(record).txn)})
+        logs.records.extend(found)
+    return logs
 
 
 def _orphan(one: OpenTransaction) -> Orphan:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 from contextlib import suppress
@@ -99,6 +100,20 @@ QUESTIONS = {
 def server() -> Iterator[ScriptedServer]:
     with scripted_server() as running:
         yield running
+
+
+def test_readers_of_a_busy_topic_are_not_behind_its_last_entry(server):
+    entries = itertools.count(1)  # one for each request
+
+    def answer(_: str):
+        position = f"7:{next(entries)}"
+        last = {"lastConfirmedEntry": position, "ledgers": [{"ledgerId": 7}]}
+        buffer = {"state": "NoSnapshot", "maxReadPosition": position, "ongoingTxnSize": 0}
+        return 200, {}, json.dumps(last | buffer).encode()
+
+    server.answer = answer
+    position = AdminClient(server.url(), Auth(), timeout_s=10).read_position(TOPIC)
+    assert not position.blocks_readers
 
 
 def test_topics_with_names_that_eos_does_not_accept_are_omitted(server):

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import json
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Event
 
 import pytest
 
+from eos import failpoints
+from eos.admin import AdminClient
 from eos.client import PulsarClient
+from eos.ids import TopicName
 from eos.pulsar.part import pulsar_part
+from eos.recovery.verbs.blocked_readers import blocked_topic
+from eos.retry import Patience
 from eos.steps import Step
 from eos.testing import PulsarStandalone
+from eos.transport.auth import Auth
 from tests.support import admin
+from tests.support.http_server import scripted_server
 from tests.support.judge import drain
 from tests.support.plain_driver import PlainDriver
 
@@ -37,6 +48,75 @@ def test_only_transactions_in_no_log_are_orphans(recovery, make_driver, dies_beh
     assert ended.json["owned"] >= 1
     held = {one["topic"]: one for one in ended.json["held_back"]}
     assert held[driver.topic]["cause"] == "open"
+
+
+def test_epoch_that_a_driver_begins_meanwhile_is_no_orphan(
+    recovery, make_driver, where, monkeypatch
+):
+    driver = make_driver()
+    driver.run("0")
+    is_begun, may_open, is_done = Event(), Event(), Event()
+    listed, pause = AdminClient.open_transactions, Patience.pause
+    running: list[Future[object]] = []
+
+    def begin() -> None:
+        is_begun.set()
+        may_open.wait(30)
+
+    def begin_first(self):
+        """The logs are read, the transactions are not listed yet."""
+        if not running:
+            running.append(threads.submit(driver.run, "1"))
+            assert is_begun.wait(30)
+        return listed(self)
+
+    def open_then(self):
+        """The logs were read again, and OPEN is not in them yet."""
+        may_open.set()
+        pause(self)
+
+    driver.during_write = lambda _: is_done.wait(30)
+    monkeypatch.setattr(AdminClient, "open_transactions", begin_first)
+    monkeypatch.setattr(Patience, "pause", open_then)
+    with ThreadPoolExecutor() as threads, failpoints.armed(Step.BEGIN, begin):
+        ended = recovery("orphans", *where, "--json")
+        is_done.set()
+        running[0].result(timeout=60)
+    assert ended.json["owned"] >= 1
+    begun = str(pulsar_part(driver.records()[-1]).txn)
+    assert begun not in [one["txn"] for one in ended.json["orphans"]]
+
+
+def test_transaction_that_began_after_the_list_is_open_and_pins_nothing(
+    make_driver, pulsar_standalone, client
+):
+    driver = make_driver()
+    begun = client.transaction(timeout_s=120)
+    client.entry_producer(driver.topic).send(b"x", txn=begun).result(timeout=10)
+    try:
+        api = AdminClient(pulsar_standalone.admin_url, Auth(), timeout_s=10)
+        found = blocked_topic(api, TopicName.parse(driver.topic), [], {})
+    finally:
+        begun.abort()
+    assert found is not None
+    assert (found.cause, found.txn) == ("open", str(begun.id))
+
+
+def test_topic_whose_readers_advance_is_not_pinned():
+    with scripted_server() as server:
+        entries = itertools.count(1)
+
+        def answer(path: str):
+            position = f"7:{next(entries)}"
+            if "slowTransactions" in path:
+                return 200, {}, b"{}"
+            last = {"lastConfirmedEntry": "7:1000", "ledgers": [{"ledgerId": 7}]}
+            buffer = {"state": "Ready", "maxReadPosition": position, "ongoingTxnSize": 0}
+            return 200, {}, json.dumps(last | buffer).encode()
+
+        server.answer = answer
+        api = AdminClient(server.url(), Auth(), timeout_s=10)
+        assert blocked_topic(api, TopicName.parse("busy"), [], {}) is None
 
 
 def test_an_admin_url_is_needed(recovery, make_driver, root):
