@@ -301,9 +301,9 @@ class Archive:
             rows=chunk.rows, bytes=sum(one.size_bytes for one in files), newest=chunk.newest
         )
 
-    def trim(self) -> None:
+    def trim(self) -> bool:
         """Let the broker delete what is archived, as far as no other subscription and no retention
-        keeps it. If it can't, a warning is logged.
+        keeps it. False if it can't in some partition; a warning is logged.
 
         Raises:
             ConfigurationError: the options have no ``admin_url``.
@@ -311,12 +311,14 @@ class Archive:
         """
         if self._options.admin_url is None:
             raise ConfigurationError("To trim topics, the admin API is needed: set adminUrl.")
-        admin = self._options.admin()
+        admin, is_trimmed = self._options.admin(), True
         for name in self._planner.partitions():
             try:
                 admin.trim(TopicName.parse(name))
             except (Retriable, Indeterminate) as error:
+                is_trimmed = False
                 logger.warning("%s could not be trimmed: %s", name, error)
+        return is_trimmed
 
     def _form(self) -> RowFormat:
         values = self._planner.values()

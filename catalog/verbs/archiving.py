@@ -21,6 +21,7 @@ from eos.catalog._topic_arguments import (
     read_definition,
 )
 from eos.cli.cluster import Cluster
+from eos.cli.commands import warnings_shown
 from eos.cli.reports import Exit, Facts, Report, age_s, counted, duration, escape
 from eos.errors import ConfigurationError, ConsumerBusy, EosError, Indeterminate, Retriable
 from eos.ids import EntryPlace
@@ -53,12 +54,13 @@ class ArchiveReport(Report):
 
     table: str
     dry_run: bool
-    trimmed: bool
-    commits: int
-    rows: int
-    stored_bytes: int
-    elapsed_s: float
+    trimmed: bool = False
+    commits: int = 0
+    rows: int = 0
+    stored_bytes: int = 0
+    elapsed_s: float = 0.0
     partitions: list[PartitionState]
+    warnings: list[str]  # also of losses, and of values that were left out
 
     @property
     def exit(self) -> Exit:
@@ -290,6 +292,7 @@ class _Run:
         self.progress = Progress(*columns, console=console, transient=True, disable=not is_shown)
         self._shown = self.progress.add_task("reading")
         self._trim = trim
+        self._is_trimmed = False
         self._began = time.monotonic()
         self._commits: list[ArchivedPart] = []
 
@@ -300,7 +303,7 @@ class _Run:
             while self._add(one):
                 pass
             if self._trim:
-                one.trim()
+                self._is_trimmed = one.trim()
 
     def forever(self, opened: Callable[[], Archive]) -> None:
         """Archive until an error that does not pass, or until the user's Ctrl-C."""
@@ -322,7 +325,7 @@ class _Run:
                 if not self._add(one):
                     time.sleep(_POLL_S)
                 elif self._trim:
-                    one.trim()
+                    self._is_trimmed = one.trim()
 
     def _add(self, one: Archive) -> bool:
         added = one.add()
@@ -347,12 +350,13 @@ class _Run:
         return ArchiveReport(
             table=one.table.folder.uri,
             dry_run=False,
-            trimmed=self._trim,
+            trimmed=self._is_trimmed,
             commits=len(self._commits),
             rows=rows,
             stored_bytes=stored,
             elapsed_s=round(time.monotonic() - self._began, 3),
             partitions=_partitions(one),
+            warnings=[_own(text) for text in warnings_shown()],
         )
 
 
@@ -361,12 +365,8 @@ def _planned(one: Archive) -> ArchiveReport:
     return ArchiveReport(
         table=one.table.folder.uri,
         dry_run=True,
-        trimmed=False,
-        commits=0,
-        rows=0,
-        stored_bytes=0,
-        elapsed_s=0.0,
         partitions=_partitions(one, one.plan()),
+        warnings=[_own(text) for text in warnings_shown()],
     )
 
 

@@ -6,18 +6,43 @@ import functools
 import inspect
 import logging
 import sys
+from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 import typer
 from rich.console import Console
 
 from eos.cli.reports import Exit, Report, escape, exit_of
-from eos.errors import EosError
+from eos.errors import EosError, printable
 
 R = TypeVar("R")
 
 _TYPER_USAGE: Final = 2
+
+
+class _Warnings(logging.Handler):
+    """Shows the library's warnings on standard error, and keeps the newest ones for a report."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.addFilter(lambda record: record.levelno == logging.WARNING)  # reports have the errors
+        self.texts: deque[str] = deque(maxlen=1000)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(printable(record.getMessage()))
+        with suppress(OSError, ValueError):  # a full disk, or a closed stream
+            # Not by a console: a progress bar takes only what is written here to its own place.
+            sys.stderr.write(f"Warning: {self.texts[-1]}\n")
+
+
+_WARNINGS: Final = _Warnings()
+
+
+def warnings_shown() -> list[str]:
+    """Return the warnings of this command so far."""
+    return list(_WARNINGS.texts)
 
 
 class VerbExit(SystemExit):
@@ -26,8 +51,9 @@ class VerbExit(SystemExit):
 
 def run_program(app: typer.Typer) -> None:
     """Run ``app``, and end the process; ``sys.argv[0]`` is the program's name."""
-    # The report has the errors; a library's log lines would only repeat them.
-    logging.disable(logging.ERROR)
+    logging.lastResort = logging.NullHandler()  # nothing else is shown
+    _WARNINGS.texts.clear()
+    logging.getLogger("eos").addHandler(_WARNINGS)
     try:
         app(prog_name=sys.argv[0])
     except VerbExit:
@@ -42,6 +68,8 @@ def run_program(app: typer.Typer) -> None:
             f"[red]{sys.argv[0]}:[/] {escape(error)}", highlight=False
         )
         sys.exit(exit_of(error))
+    finally:
+        logging.getLogger("eos").removeHandler(_WARNINGS)
 
 
 def with_options(function: Callable[..., R], **makers: Callable[..., Any]) -> Callable[..., R]:

@@ -16,7 +16,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pulsar.schema import AvroSchema
 
-from eos.errors import ConnectionLost
+from eos.admin import AdminClient
+from eos.errors import BrokerNotReady, ConnectionLost
 from eos.sources._row_format import METADATA, PLACE
 from eos.sources.archive import Archive
 from tests.support.admin import call
@@ -249,6 +250,33 @@ def test_each_state_of_table_and_topic_has_its_name(
     table = tmp_path / "foreign"
     write_deltalake(table, other)
     assert any("no archive has written" in one for one in problems())
+
+
+def test_losses_and_failures_are_shown_and_are_in_the_json(
+    on_broker, send, client, name, tmp_path, pulsar_standalone, monkeypatch
+):
+    past = tmp_path / "past"
+    send({"id": 1, "word": "a"})
+    assert on_broker("archive", name, past).code == 0
+    path, url = f"/v2/persistent/public/default/{name}", pulsar_standalone.admin_url
+    call(url, "DELETE", f"{path}?force=true")
+    send({"id": 2, "word": "b"})
+    with closing(client.entry_producer(name)) as producer:
+        producer.send(b"\x01").result(timeout=20)
+
+    def refuse(_, topic):
+        raise BrokerNotReady(f"{topic} is \x1b[2Jbusy.")
+
+    monkeypatch.setattr(AdminClient, "trim", refuse)
+    options = ("--no-fail-on-data-loss", "--mode", "dropmalformed", "--trim")
+    ended = on_broker("archive", name, past, *options, "--json")
+    assert (ended.code, ended.json["trimmed"], ended.json["rows"]) == (0, False, 1)
+    lost, left_out, busy = ended.json["warnings"]
+    assert "no longer exist" in lost
+    assert "1 messages with unreadable values are left out" in left_out
+    assert "could not be trimmed" in busy
+    assert "\x1b" not in busy + ended.err
+    assert all(f"Warning: {text.split()[0]}" in ended.err for text in (lost, left_out, busy))
 
 
 def archived(folder) -> int:

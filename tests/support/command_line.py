@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -47,11 +46,8 @@ def command_line(
     def run(*args: object) -> Ended:
         monkeypatch.setattr(sys, "argv", [program, *map(str, args)])
         capsys.readouterr()
-        try:
-            with pytest.raises(SystemExit) as caught:
-                main()
-        finally:
-            logging.disable(logging.NOTSET)  # a real program would exit here; this process does not
+        with pytest.raises(SystemExit) as caught:
+            main()
         printed = capsys.readouterr()
         code = caught.value.code
         assert code is None or isinstance(code, int)
