@@ -197,7 +197,7 @@ class TopicAnswers:
         except TopicNotFound:
             return None
         except EosError as error:
-            return "!" + "\n".join((str(error), *getattr(error, "__notes__", ())))
+            return f"!{error}"
 
     def _answer(self, question: str, names: list[str]) -> str:
         if question == "namespaces":

@@ -214,6 +214,7 @@ def main() -> None:
         app(prog_name=sys.argv[0])
     except EosError as error:
         Console(stderr=True, soft_wrap=True, highlight=False).print(
-            f"[red]{sys.argv[0]}:[/] {escape(str(error))}"
+            f"[red]{sys.argv[0]}:[/] "
+            + escape("\n".join([str(error), *getattr(error, "__notes__", ())]))  # a server's log
         )
         sys.exit(_WRONG if isinstance(error, ConfigurationError) else _FAILED)

@@ -8,6 +8,7 @@ import re
 import time
 import urllib.parse
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, Never
 
@@ -23,7 +24,6 @@ from eos.errors import (
     Unreachable,
     Untrusted,
     no_usable_host,
-    printable,
 )
 from eos.ids import TopicName
 from eos.transport.address import Address
@@ -39,7 +39,7 @@ _REDIRECTS: Final = (301, 302, 303, 307, 308)
 _DONE: Final = (http.HTTPStatus.OK, http.HTTPStatus.NO_CONTENT)
 _REFUSED: Final = (http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN)
 _REFUSALS: Final = {401: Unauthorized, 403: Unauthorized, 404: TopicNotFound}
-_REFUSAL_BYTES: Final = 1000  # Pulsar's messages are shorter; a stack trace is cut
+_REFUSAL_LETTERS: Final = 300  # Pulsar's messages are shorter
 _TLS_PORT: Final = 8443
 _BROKERS: Final = "/admin/v2/brokers"
 _VERSION: Final = f"{_BROKERS}/version"
@@ -276,10 +276,13 @@ class Transport:
 
 def _refusal(path: str, answer: Response) -> EosError:
     cls = _REFUSALS.get(answer.status, BrokerNotReady)
-    error = cls(f"The admin API answered {answer.status} to {path}.")
-    if text := answer.body[:_REFUSAL_BYTES].decode("utf-8", "replace").strip():
-        error.add_note(printable(text))
-    return error
+    # In the message, which is shown everywhere; notes are not, and pickling loses them.
+    text = answer.body.decode("utf-8", "replace").strip()
+    with suppress(ValueError, RecursionError):
+        if isinstance(found := json.loads(text), dict):
+            text = str(found.get("reason") or text)
+    why = f": {text.splitlines()[0][:_REFUSAL_LETTERS].rstrip('.')}" if text else ""
+    return cls(f"The admin API answered {answer.status} to {path}{why}.")
 
 
 def _no_number(name: str) -> Never:

@@ -74,7 +74,7 @@ def test_admin_sends_json_and_parses_the_answer(pulsar_standalone: PulsarStandal
     assert pulsar_standalone.admin("GET", path)["partitions"] == 3
     with pytest.raises(BrokerNotReady, match="409") as refused:
         pulsar_standalone.admin("PUT", path, 3)
-    assert "already exist" in refused.value.__notes__[0]
+    assert "already exist" in refused.value.message
 
 
 def test_admin_ignores_the_environments_proxy(pulsar_standalone: PulsarStandalone, monkeypatch):
