@@ -14,8 +14,8 @@ from typing import Any, Final, TypeVar
 import typer
 from rich.console import Console
 
-from eos.cli.reports import Exit, Report, escape, exit_of
-from eos.errors import EosError, printable
+from eos.cli.reports import Exit, Report, error_json, escape, exit_of
+from eos.errors import ConfigurationError, EosError, printable
 
 R = TypeVar("R")
 
@@ -62,14 +62,22 @@ def run_program(app: typer.Typer) -> None:
         if ending.code != _TYPER_USAGE:
             raise
         # Typer's code for wrong options, which means "unknown" here.
+        said = getattr(ending.__context__, "format_message", lambda: "Wrong options.")
+        _print_json(ConfigurationError(said(), hint="--help lists the options."))
         sys.exit(Exit.USAGE)
     except EosError as error:
+        _print_json(error)
         Console(stderr=True, soft_wrap=True).print(
             f"[red]{sys.argv[0]}:[/] {escape(error)}", highlight=False
         )
         sys.exit(exit_of(error))
     finally:
         logging.getLogger("eos").removeHandler(_WARNINGS)
+
+
+def _print_json(error: EosError) -> None:
+    if "--json" in sys.argv:
+        print(error_json(error), flush=True)
 
 
 def with_options(function: Callable[..., R], **makers: Callable[..., Any]) -> Callable[..., R]:

@@ -84,6 +84,12 @@ class Report(Facts):
         return ascii_json(json.loads(self.model_dump_json()), indent=2)
 
 
+def error_json(error: EosError) -> str:
+    """Return the line of JSON that stands in place of a report."""
+    text = str(error).removesuffix(error.hint).rstrip()
+    return ascii_json({"error": text, "hint": error.hint, "exit_code": int(exit_of(error))})
+
+
 def escape(text: Any) -> str:
     """Escape foreign text, so that rich and the terminal show it instead of interpreting it."""
     return rich_escape(printable(str(text)))

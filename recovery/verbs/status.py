@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import sys
 import time
@@ -17,7 +16,17 @@ from rich.table import Table
 from rich.text import Text
 
 from eos.cli.commands import VerbExit
-from eos.cli.reports import Exit, Report, duration, escape, facts_table, now, table_of, worst
+from eos.cli.reports import (
+    Exit,
+    Report,
+    duration,
+    error_json,
+    escape,
+    facts_table,
+    now,
+    table_of,
+    worst,
+)
 from eos.errors import EosError, printable
 from eos.protocol import BATCH
 from eos.recovery._sink_view import (
@@ -229,7 +238,7 @@ class Watch(Generic[R]):
             try:
                 line = self._read().model_dump_json()
             except EosError as error:
-                line = json.dumps({"error": str(error)})
+                line = error_json(error)
             print(line, flush=True)
 
     def _show(self, report: R) -> NoReturn:

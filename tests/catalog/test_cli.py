@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.http_server import scripted_server
+
 ROOT = Path(__file__).parent.parent.parent
 VERBS = {"list": (), "describe": ("t",), "peek": ("t",), "create": ("t",), "drop": ("t",)}
 EXIT_CODES = re.compile(r"Exit codes: 0 .*2 .*64 ")
@@ -40,6 +42,22 @@ def test_an_unreachable_broker_exits_with_2(cli, verb):
     assert (ended.code, ended.out) == (2, "")
     assert ended.err.startswith("eos catalog: ")
     assert "Traceback" not in ended.err
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_an_error_is_one_object_of_json(cli, verb):
+    ended = cli(verb, *VERBS[verb], *NOWHERE, "--timeout-s", 1, "--json")
+    assert (ended.code, ended.json["exit_code"]) == (2, 2)
+    assert f"{ended.json['error']} {ended.json['hint']}".strip() in ended.err
+
+
+def test_the_brokers_reason_of_a_refusal_is_shown(cli):
+    with scripted_server() as server:
+        server.give(412, b'{"reason":"Exceed maximum number of topics in namespace."}')
+        ended = cli("list", "public/default", "--admin-url", server.url(), "--json")
+    assert ended.code == 2
+    assert "Exceed maximum number of topics in namespace." in ended.json["error"]
+    assert ended.json["error"] in ended.err
 
 
 def test_peek_names_what_works_without_the_admin_api(cli):

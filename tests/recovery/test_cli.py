@@ -103,6 +103,19 @@ def test_missing_commit_log_option_is_explained(recovery, verb):
     assert ended.out == ""
 
 
+@pytest.mark.parametrize("verb", VERBS)
+def test_an_error_is_one_object_of_json(recovery, tmp_path, verb):
+    where = ("--admin-url", "http://127.0.0.1:1", "--service-url", "pulsar://127.0.0.1:1")
+    ended = recovery(*verb.split(), *VERBS[verb], *where, "--commit-log", "relative", "--json")
+    assert ended.code
+    assert ended.json["exit_code"] == ended.code
+    if verb != "doctor":  # it has a report of errors
+        assert f"{ended.json['error']} {ended.json['hint']}" in ended.err
+    wrong = recovery(*verb.split(), "--bogus", "--json")
+    assert (wrong.code, wrong.json["exit_code"]) == (64, 64)
+    assert wrong.json["error"].startswith("No such option: --bogus")
+
+
 @pytest.mark.parametrize(
     "args",
     [("bogus",), ("status", "--bogus"), ("show",), ("status", "--timeout-s", "0"), ("log", "x")],

@@ -93,6 +93,7 @@ def test_removed_log_is_reported_and_does_not_end_the_watch(root):
         while "error" not in line:
             line = json.loads(process.stdout.readline())
         assert "No commit log found below" in line["error"]
+        assert (line["exit_code"], "Check that it is mounted" in line["hint"]) == (64, True)
         root.with_name("away").rename(root)
         while "sinks" not in line:
             line = json.loads(process.stdout.readline())
