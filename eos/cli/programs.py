@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import signal
 import sys
@@ -89,7 +90,7 @@ def start(program: str, main: str, *, lost: int) -> None:
 
     ``lost``: the exit code if the output could not be written.
     """
-    _replace_closed_streams()
+    _prepare_streams()
     module, _, name = main.partition(":")
     # Ctrl-C during the imports ends the process by its signal, as a shell expects, without a
     # traceback.
@@ -115,11 +116,14 @@ def start(program: str, main: str, *, lost: int) -> None:
         raise
 
 
-def _replace_closed_streams() -> None:
+def _prepare_streams() -> None:
     # Python sets closed streams to None, which programs do not expect.
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+        # A terminal that is not UTF-8 lacks most characters.
+        if isinstance(stream := getattr(sys, name), io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _discard_output() -> None:

@@ -39,6 +39,28 @@ def test_closed_streams_change_nothing():
     assert run("recovery", ">&- 2>&-") == (0, "")
 
 
+NAMED = """
+import sys
+from eos.cli.programs import start
+def main():
+    print("orders\u2026 \u00e9")
+start("some", "__main__:main", lost=2)
+"""
+
+
+@pytest.mark.parametrize(
+    ("encoding", "shown"), [("ascii", rb"orders\u2026 \xe9"), ("latin-1", b"orders\\u2026 \xe9")]
+)
+def test_a_terminal_that_lacks_a_character_gets_its_code(encoding, shown):
+    ended = subprocess.run(
+        [sys.executable, "-c", NAMED],
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+        capture_output=True,
+        timeout=60,
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, shown + b"\n", b"")
+
+
 SLOW = """
 import time
 print("importing", flush=True)
