@@ -103,19 +103,18 @@ class ExportReport(Report):
 
 def _write_parquet(records: list[LogRecord], path: Path) -> None:
     rows = [to_row(record) for record in records]
-    # "x": a file that has appeared meanwhile is not overwritten.
-    with path.open("xb") as file:
+    with path.open("wb") as file:
         pyarrow.parquet.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), file)
 
 
 def _write_json_lines(records: list[LogRecord], path: Path) -> None:
-    with path.open("x", encoding="utf-8") as file:
+    with path.open("w", encoding="utf-8") as file:
         for record in records:
             print(json.dumps(to_row(record), default=str), file=file)
 
 
 def _write_csv(records: list[LogRecord], path: Path) -> None:
-    with path.open("x", encoding="utf-8", newline="") as file:  # as above: nothing is overwritten
+    with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, SCHEMA.names)
         writer.writeheader()
         for record in records:
@@ -155,7 +154,12 @@ def export(
     target.sinks(sink)
     records = target.log(sink).records()
     try:
-        writer(records, to)
+        to.touch(exist_ok=False)  # a file that has appeared meanwhile is not overwritten
+        try:
+            writer(records, to)
+        except BaseException:
+            to.unlink(missing_ok=True)  # half a file looks like a whole one
+            raise
     except OSError as error:
         raise ConfigurationError(f"{to} can't be written: {error.strerror}.") from None
     return ExportReport(sink_id=sink, path=str(to), records=len(records))

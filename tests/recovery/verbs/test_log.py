@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import resource
+
 import pytest
 
 from eos.commit_log import SCHEMA
-from tests.support.logs import exported_rows
+from tests.support.logs import exported_rows, small_log
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".jsonl", ".csv"])
@@ -34,6 +36,19 @@ def test_export_refuses_existing_files_and_unknown_formats(
     ended = recovery("log", "export", name, tmp_path / "out.xls", "--commit-log", root)
     assert ended.code == 64
     assert ".parquet" in ended.err
+
+
+@pytest.mark.parametrize("ending", ["parquet", "jsonl", "csv"])
+def test_failed_export_leaves_no_file(recovery, root, tmp_path, ending):
+    small_log(root, "orders")
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limit[1]))
+    try:
+        ended = recovery("log", "export", "orders", tmp_path / f"a.{ending}", "--commit-log", root)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert (ended.code, "can't be written: File too large" in ended.err) == (64, True), ended.err
+    assert not (tmp_path / f"a.{ending}").exists()
 
 
 def test_compact_shows_a_plan_then_joins_files_without_loss(recovery, make_driver, root, name):
