@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Self
@@ -63,7 +64,8 @@ class DeltaPart(VersionedPart):
     def check(self, stage: Stage) -> None:
         """See ``Part``."""
         require(bool(self.table) and self.table.isprintable(), "table is missing")
-        if any(char in self.table for char in "@?#"):
+        # Of a URL; a local path may have these letters.
+        if re.search(r"://([^/]*@|.*[?#])", self.table):
             raise ValueError("table holds a user, a query or a fragment; leave credentials out")
         require(bool(self.app_id), "app_id is missing")
         self.check_attempt(stage, self.table_id)

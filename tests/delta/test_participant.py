@@ -226,6 +226,8 @@ def test_a_later_version_in_the_table_means_an_older_log(output, log):
     [
         ({"table": ""}, "table is missing"),
         ({"table": "s3://key@bucket/x"}, "leave credentials out"),
+        ({"table": "s3://bucket/x?key=1"}, "leave credentials out"),
+        ({"table": "s3://bucket/x#1"}, "leave credentials out"),
         ({"app_id": ""}, "app_id is missing"),
         ({"version": 0}, "version 0"),
         ({"version": None}, "named whole"),
@@ -240,6 +242,15 @@ def test_an_impossible_part_is_refused(output, log, change, why):
     part.check(Stage.PREPARED)
     with pytest.raises(ValueError, match=why):
         replace(part, **change).check(Stage.PREPARED)
+
+
+def test_a_path_may_have_letters_that_mean_something_in_a_url(tmp_path, log):
+    output = TableOutput(tmp_path / "me@corp.com" / "#1" / "why?" / "table")
+    part, _ = written(output, log, "a")
+    written(output, log, "b")
+    assert output.read() == ["one", "two"] * 2
+    assert attached(output, log, part).outcome(part, timeout_s=1).known is Known.OVERTAKEN
+    replace(part, table="s3://bucket/me@corp.com").check(Stage.PREPARED)
 
 
 def test_a_commit_that_the_table_has_lost_is_known_by_its_version(output, log):
