@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -12,6 +13,9 @@ from eos.participant import Upsert, VersionedPart
 from eos.protocol import Part, Payload, Stage, require, require_carried
 
 KIND: Final = "postgres"
+# In libpq's conninfo; a database may be called "password".
+_PASSWORD: Final = re.compile(r"(^|\s)(ssl)?password\s*=")
+_QUOTED: Final = re.compile(r"'(\\.|[^'\\])*'")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +94,7 @@ class PostgresPart(VersionedPart):
         for name in ("schema", "table", "staging_schema", "log", "place"):
             text = getattr(self, name)
             require(bool(text) and text.isprintable(), f"{name} is missing")
-        require("password" not in self.place, "place has a password")
+        require(not _PASSWORD.search(_QUOTED.sub("''", self.place)), "place has a password")
         self.check_attempt(stage)
         for counted in (self.names, self.runs, self.rows, self.size_bytes):
             require((counted is not None) is (stage is Stage.PREPARED), "rows are counted whole")

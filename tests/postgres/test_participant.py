@@ -410,5 +410,8 @@ def test_the_part_holds_no_login(shop: Shop) -> None:
     part = participant.claimed(History("s"), "log")
     assert "hunter2" not in repr(part) + repr(database) + str(part.payload())
     assert "writer" not in str(part.payload())
-    with pytest.raises(ValueError, match="password"):
-        replace(part, place="host=a password=b").check(Stage.CLAIMED)
+    for place in ("host=a password=b", "password = b", "dbname='a b' sslpassword='c'"):
+        with pytest.raises(ValueError, match="password"):
+            replace(part, place=place).check(Stage.CLAIMED)
+    for given in ("host=password.example.com", "dbname=password", r"dbname='\'a password=b'"):
+        replace(part, place=Database(given).place).check(Stage.CLAIMED)
