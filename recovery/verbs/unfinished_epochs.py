@@ -181,8 +181,7 @@ def abort(
         keys = {record.key for record in undecided}
         with open_takeover(target, sink, deadline_s, give_up) as takeover:
             for record in takeover.unfinished:
-                # A driver may have prepared it after the plan was made.
-                if record.key in keys and record.state is State.PREPARED:
+                if record.key in keys and record.state is State.PREPARED:  # since the plan
                     progress.refused(_refusal(record))
                 elif record.key in keys:
                     finish_one(takeover, record, progress)
