@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 from eos.errors import ConfigurationError
 from eos.ids import TopicName
 from eos.sources.data_source import PulsarDataSource
+from eos.transport.auth import AUTH_OPTIONS
 from eos.user_input import plain
 
 if TYPE_CHECKING:
@@ -55,6 +56,11 @@ _OF_TABLE: Final = {
     "schema": "bytes", "schemadefinition": "", "metadata": "false",
 }  # fmt: skip
 
+# Options that decide where a catalog's secrets are sent, and where its epochs are logged. A user of
+# SQL can't see the secrets, so a statement must not send them elsewhere, or without TLS's checks.
+_AUTH: Final = {plain(name) for name in AUTH_OPTIONS}
+_OF_CATALOG: Final = _AUTH | {"serviceurl", "adminurl", "listenername", "keylocation", "commitlog"}
+
 
 def bound_source(
     name: str,
@@ -81,7 +87,7 @@ def bound_source(
 
         def __init__(self, options: dict[str, str]) -> None:
             self._given = {k: v for k, v in options.items() if k.lower() not in _OF_SPARK}
-            _check_statement_options(self._given, reading)
+            _check_statement_options(self._given, {**(writing or {}), **reading})
             super().__init__(_merged(reading, self._given))
 
         def schema(self) -> StructType:
@@ -122,11 +128,16 @@ def _check_statement_options(given: Mapping[str, str], bound: Mapping[str, str])
     # Spark has the table's columns already, so a statement can't change the options that define
     # them.
     known = _OF_TABLE | {plain(name): value for name, value in bound.items()}
+    fixed = _OF_CATALOG & known.keys()
+    if fixed & _AUTH:
+        fixed |= _AUTH | {"listenername"}
     for name, value in given.items():
         option = plain(name)
-        if option not in _OF_TABLE or known[option].lower() == value.lower():
+        if option in fixed:
+            hint = "Set it for all statements: PulsarCatalog(...)."
+        elif option not in _OF_TABLE or known[option].lower() == value.lower():
             continue
-        if option.startswith("topic"):
+        elif option.startswith("topic"):
             hint = "Use the table of that topic."
         else:
             example = "metadata=['__key']" if option == "metadata" else f"{name}={value[:40]!r}"

@@ -14,6 +14,7 @@ from eos.catalog._bound_source import bound_source
 from eos.client import PulsarClient
 from eos.errors import ConfigurationError
 from eos.testing import PulsarStandalone
+from eos.transport.auth import AUTH_OPTIONS
 from tests.support.judge import drain
 
 CHANGES = {
@@ -93,6 +94,34 @@ def test_options_that_define_a_table_are_refused_in_statements(option, value, sa
         source(same)
 
 
+@pytest.mark.parametrize(
+    "bound",
+    [
+        {"token": "secret"},
+        {"token_file": "/token", "listenerName": "inside", "key.location": "/keys"},
+        {"basic_user": "me", "basic_password": "secret", "tls_trust_certs_file": "/ca.pem"},
+    ],
+)
+def test_statements_can_not_choose_where_secrets_are_sent(bound):
+    urls = {"serviceUrl": "pulsar+ssl://broker", "adminUrl": "https://broker"}
+    reading = {**urls, "topic": "t", **bound}
+    source = bound_source("a_table", reading, {**reading, "commitLog": "/log", "sinkId": "s"}, ())
+    refused = [*reading, "service_url", "SERVICE.URL", "listenername", "commitlog", *AUTH_OPTIONS]
+    for name in refused:
+        with pytest.raises(ConfigurationError, match="belongs to the table") as failed:
+            source({name: "pulsar://elsewhere"})
+        assert "secret" not in f"{failed.value} {failed.value.hint}"
+    source({"sinkid": "other", "subscriptionPrefix": "mine"})
+
+
+def test_statements_may_authenticate_if_their_table_does_not():
+    source = bound_source("a_table", {"serviceUrl": "pulsar://broker", "topic": "t"}, None, ())
+    for name in (*AUTH_OPTIONS, "keyLocation", "listenerName"):
+        source({name: "mine"})
+    with pytest.raises(ConfigurationError, match="Set it for all statements"):
+        source({"serviceurl": "pulsar://elsewhere"})
+
+
 def test_statements_with_options_that_define_a_table_are_refused(
     spark: SparkSession, catalog: PulsarCatalog, client: PulsarClient, name: str
 ):
@@ -101,9 +130,13 @@ def test_statements_with_options_that_define_a_table_are_refused(
         for statement in (
             f"SELECT * FROM {table} WITH (metadata='true')",
             f"INSERT INTO {table} WITH (topic='another') VALUES (binary('b'))",
+            f"SELECT * FROM {table} WITH (serviceUrl='pulsar://elsewhere:6650')",
+            f"INSERT INTO {table} WITH (commitLog='/elsewhere') VALUES (binary('b'))",
         ):
             with pytest.raises(PySparkException, match="belongs to the table and can't be changed"):
                 spark.sql(statement).collect()
+        with pytest.raises(PySparkException, match="adminurl belongs to the table"):
+            spark.read.option("adminUrl", "http://elsewhere").table(table).collect()
 
 
 def test_create_table_as_select_is_refused_where_it_can_not_work(
