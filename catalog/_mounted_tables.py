@@ -32,6 +32,14 @@ _RELATION = re.compile(
 # Spark's addition to the options of a table that is written to.
 _PRIVILEGES = re.compile(r"__required_write_privileges__=[A-Z,]*(, )?")
 
+# The parsed plans of statements that keep a query's text: views, and tables that are cached.
+_VIEW = re.compile(r"'?(CreateView|AlterViewAs|CacheTableAsSelect)")
+
+_SEPARATELY: Final = (
+    "unite DataFrames: spark.read.option(...).table(...).union(...); or use views made by CREATE "
+    "TEMPORARY VIEW ... USING pulsar OPTIONS (...)."
+)
+
 
 class MountedTables:
     """Registers data sources on demand, from any thread.
@@ -88,11 +96,12 @@ class MountedTables:
 
 def _check_options(spark: SparkSession, statement: str, name: Sequence[str]) -> None:
     # Refuses a statement that names one table with different options. Spark resolves a name once in
-    # a statement, and uses the options of its first occurrence for all (measured, PySpark 4.2): t
-    # WITH (epoch='1') and t WITH (epoch='2') are both epoch 1. A table does not get the options of
-    # the others, so the statement is parsed again here. It may omit the first parts of the name
-    # (USE).
-    if not re.search(r"(?i)\bWITH\s*\(", statement):
+    # a statement, also through views, and uses the options of its first occurrence for all
+    # (measured, PySpark 4.2): t WITH (epoch='1') and t WITH (epoch='2') are both epoch 1. A table
+    # does not get the options of the others, so the statement is parsed again here. It may omit the
+    # first parts of the name (USE). A view's text is all that is known where it is read, so views
+    # with options are refused when they are made.
+    if not re.search(r"(?i)\bWITH\b", statement):
         return
     plan = parsed_plan(spark, statement)
     spelt = {", ".join(name[begin:]) for begin in range(len(name))}
@@ -105,6 +114,11 @@ def _check_options(spark: SparkSession, statement: str, name: Sequence[str]) -> 
         raise ConfigurationError(
             f"The statement names {name[-1]} with different options, and Spark would use those of "
             "the first place for all of them.",
-            hint="Mount the catalog under a second name, and use each name once; or make a "
-            "DataFrame of each: spark.read.option(...).table(...).",
+            hint=f"Mount the catalog under a second name, and use each name once; or {_SEPARATELY}",
+        )
+    if any(given) and _VIEW.match(plan):
+        raise ConfigurationError(
+            f"A view of {name[-1]} WITH options is not supported: in a statement that also names "
+            "the table, or another view of it, Spark would use the options of one for all.",
+            hint=f"Set them where the table is read; or {_SEPARATELY}",
         )

@@ -174,16 +174,21 @@ DIFFERENT = (
     "FROM (SELECT binary('b') AS value) INSERT INTO {t} WITH (epoch='1') SELECT * "
     "INSERT INTO {t} WITH (epoch='2') SELECT *",
     "CREATE TEMPORARY VIEW v AS SELECT * FROM {w} UNION SELECT * FROM {t}",
+    "SELECT * FROM {t} WITH/**/(startingTime='1') UNION ALL SELECT * FROM {t}",
 )
+MADE = ("CREATE VIEW", "CREATE TEMPORARY VIEW", "ALTER VIEW", "CACHE TABLE")
+VIEWS = [f"{make} v AS SELECT 1 FROM {{w}} JOIN {{w}} USING (value)" for make in MADE]
 
 
 def test_different_options_for_one_table_are_refused(spark: SparkSession, topic, name: str):
     """Spark would use those of the first place for all."""
     table = topic(name, "a")
-    for text in DIFFERENT:
-        statement = text.format(t=table, w=f"{table} WITH (startingTime='1')")
-        with pytest.raises(AnalysisException, match=r"^The statement names \S+ with different"):
-            spark.sql(statement).collect()
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW v AS SELECT * FROM {table}")
+    for text in (*DIFFERENT, *VIEWS):
+        says = "A view of .* WITH" if text in VIEWS else r"The statement names \S+ with different"
+        with pytest.raises(AnalysisException, match=f"^{says} options.*unite DataFrames"):
+            spark.sql(text.format(t=table, w=f"{table} WITH (startingTime='1')")).collect()
+    assert values(spark, "v") == ["a"]
 
 
 def test_a_statement_may_name_a_table_twice_with_the_same_options(
@@ -191,9 +196,7 @@ def test_a_statement_may_name_a_table_twice_with_the_same_options(
 ):
     table = topic(name, "a")
     given = f"{table} WITH (startingOffsets='earliest')"
-    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW part AS SELECT * FROM {given}")
-    for one in (given, "part"):
-        spark.sql(f"SELECT 1 FROM {one} JOIN {given} b USING (value)").explain()
+    spark.sql(f"SELECT 1 FROM {given} JOIN {given} b USING (value)").explain()
 
 
 def test_streams_read_and_write_its_tables(spark: SparkSession, topic, name: str, tmp_path: Path):
@@ -230,7 +233,8 @@ def test_sql_in_foreach_batch_reads_its_tables(
 def test_options_of_a_statement_are_used(spark: SparkSession, topic, name: str):
     table = topic(name, "a")
     assert values(spark, f"{table} WITH (startingOffsets='latest')") == []
-    assert spark.read.option("startingOffsets", "latest").table(table).count() == 0
+    latest = spark.read.option("startingOffsets", "latest").table(table)
+    assert (latest.count(), latest.union(spark.table(table)).count()) == (0, 1)
     assert values(spark, table) == ["a"]
 
 
