@@ -136,11 +136,12 @@ class PulsarCatalog:
             BrokerNotReady: it has just come into use.
         """
         name = TopicName.parse(topic)
-        self._topics.drop(name, confirm=confirm)
         table = f"{database_of(name.namespace_name)}.{table_of(name)}"
-        # Another table of that name may be the user's own.
-        if self._provider(table) == source_of(name):
-            self._spark.sql(f"DROP TABLE {table}")
+        # Another table of that name may be the user's own. Looked up first: a drop can't be undone.
+        is_its_own = self._provider(table) == source_of(name)
+        self._topics.drop(name, confirm=confirm)
+        if is_its_own:
+            self._spark.sql(f"DROP TABLE {_in_sql(table)}")
 
     def register(
         self,
@@ -165,7 +166,8 @@ class PulsarCatalog:
             options: of the source, for all reads: ``startingOffsets="latest"``.
 
         Returns:
-            the table's name with its database, as in ``SHOW TABLES``.
+            the table's name with its database, as in ``SHOW TABLES``; SQL needs backquotes for a
+            name like a number: ``public_default.`2024```.
 
         Raises:
             TopicNotFound: the topic does not exist.
@@ -179,13 +181,14 @@ class PulsarCatalog:
         reading, writing = self._options(name, self._kind(name), sink_id)
         source = bound_source(source_of(name), reading | options, writing, tuple(metadata))
         self._spark.dataSource.register(source)
-        self._spark.sql(f"CREATE DATABASE IF NOT EXISTS {table.rpartition('.')[0]}")
+        quoted = _in_sql(table)
+        self._spark.sql(f"CREATE DATABASE IF NOT EXISTS {quoted.partition('.')[0]}")
         # The metastore may have it from an earlier session, of which the options are lost.
-        self._spark.sql(f"DROP TABLE IF EXISTS {table}")
+        self._spark.sql(f"DROP TABLE IF EXISTS {quoted}")
         comment = f"topic {name}"
         if writing is not None:
             comment += f"; INSERT writes as sink {writing['sinkId']}"
-        self._spark.sql(f"CREATE TABLE {table} USING {source.name()} COMMENT {_quoted(comment)}")
+        self._spark.sql(f"CREATE TABLE {quoted} USING {source.name()} COMMENT {_quoted(comment)}")
         logger.info("table %s: %s", table, comment)
         return table
 
@@ -300,14 +303,11 @@ class PulsarCatalog:
 
     def _provider(self, table: str) -> str:
         """Return the provider of a table; "" if the table does not exist."""
-        if not self._spark.catalog.tableExists(table):
+        if not self._spark.catalog.tableExists(_in_sql(table)):
             return ""
         # DESCRIBE does not show it for tables of Python sources (measured).
-        database, _, name = table.rpartition(".")
-        shown = self._spark.sql(
-            f"SHOW TABLE EXTENDED IN {database or self._spark.catalog.currentDatabase()} "
-            f"LIKE '{name}'"
-        )
+        database, _, name = table.partition(".")
+        shown = self._spark.sql(f"SHOW TABLE EXTENDED IN `{database}` LIKE '{name}'")
         rows = [_PROVIDER.search(row.information) for row in shown.collect()]
         return next((found[1] for found in rows if found), "?")
 
@@ -322,6 +322,11 @@ class PulsarCatalog:
 
     def _connect(self) -> PulsarClient:
         return ClientOptions(self._service_url, self._auth, _TIMEOUT_S, self._rules).make()
+
+
+def _in_sql(table: str) -> str:
+    # Without quotes, 2024 and 1e5 are numbers for Spark. Names have letters, digits and "_" only.
+    return ".".join(f"`{part}`" for part in table.split("."))
 
 
 def _quoted(text: str) -> str:

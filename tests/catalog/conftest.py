@@ -28,7 +28,7 @@ def catalog(
     for database in ("public_default", "default"):
         if spark.catalog.databaseExists(database):
             for table in spark.catalog.listTables(database):
-                spark.sql(f"DROP TABLE IF EXISTS {database}.{table.name}")
+                spark.sql(f"DROP TABLE IF EXISTS {database}.`{table.name}`")
 
 
 @pytest.fixture

@@ -126,6 +126,30 @@ def test_an_unused_topic_is_dropped_after_confirmation(
         catalog.register(plain)
 
 
+def test_topics_named_like_numbers_are_tables_in_backquotes(
+    spark: SparkSession,
+    catalog: PulsarCatalog,
+    pulsar_standalone: PulsarStandalone,
+    name: str,
+    monkeypatch,
+):
+    call(pulsar_standalone.admin_url, "PUT", f"/v2/namespaces/public/{name}")
+    topics = [f"persistent://public/{name}/{local}" for local in ("2024", "1e5")]
+    for topic in topics:
+        catalog.create(topic)
+    database, _, read = catalog.register(topics[0]).partition(".")
+    spark.sql(f"INSERT INTO {database}.`{read}` SELECT binary('a') AS value")
+    assert (read, values(spark, f"{database}.`{read}`")) == ("2024", ["a"])
+    assert catalog.register(topics[1]) == f"{database}.1e5"
+    with monkeypatch.context() as patch:
+        patch.setattr(catalog, "_provider", lambda table: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            catalog.drop(topics[1], confirm=topics[1])  # looks first
+    catalog.drop(topics[1], confirm=topics[1])
+    assert catalog.topics(f"public/{name}") == topics[:1]
+    assert not spark.catalog.tableExists(f"{database}.`1e5`")
+
+
 def test_another_table_of_the_name_is_not_replaced(
     spark: SparkSession, catalog: PulsarCatalog, plain: str
 ):
