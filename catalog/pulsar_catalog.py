@@ -19,7 +19,7 @@ from eos.catalog._mount import TopicAnswers, mount
 from eos.catalog._mounted_tables import MountedTables
 from eos.client import PulsarClient
 from eos.client.worker_cache import ClientOptions
-from eos.errors import ConfigurationError, TopicNotFound
+from eos.errors import ConfigurationError, EosError, TopicNotFound
 from eos.ids import TopicName
 from eos.schemas import Schema
 from eos.sinks import spark_compat
@@ -195,17 +195,14 @@ class PulsarCatalog:
     def register_all(self, namespace: str) -> list[str]:
         """Make a table of each topic of ``tenant/namespace``, and return their names.
 
-        Topics whose schemas Spark does not support are left out, with a warning (logger
-        ``eos.catalog``).
-
-        Raises:
-            ConfigurationError: two topics have the same table name.
+        Topics that can't be tables are left out, with a warning (logger ``eos.catalog``): Spark
+        does not support the schema, another table has the name, or the broker does not answer.
         """
         tables = []
         for topic in self.topics(namespace):
             try:
                 tables.append(self.register(topic))
-            except AnalysisException as error:
+            except (AnalysisException, EosError) as error:
                 # Spark's text has a traceback of the worker; its line of the source's error says
                 # why.
                 reason = next(

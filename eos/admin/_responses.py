@@ -33,7 +33,9 @@ Millis = Annotated[int, Field(ge=0, lt=2**42)]
 
 
 def is_topic(name: str) -> bool:
-    """Whether ``name`` is a topic name that eos accepts."""
+    """Whether ``name`` is a topic name that eos accepts, and complete."""
+    if "\ufffd" in name:  # by ``printable``: another topic's name
+        return False
     try:
         TopicName.parse(name)
     except ConfigurationError:

@@ -133,7 +133,7 @@ def test_a_valid_answer_is_parsed(server, question):
 
 def test_a_namespaces_topics_are_listed_once_and_without_system_topics(server):
     names = [f"{TOPIC}-partition-{n}" for n in range(3)] + [str(TOPIC), "no topic of ours"]
-    names.append("persistent://public/default/__change_events")
+    names += ["persistent://public/default/__change_events", f"{TOPIC}\u202e"]
     server.give(200, json.dumps(names).encode())
     admin = AdminClient(server.url(), Auth(), timeout_s=10)
     assert admin.topics("public/default") == [TOPIC]

@@ -284,21 +284,27 @@ def test_timestamps_can_be_columns_of_a_new_topic(catalog: PulsarCatalog, name: 
         assert '"at"' in catalog.describe(f"{name}-{schema}").schema_text
 
 
-def test_register_all_skips_topics_with_unsupported_schemas(
+def test_register_all_skips_topics_that_can_not_be_tables(
     catalog: PulsarCatalog,
     client: PulsarClient,
     pulsar_standalone: PulsarStandalone,
     name: str,
     caplog,
+    monkeypatch,
 ):
     call(pulsar_standalone.admin_url, "PUT", f"/v2/namespaces/public/{name}")
     fields = [{"name": "next", "type": ["null", "Node"], "default": None}]
     recursive = json.dumps({"type": "record", "name": "Node", "fields": fields})
     catalog.create(f"public/{name}/nodes", schema=AvroSchema(recursive))
-    catalog.create(f"public/{name}/plain")
+    for one in ("plain", "plain-x", "plain_x"):
+        catalog.create(f"public/{name}/{one}")
+    listed = [*catalog.topics(f"public/{name}"), f"public/{name}/gone"]
+    monkeypatch.setattr(catalog, "topics", lambda _: sorted(listed))
     tables = catalog.register_all(f"public/{name}")
-    assert [table.rpartition(".")[2] for table in tables] == ["plain"]
+    assert [table.rpartition(".")[2] for table in tables] == ["plain", "plain_x"]
     assert f"persistent://public/{name}/nodes has no table: " in caplog.text
+    assert f"persistent://public/{name}/plain_x has no table: Table " in caplog.text
+    assert f"public/{name}/gone has no table: Topic " in caplog.text
 
 
 def test_an_unknown_metadata_column_is_refused(catalog: PulsarCatalog, plain: str):
