@@ -9,7 +9,14 @@ import pyarrow as pa
 
 from eos.admin import AdminClient, Retention, TopicStats
 from eos.client import PulsarClient
-from eos.errors import ConfigurationError, EosError, NotAllowed, TopicNotFound
+from eos.errors import (
+    BrokerNotReady,
+    ConfigurationError,
+    EosError,
+    NotAllowed,
+    TopicNotFound,
+    Unauthorized,
+)
 from eos.ids import TopicName
 from eos.schemas import (
     AvroSchema,
@@ -42,6 +49,7 @@ class TopicDescription:
         schema_version: of the newest schema, counted from 0; None without a schema.
         schema_text: the registered definition; "" if the type alone defines it.
         stats: its size and users, and its subscriptions with their backlog.
+        retention: None if topic-level policies are disabled, or not visible to this role.
         sizes: of each partition, in order.
     """
 
@@ -51,7 +59,7 @@ class TopicDescription:
     schema_version: int | None
     schema_text: str
     stats: TopicStats
-    retention: Retention
+    retention: Retention | None
     sizes: tuple[PartitionSize, ...]
 
 
@@ -63,6 +71,13 @@ def _size(admin: AdminClient, exact: TopicName) -> PartitionSize:
     return PartitionSize(
         str(exact), sum(one.entries for one in ledgers), sum(one.bytes for one in ledgers)
     )
+
+
+def _retention(admin: AdminClient, topic: TopicName) -> Retention | None:
+    try:
+        return admin.retention(topic)
+    except (Unauthorized, BrokerNotReady):
+        return None
 
 
 def users_of(stats: TopicStats) -> list[str]:
@@ -118,7 +133,7 @@ class ClusterTopics:
             schema_version=None if found is None else int.from_bytes(found[1], "big"),
             schema_text="" if info is None else definition_text(info),
             stats=self._admin.topic_stats(topic, is_partitioned=partitions > 0),
-            retention=self._admin.retention(topic.base),
+            retention=_retention(self._admin, topic.base),
             sizes=tuple(_size(self._admin, exact) for exact in topic.partitions(partitions)),
         )
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 
-from eos.admin import AdminClient, Retention
+from eos.admin import AdminClient
 from eos.catalog._cluster_topics import ClusterTopics, TopicDescription, type_name
 from eos.catalog._topic_arguments import TopicGiven, must_exist, namespace_of
 from eos.cli.cluster import Cluster
@@ -199,8 +199,8 @@ class DescribeReport(Report):
     messages_in: int  # since its brokers loaded it
     producers: int
     readers: int
-    retention_minutes: int  # -1: no limit
-    retention_megabytes: int  # the same
+    retention_minutes: int | None  # -1: no limit; None: unknown
+    retention_megabytes: int | None  # the same
     subscriptions: list[BacklogFacts]
     sizes: list[PartitionFacts]
 
@@ -227,7 +227,7 @@ class DescribeReport(Report):
             ("messages in", f"{self.messages_in:,} since the brokers loaded it"),
             ("producers", str(self.producers)),
             ("readers", str(self.readers)),
-            ("retention", kept(Retention(self.retention_minutes, self.retention_megabytes))),
+            ("retention", kept(self.retention_minutes, self.retention_megabytes)),
             *(("subscription", one.in_words()) for one in self.subscriptions),
         ]
 
@@ -239,9 +239,10 @@ class DescribeReport(Report):
         return table
 
 
-def kept(retention: Retention) -> str:
+def kept(minutes: int | None, megabytes: int | None) -> str:
     """Return how long messages are kept after all subscriptions have acknowledged them, as text."""
-    minutes, megabytes = retention.minutes, retention.megabytes
+    if minutes is None or megabytes is None:
+        return "unknown: topic-level policies are disabled, or not visible to this role"
     if minutes == 0 or megabytes == 0:
         return "messages are deleted after all subscriptions have acknowledged them"
     if minutes < 0 and megabytes < 0:
@@ -253,7 +254,7 @@ def kept(retention: Retention) -> str:
 
 def report_of(description: TopicDescription) -> DescribeReport:
     """Convert a description to a report."""
-    stats = description.stats
+    stats, retention = description.stats, description.retention
     return DescribeReport(
         topic=description.topic,
         partitions=description.partitions,
@@ -265,8 +266,8 @@ def report_of(description: TopicDescription) -> DescribeReport:
         messages_in=stats.messages_in,
         producers=stats.producers,
         readers=stats.readers,
-        retention_minutes=description.retention.minutes,
-        retention_megabytes=description.retention.megabytes,
+        retention_minutes=None if retention is None else retention.minutes,
+        retention_megabytes=None if retention is None else retention.megabytes,
         subscriptions=[BacklogFacts(**vars(one)) for one in stats.subscriptions],
         sizes=[PartitionFacts(**vars(one)) for one in description.sizes],
     )

@@ -188,8 +188,8 @@ def test_a_topic_in_use_is_not_dropped(on_broker, client, name, full, user):
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[PulsarStandalone]:
-    """A broker with authorization."""
-    config = {**CONFIG, "authorizationEnabled": "true"}
+    """A broker with authorization, and without topic-level policies."""
+    config = {**CONFIG, "authorizationEnabled": "true", "topicLevelPoliciesEnabled": "false"}
     with PulsarStandalone(config=config, admin_token=ADMIN) as running:
         yield running
 
@@ -217,3 +217,17 @@ def test_a_role_without_permission_gets_an_error_without_its_token(
         token=ADMIN,
     )
     assert cli("peek", name).code == 0
+
+
+@pytest.mark.broker
+def test_without_topic_level_policies_only_the_retention_is_unknown(
+    guarded, cli, name, full, monkeypatch
+):
+    monkeypatch.setenv("EOS_SERVICE_URL", guarded.service_url)
+    monkeypatch.setenv("EOS_ADMIN_URL", guarded.admin_url)
+    monkeypatch.setenv("EOS_TOKEN", ADMIN)
+    assert cli("create", name, "--partitions", 2).code == 0
+    told = cli("describe", name, "--json").json
+    assert (told["partitions"], told["retention_minutes"]) == (2, None)
+    assert "unknown: topic-level policies" in cli("describe", name).out
+    assert cli("drop", name, "--confirm", full).code == 0
