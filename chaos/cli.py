@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Final, Never
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from eos.chaos import _run_options as options
@@ -34,6 +32,7 @@ from eos.chaos.job import load
 from eos.chaos.report.machine import verdict_of, write_json, write_junit
 from eos.chaos.report.outcome import ScheduleOutcome
 from eos.chaos.workloads import OWN
+from eos.cli.reports import escape, new_console
 from eos.errors import ConfigurationError, EosError, pip_install
 
 _FAILED: Final = 1
@@ -130,7 +129,7 @@ def _conclude(outcomes: list[ScheduleOutcome], report: Path) -> Never:
     write_junit(outcomes, report / "junit.xml")
     write_page(outcomes, report / "report.html")
     verdict = verdict_of(outcomes)
-    console = Console(soft_wrap=True, highlight=False)
+    console = new_console(soft_wrap=True, highlight=False)
     console.print(f"[{'green' if verdict.is_good else 'red'}]{escape(verdict.sentence())}[/]")
     for outcome in outcomes:
         if not outcome.is_good:
@@ -147,7 +146,7 @@ def list_faults() -> None:
         table.add_row(fault.name, fault.part, fault.summary)
     for one in CONDITIONS.values():
         table.add_row(one.name, one.part, one.summary)
-    Console().print(table)
+    new_console().print(table)
 
 
 @app.command("anomalies")
@@ -156,13 +155,13 @@ def list_anomalies() -> None:
     table = Table("", "anomaly", "definition", box=None)
     for kind in AnomalyKind:
         table.add_row(str(kind.number), kind.name.lower().replace("_", " "), kind.text)
-    Console().print(table)
+    new_console().print(table)
 
 
 def _run_campaign(
     campaign: Campaign, until: float | None, *, verbose: bool
 ) -> list[ScheduleOutcome]:
-    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    console = new_console(stderr=True, soft_wrap=True, highlight=False)
     outcomes: list[ScheduleOutcome] = []
     began = time.monotonic()
 
@@ -213,7 +212,7 @@ def main() -> None:
     try:
         app(prog_name=sys.argv[0])
     except EosError as error:
-        Console(stderr=True, soft_wrap=True, highlight=False).print(
+        new_console(stderr=True, soft_wrap=True, highlight=False).print(
             f"[red]{sys.argv[0]}:[/] "
             + escape("\n".join([str(error), *getattr(error, "__notes__", ())]))  # a server's log
         )

@@ -10,7 +10,7 @@ import typer
 from pydantic import Field
 from rich.console import Console
 
-from eos.cli.reports import Exit, Facts, Report, duration, escape, exit_of
+from eos.cli.reports import Exit, Facts, Report, duration, escape, exit_of, new_console
 from eos.errors import ConfigurationError, EosError
 from eos.protocol import LogRecord
 from eos.recovery._sink_view import SinkView, query_label
@@ -108,14 +108,14 @@ class ChangeProgress:
 
     def __init__(self) -> None:
         # Standard output is for the report alone: with --json, a program reads it.
-        self._console = Console(stderr=True)
+        self._console = new_console(stderr=True)
         self._done: list[str] = []
         self._failed: list[str] = []
         self._unknown: list[str] = []
 
     def doing(self, what: str) -> None:
         """Announce the next step."""
-        self._console.print(f"... {what}", markup=False, highlight=False)
+        self._console.print(f"... {escape(what)}", highlight=False)
 
     def done(self, what: str) -> None:
         """Record a completed step."""
@@ -156,7 +156,7 @@ def carry_out(
                 "--apply asks for confirmation, but there is no terminal.",
                 hint="Check the plan without --apply, then add --yes.",
             )
-        plan.render(Console(stderr=True))  # standard output gets the outcome
+        plan.render(new_console(stderr=True))  # standard output gets the outcome
         typer.confirm("Apply this plan?", abort=True, err=True)
     progress = ChangeProgress()
     do(progress)

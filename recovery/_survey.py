@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from rich.console import Console
 from rich.progress import track
 
 from eos.admin import AdminClient
-from eos.cli.reports import Exit, Facts, exit_of, worst
+from eos.cli.reports import Exit, Facts, exit_of, new_console, worst
 from eos.errors import EosError
 from eos.ids import TxnId
 from eos.recovery._sink_view import SinkView, view
@@ -49,7 +48,7 @@ def survey(target: Target, sink: str | None, *, shows_progress: bool = True) -> 
     names = target.sinks(sink)
     few = len(names) < 9 or not shows_progress  # a watch has the screen to itself
     for sink_id in track(
-        names, "reading", console=Console(stderr=True), transient=True, disable=few
+        names, "reading", console=new_console(stderr=True), transient=True, disable=few
     ):
         # One log that can't be read must not hide the state of the others.
         try:

@@ -22,7 +22,7 @@ from eos.catalog._topic_arguments import (
 )
 from eos.cli.cluster import Cluster
 from eos.cli.commands import warnings_shown
-from eos.cli.reports import Exit, Facts, Report, age_s, counted, duration, escape
+from eos.cli.reports import Exit, Facts, Report, age_s, counted, duration, escape, new_console
 from eos.errors import ConfigurationError, ConsumerBusy, EosError, Indeterminate, Retriable
 from eos.ids import EntryPlace
 
@@ -288,7 +288,7 @@ class _Run:
 
     def __init__(self, *, trim: bool, is_shown: bool) -> None:
         columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-        console = Console(stderr=True)
+        console = new_console(stderr=True)
         self.progress = Progress(*columns, console=console, transient=True, disable=not is_shown)
         self._shown = self.progress.add_task("reading")
         self._trim = trim

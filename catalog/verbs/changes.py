@@ -18,7 +18,7 @@ from eos.catalog._topic_arguments import (
     read_definition,
 )
 from eos.cli.cluster import Cluster
-from eos.cli.reports import Exit, Report, counted, escape, facts_table
+from eos.cli.reports import Exit, Report, counted, escape, facts_table, new_console
 from eos.errors import ConfigurationError
 from eos.ids import MAX_PARTITIONS, TopicName
 from eos.schemas import PRIMITIVE_NAMES, AvroSchema, JsonSchema, Schema
@@ -169,7 +169,7 @@ def drop(
 def _ask(cluster: Cluster, description: TopicDescription) -> str:
     # Shows the topic, and returns the name that the user types; Abort: Ctrl-C, or the end of the
     # input.
-    console = Console(stderr=True)
+    console = new_console(stderr=True)
     topic = description.topic
     console.print(f"This deletes [bold]{escape(topic)}[/], for all users:", highlight=False)
     console.print(facts_table(_losses(description)), highlight=False)

@@ -12,9 +12,8 @@ from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 import typer
-from rich.console import Console
 
-from eos.cli.reports import Exit, Report, error_json, escape, exit_of
+from eos.cli.reports import Exit, Report, error_json, escape, exit_of, new_console
 from eos.errors import ConfigurationError, EosError, printable
 
 R = TypeVar("R")
@@ -67,7 +66,7 @@ def run_program(app: typer.Typer) -> None:
         sys.exit(Exit.USAGE)
     except EosError as error:
         _print_json(error)
-        Console(stderr=True, soft_wrap=True).print(
+        new_console(stderr=True, soft_wrap=True).print(
             f"[red]{sys.argv[0]}:[/] {escape(error)}", highlight=False
         )
         sys.exit(exit_of(error))
@@ -117,7 +116,7 @@ def reporting(command: Callable[..., Report]) -> Callable[..., None]:
         if values["json_"]:
             sys.stdout.writelines(f"{line}\n" for line in report.to_json().splitlines())
         else:
-            report.render(Console())
+            report.render(new_console())
         sys.stdout.flush()
         raise VerbExit(int(report.exit))
 

@@ -95,6 +95,11 @@ def escape(text: Any) -> str:
     return rich_escape(printable(str(text)))
 
 
+def new_console(**settings: Any) -> Console:
+    """Return a console that prints ``orders:key:v1`` as it is: rich would make it an emoji."""
+    return Console(emoji=False, **settings)
+
+
 def ascii_json(value: Any, *, indent: int | None = None) -> str:
     """Return JSON without characters that control a terminal, and without loss."""
     # DEL is the only one that JSON does not escape; it occurs in strings only.

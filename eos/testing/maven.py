@@ -352,9 +352,9 @@ class Progress:
 
     def __enter__(self) -> Self:
         if sys.stderr.isatty():
-            from rich.console import Console
+            from eos.cli.reports import new_console
 
-            self._status = Console(stderr=True).status(self._title)
+            self._status = new_console(stderr=True).status(self._title)
             self._status.start()
         else:
             self._print("started")

@@ -133,7 +133,8 @@ class OrphansReport(Report):
             for orphan in self.orphans:
                 topics = ", ".join(orphan.topics) or "nothing yet"
                 left = duration(orphan.ttl_left_s)
-                table.add_row(orphan.txn, orphan.status, duration(orphan.age_s), left, topics)
+                cells = orphan.txn, orphan.status, duration(orphan.age_s), left, topics
+                table.add_row(*map(escape, cells))
             console.print(table)
             console.print(
                 "These belong to another application, to a log elsewhere, or to a driver that died "

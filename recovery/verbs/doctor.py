@@ -47,7 +47,7 @@ class DoctorReport(Report):
             found = escape(check.found)
             if check.hint:
                 found += f"\n[dim]{escape(check.hint)}[/]"
-            table.add_row(check.name, f"[{colour}]{check.verdict.value}[/]", found)
+            table.add_row(escape(check.name), f"[{colour}]{check.verdict.value}[/]", found)
         console.print(table)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from eos.cli.reports import Exit, Report, escape
+from eos.cli.reports import Exit, Report, escape, new_console
 from eos.errors import ConfigurationError, pip_install
 from eos.events import UnfinishedAttempt
 from eos.recovery._sink_view import SinkView
@@ -42,7 +42,7 @@ class MetricsReport(Report):
             console.file.write(self.text)
         else:
             console.print(f"[green]Written:[/] {escape(self.out)}")
-        errors = Console(stderr=True)
+        errors = new_console(stderr=True)
         for problem in self.problems:
             errors.print(f"[yellow]Unknown:[/] {escape(problem)}")
 

@@ -23,6 +23,7 @@ from eos.cli.reports import (
     error_json,
     escape,
     facts_table,
+    new_console,
     now,
     table_of,
     worst,
@@ -242,7 +243,7 @@ class Watch(Generic[R]):
             print(line, flush=True)
 
     def _show(self, report: R) -> NoReturn:
-        console = Console()
+        console = new_console()
         shown = self._framed(self._table(report))
         if not console.is_terminal:
             while True:

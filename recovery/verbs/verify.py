@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.progress import Progress as Bar
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from eos.cli.reports import Exit, Report, counted, escape, worst
+from eos.cli.reports import Exit, Report, counted, escape, new_console, worst
+from eos.errors import printable
 from eos.recovery._sink_view import query_label, render_unwritten
 from eos.recovery._target import Target
 from eos.recovery.audit.partition import Finding
@@ -160,14 +161,14 @@ def verify(
     findings: list[Finding] = []
     broken: list[str] = []
     unknown: list[str] = []
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
     # Standard output is for the report alone.
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Bar(*columns, console=new_console(stderr=True), transient=True) as bar:
         task = bar.add_task("reading")
         for sink_id in target.sinks(sink):
             audit = SinkAudit(target, sink_id, last, silence_s)
             for step in audit.run():
-                bar.update(task, description=step)
+                bar.update(task, description=printable(step))
             audits.append(audit.facts)
             findings += audit.findings
             broken += audit.broken

@@ -92,17 +92,17 @@ def test_a_topic_that_was_created_without_its_schema_is_named(on_broker, name, f
 
 def test_namespaces_and_topics_are_listed(on_broker, client, name, definition):
     on_broker("create", name, "--partitions", 2, "--schema", "json", "--definition", definition)
-    client.create_unpartitioned(f"{name}-plain")
+    client.create_unpartitioned(f"{name}:key:v1")
     assert "public/default" in on_broker("list").out.split()
     assert on_broker("list", "--tenant", "public", "--json").json["namespaces"]
     found = on_broker("list", "public/default", "--sizes", "--json").json["topics"]
     mine = {one["topic"].rpartition("/")[2]: one for one in found if name in one["topic"]}
     assert [(key, one["partitions"], one["schema_type"]) for key, one in mine.items()] == [
-        (name, 2, "json"), (f"{name}-plain", 0, "bytes"),
+        (name, 2, "json"), (f"{name}:key:v1", 0, "bytes"),
     ]  # fmt: skip
     assert mine[name]["storage_bytes"] == 0
     shown = on_broker("list", "public/default").out
-    assert f"{name}-plain" in shown
+    assert f"{name}:key:v1" in shown
     assert "size" not in shown
 
 
