@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -34,6 +34,19 @@ def read_definition(file: Path) -> str:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"--definition {file}: {type(error).__name__}.") from None
+
+
+def folder_of(text: str) -> str:
+    """Return a table's URL, or its absolute path; ConfigurationError if it can't be looked up."""
+    if "://" in text:
+        return text
+    try:
+        folder = Path(text).expanduser().resolve()
+        with suppress(FileNotFoundError):
+            folder.stat()
+    except (OSError, RuntimeError) as error:  # no such user, no permission, a loop of links
+        raise ConfigurationError(f"TABLE {text[:200]!r}: {str(error).rstrip('.')}.") from None
+    return str(folder)
 
 
 def namespace_of(text: str) -> str:

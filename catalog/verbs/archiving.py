@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -17,6 +16,7 @@ from rich.table import Table
 from eos.catalog._topic_arguments import (
     DefinitionGiven,
     TopicGiven,
+    folder_of,
     must_exist,
     read_definition,
 )
@@ -210,7 +210,7 @@ def archive(
         **({} if definition is None else {"schema_definition": read_definition(definition)}),
         **({} if until is None else {"ending_time": until}),
     }
-    folder = table if "://" in table else str(Path(table).expanduser().resolve())
+    folder = folder_of(table)
 
     def opened() -> Archive:
         return Archive(options, folder, auth=cluster.auth, part_bytes=part_mb * 10**6)

@@ -50,9 +50,16 @@ _POM: Final = """\
 
 
 def cache_dir() -> Path:
-    """Return ``EOS_CACHE_DIR``, or else ``XDG_CACHE_HOME/eos``, or else ``~/.cache/eos``."""
+    """Return ``EOS_CACHE_DIR``, or else ``XDG_CACHE_HOME/eos``, or else ``~/.cache/eos``.
+
+    Raises:
+        ConfigurationError: ``EOS_CACHE_DIR`` begins with an unknown user's ``~name``.
+    """
     if chosen := os.environ.get("EOS_CACHE_DIR"):
-        return Path(chosen).expanduser().absolute()
+        try:
+            return Path(chosen).expanduser().absolute()
+        except RuntimeError:
+            raise ConfigurationError(f"EOS_CACHE_DIR {chosen!r}: there is no such user.") from None
     if base := os.environ.get("XDG_CACHE_HOME"):
         return Path(base) / "eos"
     return Path.home() / ".cache" / "eos"

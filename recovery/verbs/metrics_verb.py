@@ -70,15 +70,16 @@ def metrics(
     from prometheus_client import generate_latest, write_to_textfile
 
     if out is not None:
-        out = out.resolve()  # replace the file that a link points to, not the link
-        if out.exists() and not out.is_file():
-            # The file is replaced by a rename; run as root, that would replace a device.
-            raise ConfigurationError(f"--out {out} exists and is not a regular file.")
         try:
+            out = out.resolve()  # replace the file that a link points to, not the link
+            if out.exists() and not out.is_file():
+                # The file is replaced by a rename; run as root, that would replace a device.
+                raise ConfigurationError(f"--out {out} exists and is not a regular file.")
             # By a rename: a collector must never read half of the file.
             write_to_textfile(str(out), registry)
-        except OSError as error:
-            raise ConfigurationError(f"--out {out}: {error.strerror}.") from None
+        except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links
+            why = getattr(error, "strerror", error)
+            raise ConfigurationError(f"--out {out}: {why}.") from None
     return MetricsReport(
         text=generate_latest(registry).decode(),
         out=None if out is None else str(out),

@@ -87,6 +87,8 @@ def test_every_verb_without_a_cluster_names_the_options(cli, verb):
         (("list", "a/b", "--tenant", "c"), "not both"),
         (("peek", "t", "-n", "0"), "number"),
         (("peek", "t", "-n", "1000000"), "number"),
+        (("archive", "t", "~nosuchuser/x"), "TABLE '~nosuchuser/x': Could not"),
+        (("archive", "t", f"{__file__}/x"), "Not a directory"),
         (("create", "t", "--schema", "avro"), "--definition FILE.avsc"),
         (("create", "t", "--schema", "key_value"), "Choose one of bytes"),
         (("create", "t", "--definition", "nowhere.avsc"), "nowhere.avsc"),
@@ -98,6 +100,13 @@ def test_wrong_options_exit_with_64(cli, args, says):
     ended = cli(*args, *NOWHERE)
     assert (ended.code, ended.out) == (64, "")
     assert says in ended.err
+
+
+def test_a_loop_of_links_is_no_table(cli, tmp_path):
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    ended = cli("archive", "t", tmp_path / "loop", *NOWHERE)
+    assert (ended.code, ended.out) == (64, "")
+    assert ended.err.startswith("eos catalog: TABLE ")
 
 
 def test_an_invalid_definition_is_refused_before_creation(cli, tmp_path):

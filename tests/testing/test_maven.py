@@ -109,3 +109,6 @@ def test_the_cache_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_
     assert maven.cache_dir() == tmp_path / "eos"
     monkeypatch.setenv("EOS_CACHE_DIR", str(tmp_path / "jars"))
     assert maven.cache_dir() == tmp_path / "jars"
+    monkeypatch.setenv("EOS_CACHE_DIR", "~nosuchuser/jars")
+    with pytest.raises(ConfigurationError, match="no such user"):
+        maven.cache_dir()

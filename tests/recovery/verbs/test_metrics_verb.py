@@ -123,6 +123,8 @@ def test_unwritable_file_is_refused_and_the_old_one_stays(recovery, root, in_dou
     ended = recovery("metrics", "--commit-log", root, "--out", tmp_path / "nowhere" / "eos.prom")
     assert ended.code == 64
     assert "No such file or directory" in ended.err
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    assert recovery("metrics", "--commit-log", root, "--out", tmp_path / "loop").code == 64
 
 
 def test_devices_are_refused_and_links_are_followed(recovery, root, in_doubt, tmp_path):
