@@ -128,9 +128,9 @@ class EpochPlanner:
         """Return the format of the topics' values now; errors as of ``SourceTopics``."""
         return self._topics.values()
 
-    def earlier_fields(self) -> frozenset[str]:
+    def lost_fields(self) -> set[str]:
         """Return as ``SourceTopics``."""
-        return self._topics.earlier_fields()
+        return self._topics.lost_fields()
 
     def partitions(self) -> list[str]:
         """Return the exact names of all partitions now; errors as of ``SourceTopics``."""

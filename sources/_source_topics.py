@@ -11,6 +11,7 @@ from eos.admin import Ledger, OpenTransaction, StoredLedger
 from eos.client import Bounds, PulsarClient, SubscriptionCursor, TopicBounds
 from eos.errors import BrokerError, ConfigurationError, ProtocolError, TopicNotFound
 from eos.ids import EntryPlace, MessageId, TopicName, TxnId
+from eos.schemas.reading import SchemaVersion
 from eos.sources._entry_ranges import RowsPerEntry, next_entry, unfinished_before
 from eos.sources._offsets import (
     LATEST,
@@ -23,7 +24,14 @@ from eos.sources._offsets import (
 from eos.sources._open_transactions import wait_for_time
 from eos.sources._source_options import SourceOptions
 from eos.sources._time_window import TimeWindow
-from eos.sources._value_format import AUTO, BYTES, ValueFormat, earlier_fields, value_format
+from eos.sources._value_format import (
+    AUTO,
+    BYTES,
+    ValueFormat,
+    lost_fields,
+    value_format,
+    version_of,
+)
 from eos.waiting import parallel_map
 from eos.wire.batch import Entry
 
@@ -44,6 +52,7 @@ class SourceTopics:
         self._client: PulsarClient = options.client.make()
         self._tails: dict[str, TopicBounds] = {}
         self._ledgers: dict[str, list[Ledger]] = {}
+        self._lossless: dict[TopicName, SchemaVersion | None] = {}  # newest, with all fields
         self._unreadable: set[str] = set()
         self._unsearchable: set[str] = set()  # in which a publish time can't be looked for
         self._rows_per_entry = RowsPerEntry(self._rows_of)
@@ -113,11 +122,16 @@ class SourceTopics:
             allow_different=options.allow_different_topic_schemas,
         )
 
-    def earlier_fields(self) -> frozenset[str]:
-        """Return the fields of earlier schemas, unless the options say how to read the values."""
-        if self._options.value_schema != AUTO:
-            return frozenset()
-        return earlier_fields(self._client, self._bases())
+    def lost_fields(self) -> set[str]:
+        """Return the paths of fields that only earlier schemas have; none if options name one."""
+        if self._options.value_schema != AUTO or self._options.allow_different_topic_schemas:
+            return set()
+        newest = {topic: version_of(self._client, topic, None) for topic in self._bases()}
+        new = newest.items() - self._lossless.items()
+        lost = set[str]().union(*(lost_fields(self._client, *one) for one in new))
+        if not lost:
+            self._lossless = newest
+        return lost
 
     def _bases(self) -> tuple[TopicName, ...]:
         if self._options.pattern is None:

@@ -13,6 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from eos.client import PulsarClient
+from eos.delta.column_rules import compared
 from eos.errors import ConfigurationError, IncompatibleSchema, InputError
 from eos.ids import TopicName
 from eos.schemas import PRIMITIVE_NAMES, AvroSchema, JsonSchema, Schema, schema_of, side_by_side
@@ -247,16 +248,17 @@ def _check_own(client: PulsarClient, topic: TopicName, newest: SchemaVersion, ow
     raise first
 
 
-def earlier_fields(client: PulsarClient, topics: Sequence[TopicName]) -> frozenset[str]:
-    """Return the fields that earlier versions of the topics' schemas have."""
-    found: set[str] = set()
-    for topic in topics:
-        newest = version_of(client, topic, None)
-        number = 0 if newest is None else newest.number or 0
-        for older in range(number - 1, max(-1, number - _MOST_VERSIONS), -1):
-            version = version_of(client, topic, older.to_bytes(8, "big"))
-            found.update(ValueFormat(version, None, Mode.FAILFAST).schema.names)
-    return frozenset(found)
+def lost_fields(client: PulsarClient, topic: TopicName, newest: SchemaVersion | None) -> set[str]:
+    """Return the paths of fields that messages of earlier versions have, and ``newest`` lacks."""
+    now, none = value_reader(newest), pa.array([], pa.binary())
+    number, found = (newest and newest.number) or 0, set[str]()
+    for older in range(number - 1, max(-1, number - _MOST_VERSIONS), -1):
+        version = version_of(client, topic, older.to_bytes(8, "big"))
+        with suppress(IncompatibleSchema):  # their values are malformed
+            if version is not None and now.is_record:
+                now.decode(none, none, writer=version)
+                found.update(compared(value_reader(version).schema, now.schema)[0])
+    return found
 
 
 def _is_other(one: SchemaVersion | None, other: SchemaVersion | None) -> bool:

@@ -209,23 +209,20 @@ class Archive:
 
     def _check_columns(self) -> tuple[RowFormat, pa.Schema]:
         """Return how messages are read now, and the columns that the table then has."""
-        form = self._form()
+        form, uri = self._form(), self.table.folder.uri
+        if self.table.exists():
+            # One forgotten option would be enough for a table of two kinds.
+            hint = "Archive with the schema of before, or into another table."
+            value_columns(self.table.schema.names, form.values.schema.names, uri, hint)
+        if lost := sorted(self._planner.lost_fields()):
+            raise IncompatibleSchema(
+                f"The topic's newest schema lacks {', '.join(lost)}: messages of earlier versions "
+                f"would lose it in Delta table {uri}.",
+                hint='Set schema="avro" or "json" with a schemaDefinition of all fields, those '
+                'with defaults; or archive into another table with schema="bytes".',
+            )
         if not self.table.exists():
             return form, relaxed(form.schema)
-        uri, names = self.table.folder.uri, form.values.schema.names
-        # One forgotten option would be enough for a table of two kinds.
-        hint = "Archive with the schema of before, or into another table."
-        there = value_columns(self.table.schema.names, names, uri, hint)
-        wanted = {name.lower() for name in names}
-        lacking = {name for name in there if name.lower() not in wanted}
-        lost = sorted(lacking and lacking & self._planner.earlier_fields())
-        if lost:
-            raise IncompatibleSchema(
-                f"Delta table {uri} has {', '.join(lost)}, which the topic's newest schema lacks: "
-                "messages of earlier versions would lose it.",
-                hint="Give a definition of a record with all fields, those with defaults; or "
-                "archive into another table.",
-            )
         return form, self.table.check_schema(relaxed(form.schema), merge=True)
 
     def _warn_of_new_columns(self, schema: pa.Schema, *, is_first: bool) -> None:
@@ -262,7 +259,7 @@ class Archive:
             EosError: a topic or the table can't be used.
         """
         if not self.table.exists():
-            self.table.create(relaxed(self._form().schema))
+            self.table.create(self._check_columns()[1])
         table_id = self.table.table_id
         self._check_table()
         commits, places = self._archived()

@@ -30,7 +30,7 @@ from eos.errors import (
 from eos.sources.archive import Archive
 from eos.testing import PulsarStandalone
 from tests.commit_log.test_s3 import bucket, server, where
-from tests.support.admin import create_partitioned
+from tests.support.admin import call, create_partitioned
 from tests.support.judge import drain, quiet_client
 
 __all__ = ["bucket", "server", "where"]
@@ -244,11 +244,45 @@ def test_a_field_that_the_newest_schema_lacks_is_not_lost(opened, send_records, 
     send_records({"a": "2", "b": "2"})
     assert run(opened(schema="auto")) == 1
     send_records({"a": "3", "b": "3"}, {"a": "4"})
-    with pytest.raises(IncompatibleSchema, match="has b, which the topic's newest schema lacks"):
+    with pytest.raises(IncompatibleSchema, match="newest schema lacks b: messages of earlier"):
         run(opened(schema="auto"))
+    with opened("other", schema="auto") as archive:  # a new table would lose it as well
+        assert "newest schema lacks b" in archive.check()[0].what
+        with pytest.raises(IncompatibleSchema, match="newest schema lacks b"):
+            archive.add()
+        assert not archive.table.exists()
+    run(opened("other", schema="bytes"))
     run(opened(schema="avro", schemaDefinition=record("a", "b")))
     found = DeltaTable(tmp_path / "past").to_pyarrow_table().select(["a", "b"])
     assert sorted(row["b"] or "" for row in found.to_pylist()) == ["", "1", "2", "3"]
+
+
+@pytest.mark.parametrize(
+    ("path", "wrap"),
+    [
+        ("w.b", lambda one: one),
+        ("w.element.b", lambda one: {"type": "array", "items": one}),
+        ("w.value.b", lambda one: {"type": "map", "values": one}),
+        ("value.b", None),
+    ],
+)
+def test_a_field_within_that_the_newest_schema_lacks_is_not_lost(
+    opened, client, name, pulsar_standalone, path, wrap
+):
+    client.create_unpartitioned(name)
+    for names in (("a", "b"), ("a",)):
+        kind, schema = "AVRO", record(*names)
+        if wrap is None:
+            kind, schema = "KEY_VALUE", json.dumps({"key": "", "value": json.loads(schema)})
+            pair = {"key.schema.type": "STRING", "value.schema.type": "AVRO"}
+        else:
+            fields = [{"name": "w", "type": wrap(json.loads(schema))}]
+            schema = json.dumps({"type": "record", "name": "Outer", "fields": fields})
+        where = f"/v2/schemas/public/default/{name}/schema"
+        body = {"type": kind, "schema": schema, "properties": {} if wrap else pair}
+        call(pulsar_standalone.admin_url, "POST", where, body)
+    with pytest.raises(IncompatibleSchema, match=f"newest schema lacks {path}: messages"):
+        run(opened(schema="auto"))
 
 
 def test_a_new_column_of_an_archive_is_null_before(opened, send_records, tmp_path, caplog):
