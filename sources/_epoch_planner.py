@@ -91,9 +91,10 @@ class EpochPlanner:
             # The history may lack a part of its last entry, which is read from the topic.
             known = {name: place_after(one) for name, one in last.items()}
             known |= {name: place for name, (place, _) in partial.items()}
-        topics = sorted({str(TopicName.parse(name).base) for name in known})
-        span = replace(table.span(), topics=tuple(topics), partial=partial)
         places |= known
+        # An archive has no place of partitions that no longer exist, but their rows.
+        topics = sorted({str(TopicName.parse(name).base) for name in places})
+        span = replace(table.span(), topics=tuple(topics), partial=partial)
         return Offset.starting(places, subscription, span)
 
     def _warn_of_expiry(self, boundary: Offset) -> None:

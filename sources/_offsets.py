@@ -64,7 +64,7 @@ class HistorySpan:
 
     Attributes:
         table: its folder or URL. ``table_id``: Delta's id, which changes if a table is recreated.
-        topics: full names, sorted, of the topics in the table that the query read when it began.
+        topics: full names, sorted, of the topics that the query read when it began.
         digest: of the names of all files, to recognise the version. Empty in checkpoints of older
             releases.
         partial: partition -> the place of an entry of which the table has only the first messages,

@@ -475,6 +475,18 @@ def test_spark_reads_the_archive_and_then_the_topic(opened, client, name, tmp_pa
     assert both.num_rows == 50
 
 
+def test_rows_from_before_a_topic_was_partitioned_are_read(
+    opened, client, name, tmp_path, load, topic_admin, pulsar_standalone
+):
+    batches(client, name, range(2))
+    run(opened())
+    topic_admin("DELETE", "?force=true")
+    create_partitioned(pulsar_standalone.admin_url, name, 2)
+    batches(client, f"{name}-partition-1", range(2, 3))
+    found = load(history=str(tmp_path / "past")).collect()
+    assert sorted(int(row.value) for row in found) == list(range(30))
+
+
 def test_an_end_behind_a_terminated_topic_is_its_end(opened, client, name, topic_admin, tmp_path):
     """For such a time the broker finds the beginning of the last ledger."""
     batches(client, name, range(2))
