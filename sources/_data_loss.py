@@ -49,6 +49,10 @@ class LossGuard:
         self.losses += 1
         logger.warning("%s", loss, extra={"topic": topic, "losses": self.losses})
 
+    def report_deleted(self, topic: str) -> None:
+        """Report that a partition was deleted after entries of it were planned to be read."""
+        self.report(f"{topic} was deleted before all planned entries of it were read.", topic)
+
     def starts(
         self,
         places: Mapping[str, EntryPlace | None],

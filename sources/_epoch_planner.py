@@ -215,11 +215,14 @@ class EpochPlanner:
         return limited(contents, min(fractions))
 
     def contents(self, offset: Offset) -> dict[str, Contents]:
-        """Return the entries of the epoch of ``offset``, if any, by the admin API."""
+        """Return the entries of the epoch of ``offset``, if any, by the admin API; DataLost if a
+        partition was deleted."""
         spans = _with_entries(offset)
         ends = {name: span.end for name, span in spans.items() if span.end is not None}
         ledgers = self._topics.ledgers(ends)
-        return {name: Contents.of(span, ledgers[name]) for name, span in spans.items()}
+        for name in sorted(ends.keys() - ledgers.keys()):
+            self._guard.report_deleted(name)
+        return {name: Contents.of(spans[name], some) for name, some in ledgers.items()}
 
     def _keep(
         self, offset: Offset, starts: dict[str, EntryPlace], unknown: Collection[str]

@@ -15,7 +15,13 @@ import pyarrow.compute as pc
 from eos.admin import StoredLedger
 from eos.client import PulsarClient
 from eos.client.worker_cache import cached_client
-from eos.errors import BrokerNotReady, DataLost, DecryptionFailed, ProtocolError
+from eos.errors import (
+    BrokerNotReady,
+    DataLost,
+    DecryptionFailed,
+    ProtocolError,
+    TopicNotFound,
+)
 from eos.ids import MessageId, TopicName
 from eos.schemas.reading import SchemaVersion
 from eos.sources._data_loss import LossGuard
@@ -105,6 +111,9 @@ def read_range(
             yield from _converted(client, batches, form, one)
         except DataLost as error:
             guard.report(error.args[0], one.topic)
+        except TopicNotFound:
+            guard.report_deleted(one.topic)
+            return
     if not options.read_compacted:  # entries that a compaction removed are no loss
         check_not_deleted(options, one)
     # A reader that a compaction overtakes misses deletions (apache/pulsar #26190; measured).
@@ -189,14 +198,19 @@ def check_not_deleted(options: SourceOptions, one: EntryRange) -> None:
     start = one.span.start
     if start is None:
         return
+    guard = LossGuard(fail=options.fail_on_data_loss)
     with (
         cached_client(options.client) as client,
         closing(client.topic_bounds(one.topic)) as tail,
     ):
-        first = tail.bounds().first
+        try:
+            first = tail.bounds().first
+        except TopicNotFound:
+            guard.report_deleted(one.topic)
+            return
     # Entries deleted while the task reads would be missing without a word.
     if first > start:
-        LossGuard(fail=options.fail_on_data_loss).report(
+        guard.report(
             f"Entries of {one.topic} from {place_text(start)} up to {place_text(first)} were "
             "deleted before or while they were read.",
             one.topic,

@@ -35,6 +35,7 @@ from eos.sources._value_format import (
 from eos.waiting import parallel_map
 from eos.wire.batch import Entry
 
+A = TypeVar("A")
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
@@ -141,23 +142,11 @@ class SourceTopics:
     def bounds(self, names: Iterable[str]) -> dict[str, Bounds]:
         """Return where each partition begins and ends now; partitions that were just deleted are
         left out."""
-        return self._existing(names, TopicBounds.bounds)
+        return _existing(list(names), self._tail, TopicBounds.bounds)
 
     def final_bounds(self, names: Iterable[str]) -> dict[str, Bounds]:
         """Return ``bounds`` up to what the broker delivers, which may be more than it states."""
-        return self._existing(names, TopicBounds.final_bounds)
-
-    def _existing(
-        self, names: Iterable[str], ask: Callable[[TopicBounds], Bounds]
-    ) -> dict[str, Bounds]:
-        def asked(tail: TopicBounds) -> Bounds | None:
-            try:
-                return ask(tail)
-            except TopicNotFound:
-                return None
-
-        found = self._each(names, asked)
-        return {name: bounds for name, bounds in found.items() if bounds is not None}
+        return _existing(list(names), self._tail, TopicBounds.final_bounds)
 
     def reaches(self, entries: Mapping[str, EntryPlace]) -> dict[str, bool]:
         """Whether each partition has, or had, the entry."""
@@ -307,21 +296,18 @@ class SourceTopics:
         }
 
     def ledgers(self, ends: Mapping[str, EntryPlace]) -> dict[str, list[Ledger]]:
-        """Return the partitions' ledgers, up to those of ``ends``, from the admin API."""
+        """Return existing partitions' ledgers, up to those of ``ends``, from the admin API."""
         # The result is cached: the last ledger may have grown up to twice its size since.
         unknown = [
             name for name, end in ends.items() if not _covers(self._ledgers.get(name, ()), end)
         ]
-        topics = [TopicName.parse(name) for name in unknown]
-        found = parallel_map(self._options.admin().ledgers, topics)
-        self._ledgers.update(zip(unknown, found, strict=True))
-        return {name: self._ledgers[name] for name in ends}
+        found = _existing(unknown, TopicName.parse, self._options.admin().ledgers)
+        self._ledgers.update(found)
+        return {name: self._ledgers[name] for name in ends if name in found or name not in unknown}
 
     def stored(self, names: Sequence[str]) -> dict[str, list[StoredLedger]]:
-        """Return what tiered storage has of the partitions, from the admin API."""
-        ask = self._options.admin().stored_ledgers
-        found = parallel_map(ask, [TopicName.parse(name) for name in names])
-        return dict(zip(names, found, strict=True))
+        """Return what tiered storage has of existing partitions, from the admin API."""
+        return _existing(names, TopicName.parse, self._options.admin().stored_ledgers)
 
     def expiry_reasons(self, names: Iterable[str]) -> list[str]:
         """Return, in words, the policies that delete messages in spite of the query's subscription;
@@ -390,6 +376,21 @@ class SourceTopics:
 def _end(bounds: Bounds) -> EntryPlace:
     """Return the place after the last readable entry; the topic's first place if there is none."""
     return place_after(bounds.last_id) or bounds.first
+
+
+def _existing(
+    names: Sequence[str], parse: Callable[[str], A], ask: Callable[[A], T]
+) -> dict[str, T]:
+    """Return the answers about partitions, without those that were deleted."""
+
+    def asked(one: A) -> T | None:
+        try:
+            return ask(one)
+        except TopicNotFound:
+            return None
+
+    found = zip(names, parallel_map(asked, [parse(name) for name in names]), strict=True)
+    return {name: one for name, one in found if one is not None}
 
 
 def _covers(ledgers: Sequence[Ledger], end: EntryPlace) -> bool:

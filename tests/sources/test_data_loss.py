@@ -70,6 +70,24 @@ def test_a_recreated_topic_is_a_loss(run, send, topic_admin, count):
     assert run() == {2: [b"more"]}
 
 
+@pytest.mark.parametrize("split", [False, True])
+def test_a_topic_that_was_deleted_before_its_planned_epoch_ran(
+    run, send, name, topic_admin, pulsar_standalone, split
+):
+    more = {"topic": None, "topicsPattern": f"{name}-.*"}
+    if split:
+        more |= {"adminUrl": pulsar_standalone.admin_url, "minPartitions": 4}
+    for topic in ("a", "b"):
+        send(b"0", b"1", topic=f"{name}-{topic}")
+    with pytest.raises(Exception, match="after the epoch was read"):
+        run(fail_in=0, **more)
+    topic_admin("DELETE", "?force=true", topic=f"{name}-a")
+    with pytest.raises(Exception, match=r"was deleted before .* failOnDataLoss=false"):
+        run(**more)
+    send(b"2", topic=f"{name}-b")
+    assert run(**more, failOnDataLoss=False) == {0: [b"0", b"1"], 1: [b"2"]}
+
+
 def test_a_checkpoint_beyond_the_topics_end_is_a_loss(run, send, name, tmp_path, topic_admin):
     """As on another cluster, whose ledgers have lower numbers."""
     (sent,) = send(b"0")
