@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
+from eos.admin import AdminClient
 from eos.client import Bounds
 from eos.delta.folder import Folder
-from eos.errors import ConfigurationError, DataLost
+from eos.errors import ConfigurationError, DataLost, EosError
 from eos.ids import EntryPlace, TopicName
 from eos.sources._offsets import Offset, place_after, place_text
 from eos.sources._source_options import SourceOptions
+from eos.waiting import parallel_map
 
 logger = logging.getLogger(__name__)
 
@@ -133,6 +135,65 @@ def _is_moved(place: EntryPlace | None, first: EntryPlace) -> bool:
     # A deletion moves an open subscription: then only a new one sees where the remaining entries
     # begin.
     return not _is_first_of_ledger(first) and (place is None or first >= place)
+
+
+def expiry_reasons(admin: AdminClient, topics: Collection[TopicName]) -> list[str]:
+    """Return, in words, the policies that delete messages in spite of a subscription."""
+    try:
+        settings = admin.broker_settings()
+    except EosError:  # only superusers see them
+        settings = {}
+    namespaces = {topic.namespace_name for topic in topics}
+    policies = {namespace: admin.policies(namespace) for namespace in sorted(namespaces)}
+
+    def asked(topic: TopicName) -> list[str]:
+        return _expiry_reasons(admin, topic, policies[topic.namespace_name], settings)
+
+    found: dict[str, list[str]] = {}
+    ordered = sorted(topics)
+    for topic, reasons in zip(ordered, parallel_map(asked, ordered), strict=True):
+        for reason in reasons:
+            found.setdefault(reason, []).append(str(topic))
+    return [
+        f"{reason} ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})"
+        for reason, names in found.items()
+    ]
+
+
+def _expiry_reasons(
+    admin: AdminClient, topic: TopicName, own: Mapping[str, Any], settings: Mapping[str, str]
+) -> list[str]:
+    policy = settings.get("backlogQuotaDefaultRetentionPolicy")
+    size = settings.get("backlogQuotaDefaultLimitBytes")
+    age_s = settings.get("backlogQuotaDefaultLimitSecond")
+    quotas = {
+        "destination_storage": {"policy": policy, "limitSize": size},
+        "message_age": {"policy": policy, "limitTime": age_s},
+        **(own.get("backlog_quota_map") or {}),
+    }
+    try:
+        ttl_s = admin.message_ttl_s(topic)
+        # With applied=true, brokers add their defaults to the cached policies (measured, 4.2).
+        quotas |= admin.backlog_quotas(topic)
+    except EosError:  # topic policies may be disabled, or not visible to this role
+        default_s = settings.get("ttlDurationDefaultInSeconds")
+        ttl_s = _number(own.get("message_ttl_in_seconds", default_s))
+    default = settings.get("subscriptionExpirationTimeMinutes")
+    minutes = _number(own.get("subscription_expiration_time_minutes", default))
+    evicts = any(
+        one.get("policy") == "consumer_backlog_eviction"
+        and _number(one.get("limitSize")) + _number(one.get("limitTime"))
+        for one in quotas.values()
+    )
+    return (
+        [f"messages expire {ttl_s} s after they were sent"] * (ttl_s > 0)
+        + ["a backlog quota deletes unread messages"] * evicts
+        + [f"an idle subscription is deleted after {minutes} min"] * (minutes > 0)
+    )
+
+
+def _number(value: object) -> int:
+    return int(str(value)) if str(value).isdecimal() else 0  # -1: no limit
 
 
 def known_places(

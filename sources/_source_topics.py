@@ -12,6 +12,7 @@ from eos.client import Bounds, PulsarClient, SubscriptionCursor, TopicBounds
 from eos.errors import BrokerError, ConfigurationError, ProtocolError, TopicNotFound
 from eos.ids import EntryPlace, MessageId, TopicName, TxnId
 from eos.schemas.reading import SchemaVersion
+from eos.sources._data_loss import expiry_reasons
 from eos.sources._entry_ranges import RowsPerEntry, next_entry, unfinished_before
 from eos.sources._offsets import (
     LATEST,
@@ -310,19 +311,8 @@ class SourceTopics:
         return _existing(names, TopicName.parse, self._options.admin().stored_ledgers)
 
     def expiry_reasons(self, names: Iterable[str]) -> list[str]:
-        """Return, in words, the policies that delete messages in spite of the query's subscription;
-        from the admin API.
-        """
-        namespaces = sorted({TopicName.parse(name).namespace_name for name in names})
-        found = []
-        for namespace in namespaces:
-            policies = self._options.admin().policies(namespace)
-            if ttl_s := policies.get("message_ttl_in_seconds"):
-                found.append(f"messages of {namespace} expire {ttl_s} s after they were sent")
-            quotas = policies.get("backlog_quota_map") or {}
-            if any(one.get("policy") == "consumer_backlog_eviction" for one in quotas.values()):
-                found.append(f"a backlog quota of {namespace} deletes unread messages")
-        return found
+        """Return as the function of this name, from the admin API."""
+        return expiry_reasons(self._options.admin(), {TopicName.parse(name).base for name in names})
 
     def cursor(self, name: str, subscription: str) -> SubscriptionCursor:
         """Return the durable subscription of one partition."""

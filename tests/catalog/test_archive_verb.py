@@ -17,9 +17,11 @@ from deltalake import DeltaTable, write_deltalake
 from pulsar.schema import AvroSchema
 
 from eos.admin import AdminClient
-from eos.errors import BrokerNotReady, ConnectionLost
+from eos.errors import BrokerNotReady, ConnectionLost, NotAllowed
+from eos.ids import TopicName
 from eos.sources._row_format import METADATA, PLACE
 from eos.sources.archive import Archive
+from eos.transport.auth import Auth
 from tests.support.admin import call
 from tests.support.judge import quiet_client
 from tests.transport.scripted import wait_until
@@ -189,6 +191,40 @@ def test_trimmed_is_what_is_archived(on_broker, send, name, tmp_path, pulsar_sta
     assert archived(tmp_path) == 7
 
 
+def _check_policies(one_problem, monkeypatch, path, url):
+    quota = {"limitSize": 10**12, "limitTime": -1, "policy": "consumer_backlog_eviction"}
+    topic = TopicName.parse(path.removeprefix("/v2/persistent/"))
+    admin = AdminClient(url, Auth(), timeout_s=20)
+    call(url, "POST", f"{path}/messageTTL?messageTTL=100")
+    wait_until(lambda: admin.message_ttl_s(topic) == 100)
+    one_problem("expire 100 s after")
+    call(url, "DELETE", f"{path}/messageTTL")
+    call(url, "POST", f"{path}/backlogQuota?backlogQuotaType=destination_storage", quota)
+    wait_until(lambda: not admin.message_ttl_s(topic) and admin.backlog_quotas(topic))
+    one_problem("a backlog quota deletes")
+    call(url, "DELETE", f"{path}/backlogQuota?backlogQuotaType=destination_storage")
+    wait_until(lambda: not admin.backlog_quotas(topic))
+    for settings, what in (
+        ({"ttlDurationDefaultInSeconds": "100"}, "expire 100 s after"),
+        ({"subscriptionExpirationTimeMinutes": "9"}, "idle subscription is deleted after 9 min"),
+        (
+            {
+                "backlogQuotaDefaultRetentionPolicy": quota["policy"],
+                "backlogQuotaDefaultLimitSecond": "9",
+            },
+            "a backlog quota deletes",
+        ),
+    ):
+        with monkeypatch.context() as patched:
+
+            def refuse(*_, **__):
+                raise NotAllowed("Topic level policies is disabled")
+
+            patched.setattr(AdminClient, "broker_settings", lambda _, found=settings: found)
+            patched.setattr(AdminClient, "message_ttl_s", refuse)
+            one_problem(what)
+
+
 def test_each_state_of_table_and_topic_has_its_name(
     on_broker, send, client, name, tmp_path, pulsar_standalone, monkeypatch
 ):
@@ -220,10 +256,7 @@ def test_each_state_of_table_and_topic_has_its_name(
     monkeypatch.delenv("EOS_ADMIN_URL")
     one_problem("were not looked at", is_urgent=False)
     monkeypatch.setenv("EOS_ADMIN_URL", url)
-    with monkeypatch.context() as patched:
-        policies = {"message_ttl_in_seconds": 100}
-        patched.setattr("eos.admin.AdminClient.policies", lambda *_: policies)
-        one_problem("expire 100 s after")
+    _check_policies(one_problem, monkeypatch, path, url)
     subscription = f"eos-archive-{DeltaTable(table).metadata().id}"
     with client.cursor(f"persistent://public/default/{name}", subscription, exclusive=True) as held:
         held.place()
