@@ -20,7 +20,7 @@ from eos.sources._range_reader import EntryRange, KeySlice, grouped
 from eos.sources._row_format import RowFormat
 from eos.sources._source_options import SourceOptions
 from eos.sources._source_topics import SourceTopics
-from eos.sources._subscription import QuerySubscription, new_subscription_name
+from eos.sources._subscription import PREFIX, QuerySubscription, new_subscription_name
 from eos.sources._time_window import TimeWindow
 from eos.sources._value_format import ValueFormat
 from eos.sources.tiered_storage import worth_reading
@@ -45,6 +45,7 @@ class EpochPlanner:
         self._options = options
         self._form = form
         self._topics = SourceTopics(options, exclusive_subscription=exclusive)
+        self._exclusive = exclusive
         self._guard = LossGuard(fail=options.fail_on_data_loss)
         self._standstill = StandstillWatch()
         self._subscription: QuerySubscription | None = None
@@ -230,9 +231,16 @@ class EpochPlanner:
         if offset.subscription is None or not self._options.durable_subscription:
             return starts
         if self._subscription is None:
+            name = self._options.subscription
+            # See `check_named`. An archive has no checkpoint.
+            if name is None and not self._exclusive and PREFIX not in offset.subscription:
+                raise ConfigurationError(
+                    f"The checkpoint has the subscription {offset.subscription!r}, which the "
+                    "query's options do not name.",
+                    hint="If it is this query's, set the option subscription as before.",
+                )
             # The checkpoint may be older than the prefix.
-            prefixed = self._options.rules.subscription(offset.subscription)
-            name = self._options.subscription or prefixed
+            name = name or self._options.rules.subscription(offset.subscription)
             self._subscription = QuerySubscription(
                 name, self._topics, timeout_s=self._options.request_timeout_s
             )

@@ -48,6 +48,15 @@ def test_it_moves_after_sparks_commit_except_for_one_entry(run, send, subscripti
     assert subscriptions() == {"mine": AFTER_RUN}
 
 
+def test_the_checkpoint_cannot_choose_a_subscription(run, send):
+    send(b"0")
+    run(subscription="theirs")
+    send(b"1")
+    with pytest.raises(Exception, match="has the subscription 'theirs', which the query's options"):
+        run()
+    assert run(subscription="theirs") == {1: [b"1"]}
+
+
 def test_a_removed_subscription_is_recreated(run, send, subscriptions, topic_admin):
     send(b"0", b"1", b"2")
     run(subscription="mine")
