@@ -291,6 +291,18 @@ def parse_offsets(text: str, names: Iterable[str], option: str) -> dict[str, Pla
     return _by_partition(_object(text, option, f'"{EARLIEST}", "{LATEST}"'), names, option, _place)
 
 
+def check_order(starts: Mapping[str, PlaceOption], ends: Mapping[str, PlaceOption]) -> None:
+    """Raise ConfigurationError if the start of a partition is after its end; ``latest`` is not."""
+
+    def ordered(one: PlaceOption) -> EntryPlace:
+        return (one, 0) if isinstance(one, int) else parse_place(one) or (0, 0)
+
+    for name in sorted(starts.keys() & ends.keys()):
+        start, end = starts[name], ends[name]
+        if LATEST not in (start, end) and ordered(start) > ordered(end):
+            raise ConfigurationError(f"{name}: the start, {start}, is after the end, {end}.")
+
+
 def parse_times(text: str, names: Iterable[str], option: str) -> dict[str, int]:
     """Parse starting_time or ending_time: one time, or JSON; errors as of ``parse_offsets``."""
     if not text.startswith("{"):

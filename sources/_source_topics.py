@@ -17,6 +17,7 @@ from eos.sources._entry_ranges import RowsPerEntry, next_entry, unfinished_befor
 from eos.sources._offsets import (
     LATEST,
     PlaceOption,
+    check_order,
     parse_offsets,
     parse_times,
     place_after,
@@ -199,9 +200,12 @@ class SourceTopics:
         if options.ending_time is not None:
             # Without the slack: messages published before the end are there by then, or soon.
             times = parse_times(options.ending_time, names, "endingTime")
+            check_order(parse_times(options.starting_time or "{}", names, "startingTime"), times)
             wait_for_time(max(times.values(), default=None), options.ending_wait_s)
             return self._found(times, {name: one + slack_ms for name, one in times.items()})
+        begins = parse_offsets(options.starting_offsets or LATEST, names, "startingOffsets")
         positions = parse_offsets(options.ending_offsets or LATEST, names, "endingOffsets")
+        check_order(begins, positions)
         stated = {name: one for name, one in positions.items() if one != LATEST}
         return self._found(stated, stated)
 

@@ -96,7 +96,11 @@ def test_starting_offsets_are_inclusive_and_ending_offsets_exclusive(load, send,
     assert values(load(startingOffsets=at(2))) == numbered(6)[2:]
     assert values(load(endingOffsets=at(2))) == numbered(6)[:2]
     assert values(load(startingOffsets=at(2), endingOffsets=at(4))) == numbered(6)[2:4]
-    assert values(load(startingOffsets=at(4), endingOffsets=at(2))) == []
+    assert values(load(startingOffsets=at(4), endingOffsets=at(4))) == []
+    with pytest.raises(Exception, match=r"the start, \d+:4, is after the end, \d+:2"):
+        load(startingOffsets=at(4), endingOffsets=at(2)).collect()
+    with pytest.raises(Exception, match=r"the start, 2, is after the end, 1\."):
+        load(startingTime=2, endingTime=1).collect()
     assert values(load(startingOffsets="latest")) == []
     beyond = json.dumps({topic: f"{ids[5].ledger}:1000"})
     assert values(load(endingOffsets=beyond)) == numbered(6)
