@@ -155,7 +155,10 @@ class EpochPlanner:
         """
         bounds = self._topics.bounds(self._topics.partitions())
         places, left = known_places(offset, bounds, self._options, self._guard)
+        losses = self._guard.losses
         starts = self._guard.starts(places, bounds, self._topics)
+        if self._guard.losses > losses and self._subscription is not None:
+            self._subscription.forget(name for name in places if places[name] != starts.get(name))
         # If the query keeps all places, unknown topics are new, even if its subscription says
         # otherwise: a checkpoint that was set back must read them again.
         unknown = set() if offset.keeps_left else starts.keys() - places.keys()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final, Protocol
 
 from eos.client import SubscriptionCursor
@@ -80,6 +80,12 @@ class QuerySubscription:
         parallel_map(lambda one: self._begin(*one), missing)
         before = {name: self._read_before[name] for name in unknown if name in self._read_before}
         return {**places, **before}
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Create it again in these partitions, which were deleted: they may be recreated."""
+        for name in names:
+            if (cursor := self._kept.pop(name, None)) is not None:
+                cursor.close()
 
     def _begin(self, name: str, place: EntryPlace, is_unknown: bool) -> None:
         # The topic may move to another broker meanwhile.

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import logging
+from contextlib import closing
 
 import pytest
 
 from eos.errors import BrokerNotReady
+from eos.sources._epoch_planner import EpochPlanner
+from eos.sources._offsets import Offset
+from eos.sources._source_options import SourceOptions
 from eos.sources._subscription import QuerySubscription
 from tests.support.spark_releases import HAS_READ_LIMITS
 
@@ -109,6 +113,22 @@ def test_a_topic_unknown_to_the_checkpoint_continues_at_the_subscription(
                 assert places == {topic: ids[3].place if is_own else first}
         (record,) = caplog.records
         assert ("has read" in record.message) == is_own
+
+
+def test_a_topic_that_was_recreated_while_the_query_runs_gets_it_at_once(
+    send, options, subscriptions, topic_admin
+):
+    given = SourceOptions.parse(options | {"failOnDataLoss": "false", "subscription": "mine"})
+    with closing(EpochPlanner(given, None)) as planner:
+        send(b"0")
+        offset = planner.next_offset(Offset.starting(planner.initial().ends, "mine"))
+        send(b"1")
+        offset = planner.next_offset(offset)
+        topic_admin("DELETE", "?force=true")
+        send(b"2")
+        assert subscriptions() == {}
+        planner.next_offset(offset)
+        assert subscriptions() == {"mine": 1}
 
 
 def test_it_is_created_again_while_the_topic_moves():
