@@ -226,8 +226,9 @@ class AdminClient:
         """Return up to where a subscription of an exact topic has acknowledged everything; None if
         it does not exist."""
         cursors = self._read(topic_path(topic, "internalStats"), responses.ledgers).cursors
-        # In these statistics names are as in URLs.
-        found = cursors.get(urllib.parse.quote(name, safe="")) or cursors.get(name)
+        # In these statistics names are as Java's URLEncoder writes them.
+        encoded = urllib.parse.quote_plus(name, safe="*").replace("~", "%7E")
+        found = cursors.get(encoded) or cursors.get(name)
         return None if found is None else responses.position(found.markDeletePosition)
 
     def remove_subscription(self, topic: TopicName, name: str) -> None:

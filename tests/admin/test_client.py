@@ -177,3 +177,11 @@ def test_an_absurd_number_of_partitions_is_rejected_without_cost(server):
     server.give(200, b'{"partitions": 1000000000}')
     with pytest.raises(EosError, match=r"partitions: .*less than"):
         AdminClient(server.url(), Auth(), timeout_s=10).partitions(TOPIC)
+
+
+def test_the_place_of_a_subscription_is_found_by_any_name(pulsar_standalone, client, name):
+    admin = AdminClient(pulsar_standalone.admin_url, Auth(), timeout_s=20)
+    client.create_unpartitioned(name)
+    for subscription in ("plain-1_2.3", "a b*c~d+e%f/g", "größe 50%20"):
+        client.subscribe_durably(name, subscription)
+        assert admin.acknowledged(TopicName.parse(name), subscription) is not None
