@@ -31,6 +31,7 @@ from eos.transport.message_keys import Encryption
 logger = logging.getLogger(__name__)
 
 _TIMEOUT_S: Final = 30.0
+_SESSION_CATALOG: Final = "spark.sql.catalog.spark_catalog"
 _PROVIDER: Final = re.compile(r"^Provider: (.+)$", re.MULTILINE)
 _TABLE: Final = re.compile(r"(\w+\.)?\w+")
 
@@ -171,9 +172,17 @@ class PulsarCatalog:
 
         Raises:
             TopicNotFound: the topic does not exist.
-            ConfigurationError: another table has that name.
+            ConfigurationError: another table has that name; or Spark's own catalog is replaced.
         """
         name = TopicName.parse(topic)
+        replaced = self._spark.conf.get(_SESSION_CATALOG, None)
+        if replaced not in (None, "builtin"):
+            # It makes the table, but calls its source "not a valid Spark SQL Data Source".
+            raise ConfigurationError(
+                f"Spark finds no tables of topics with {_SESSION_CATALOG}={replaced}.",
+                hint="catalog.mount() has all topics: SELECT ... FROM pulsar.`public/default`."
+                "`orders`; or make a view of a DataFrame of format('pulsar').",
+            )
         table = (table or f"{database_of(name.namespace_name)}.{table_of(name)}").lower()
         if "." not in table:
             table = f"{self._spark.catalog.currentDatabase()}.{table}"

@@ -77,7 +77,8 @@ class CallGuard:
                 "written; the second call's are not, and no restart writes them.",
                 hint="Call each sink once in a foreachBatch function (union the DataFrames, or "
                 "use a second sink_id). If the second call had other rows, write those: "
-                'sink.write(rows, epoch="another key").',
+                'sink.write(rows, epoch="another key"). Then restart the driver, or call '
+                "sink.close().",
                 query_id=query_id,
                 epoch=epoch,
             )

@@ -50,6 +50,17 @@ def test_a_registered_topic_is_read_and_written(
     assert joined.first().n == 2
 
 
+def test_a_session_whose_own_catalog_is_replaced_is_refused(
+    spark: SparkSession, catalog: PulsarCatalog, name: str
+):
+    spark.conf.set("spark.sql.catalog.spark_catalog", "org.example.OtherCatalog")
+    try:
+        with pytest.raises(ConfigurationError, match=r"catalog\.mount\(\)"):
+            catalog.register(name)
+    finally:
+        spark.conf.unset("spark.sql.catalog.spark_catalog")
+
+
 def test_streams_read_and_write_the_table(
     spark: SparkSession, catalog: PulsarCatalog, plain: str, tmp_path: Path
 ):
