@@ -83,7 +83,8 @@ class SourceTopics:
 
     def _matching(self, pattern: tuple[str, re.Pattern[str]]) -> list[str]:
         namespace, local = pattern
-        names = [self._maybe_parse(name) for name in self._client.topics(namespace)]
+        found = self._client.topics(namespace)
+        names = [self._maybe_parse(name) for name in found if _may_match(name, local)]
         return [
             str(name)
             for name in names
@@ -370,6 +371,11 @@ class SourceTopics:
 def _end(bounds: Bounds) -> EntryPlace:
     """Return the place after the last readable entry; the topic's first place if there is none."""
     return place_after(bounds.last_id) or bounds.first
+
+
+def _may_match(name: str, local: re.Pattern[str]) -> bool:
+    own = name.rpartition("/")[2]
+    return any(map(local.fullmatch, (own, re.sub(r"-partition-\d+$", "", own))))
 
 
 def _existing(

@@ -263,6 +263,8 @@ class Archive:
         table_id = self.table.table_id
         self._check_table()
         commits, places = self._archived()
+        if not any(places.values()):
+            self._check_columns()  # a topic that does not fit gets no subscription
         subscription = self._subscription(table_id)
         before = Offset.starting(places, subscription)
         following = self._planner.next_offset(before)

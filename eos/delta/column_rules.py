@@ -340,7 +340,7 @@ def _inside(one: pa.Field, *, is_nullable: bool) -> pa.Field:
 
 
 def _duplicates(have: pa.Schema) -> list[str]:
-    return [f"{path} is there twice" for path in _twice([*have], "")]
+    return [f"{path} is there twice (ignoring case)" for path in _twice([*have], "")]
 
 
 def _twice(fields: list[pa.Field], above: str) -> Iterator[str]:

@@ -304,6 +304,18 @@ def test_bytes_and_fields_do_not_share_a_table(opened, send_records, tmp_path):
         run(opened(schema="auto"))
 
 
+def test_a_topic_that_does_not_fit_the_table_gets_no_subscription(
+    opened, client, name, send_records, topic_admin
+):
+    other = f"{name}-other"
+    batches(client, other, range(1))
+    assert run(opened(topic=other)) == 1
+    send_records({"a": "1"})
+    with pytest.raises(IncompatibleSchema, match="has values as value"):
+        run(opened(schema="auto"))
+    assert topic_admin("GET", "/stats")["subscriptions"] == {}
+
+
 def test_a_restore_to_a_time_is_refused_and_undone_by_a_version(opened, client, name, tmp_path):
     for entries in (range(2), range(2, 3)):
         batches(client, name, entries)
