@@ -93,6 +93,7 @@ class MessageFuture(Future[MessageId]):
 class PendingBatch:
     """Messages to be sent together, all in one transaction or in none, for the same time."""
 
+    number: int  # of its producer's batches, in the order in which they are sent
     txn: Transaction | None
     deliver_at_ms: int | None = None
     key_type: type | None = None  # str and bytes can't share a column; None: no key yet

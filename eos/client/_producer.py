@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -103,6 +104,7 @@ class Producer:
         self._sending = threading.RLock()
         self._lock = threading.Lock()
         self.made_in_process = process.pid
+        self._numbers = itertools.count()
         self._pending: deque[PendingBatch] = deque()  # only the last one accepts messages
         self._open: PendingBatch | None = None
         self._closed = False
@@ -175,7 +177,7 @@ class Producer:
             is_first = batch is None or not batch.accepts(txn, key, deliver_at_ms)
             self._check(txn, is_first=is_first)
             if batch is None or is_first:
-                batch = self._open = PendingBatch(txn, deliver_at_ms)
+                batch = self._open = PendingBatch(next(self._numbers), txn, deliver_at_ms)
                 self._pending.append(batch)
             if key is not None:
                 batch.key_type = type(key)
@@ -240,7 +242,8 @@ class Producer:
 
     def _first_up_to(self, last: PendingBatch) -> PendingBatch | None:
         with self._lock:
-            if last not in self._pending:
+            # By its number: an abort may have dropped ``last`` itself, and not those before it.
+            if not self._pending or self._pending[0].number > last.number:
                 return None
             # The oldest first: if a full batch overtook it, a key's order would be lost.
             batch = self._pending[0]

@@ -127,6 +127,45 @@ def test_nothing_is_lost_or_sent_late_when_threads_send_while_another_commits(cl
     assert sorted(values()) == sorted(taken)
 
 
+@pytest.mark.parametrize("call", ["commit", "flush", "close"])
+def test_the_abort_of_another_transaction_drops_no_other_message(
+    client, name, values, monkeypatch, call
+):
+    producer = client.producer(name, create=True, linger_ms=LONG_MS)
+    send_batch, send_pending = producer._producers[0].send_batch, producer._send_pending
+    in_flight, chosen, go = threading.Event(), threading.Event(), threading.Event()
+
+    def waits(*args: object, **options: object):
+        in_flight.set()
+        assert go.wait(20)
+        return send_batch(*args, **options)
+
+    def noted(last: object) -> None:
+        if in_flight.is_set():
+            chosen.set()
+        send_pending(last)
+
+    monkeypatch.setattr(producer._producers[0], "send_batch", waits)
+    monkeypatch.setattr(producer, "_send_pending", noted)
+    kept, aborted = client.transaction(), client.transaction()
+    producer.send(b"0")
+    threads = [threading.Thread(target=producer.flush)]
+    threads[0].start()
+    assert in_flight.wait(20)
+    future = producer.send(b"1", txn=kept if call == "commit" else None)
+    producer.send(b"dropped", txn=aborted)
+    end = kept.commit if call == "commit" else getattr(producer, call)
+    threads.append(threading.Thread(target=end))
+    threads[1].start()
+    assert chosen.wait(20)
+    aborted.abort()
+    go.set()
+    for thread in threads:
+        thread.join(20)
+    assert future.result(timeout=0)
+    assert values() == [b"0", b"1"]
+
+
 def test_keys_choose_partitions_as_with_java_and_stay_in_order(client, pulsar_standalone, name):
     admin.create_partitioned(pulsar_standalone.admin_url, name, 3)
     sent = [(f"key-{n % 17}", b"%d" % n) for n in range(500)]

@@ -49,7 +49,7 @@ def test_what_waits_is_called_at_the_stop_and_what_comes_later_at_once():
 @pytest.fixture
 def batch() -> PendingBatch:
     """Four messages that share a lock."""
-    gathered = PendingBatch(None)
+    gathered = PendingBatch(0, None)
     gathered.futures += [MessageFuture(gathered.shared) for _ in range(4)]
     return gathered
 
