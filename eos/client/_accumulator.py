@@ -98,6 +98,7 @@ class PendingBatch:
     deliver_at_ms: int | None = None
     key_type: type | None = None  # str and bytes can't share a column; None: no key yet
     is_sending: bool = False  # it can't be dropped any more
+    is_scheduled: bool = False  # the timer will send it
     size_bytes: int = 0  # an upper bound
     messages: list[Message] = field(default_factory=list)
     futures: list[MessageFuture] = field(default_factory=list)

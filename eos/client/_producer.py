@@ -181,9 +181,10 @@ class Producer:
                 self._pending.append(batch)
             if key is not None:
                 batch.key_type = type(key)
-            batch.messages.append(message)
             future = MessageFuture(batch.shared)
+            del batch.futures[len(batch.messages) :]  # Ctrl-C may have left one here
             batch.futures.append(future)
+            batch.messages.append(message)
             batch.size_bytes += size_bytes
             is_full = (
                 len(batch.messages) >= self._max_messages or batch.size_bytes >= self._max_bytes
@@ -191,8 +192,16 @@ class Producer:
             if is_full:
                 self._open = None
         send_it = partial(self._send_pending, batch)
-        if is_first:  # also if it is full: its caller may be interrupted before it sends
-            self._timer.call_after(self._limits.linger_ms / 1000, send_it)
+        if not batch.is_scheduled:  # also if it is full: its caller may be interrupted here
+            try:
+                self._timer.call_after(self._limits.linger_ms / 1000, send_it)
+            except BaseException as error:  # a call that raises must have sent nothing
+                dropped = self._drop(lambda one: one is batch)
+                for one in dropped:
+                    _fail(one, error)
+                if dropped or not isinstance(error, Exception):
+                    raise  # otherwise another thread sends it already
+            batch.is_scheduled = True
         return future, send_it if is_full else None
 
     def _check(self, txn: Transaction | None, *, is_first: bool) -> None:
@@ -218,13 +227,16 @@ class Producer:
 
     def drop_lingering(self, txn: Transaction, reason: EosError) -> None:
         """Drop the pending messages of ``txn``, which is being aborted."""
+        for batch in self._drop(lambda one: one.txn is txn):
+            batch.fail(reason)
+
+    def _drop(self, chosen: Callable[[PendingBatch], bool]) -> list[PendingBatch]:
         with self._lock:
-            dropped = [one for one in self._pending if one.txn is txn and not one.is_sending]
+            dropped = [one for one in self._pending if chosen(one) and not one.is_sending]
             self._pending = deque(one for one in self._pending if one not in dropped)
             if self._open in dropped:
                 self._open = None
-        for batch in dropped:
-            batch.fail(reason)
+        return dropped
 
     def _send_pending(self, last: PendingBatch) -> None:
         """Send pending batches in order, up to ``last``, unless another thread has done so."""

@@ -26,14 +26,19 @@ class Timer:
         self._stopped = False
 
     def call_after(self, wait_s: float, call: Callable[[], None]) -> None:
-        """Call ``call`` once, after ``wait_s``, or immediately if stopped. It must not raise."""
+        """Call ``call`` once, after ``wait_s``, or immediately if stopped. It must not raise.
+
+        Raises:
+            RuntimeError: no thread can be started. ``call`` is never called.
+        """
         with self._changed:
             if not self._stopped:
-                heapq.heappush(self._due, (time.monotonic() + wait_s, next(self._numbers), call))
                 if self._thread is None:
-                    self._thread = threading.Thread(target=self._run, name="eos-timer", daemon=True)
-                    self._thread.start()
-                elif self._due[0][2] is call:
+                    thread = threading.Thread(target=self._run, name="eos-timer", daemon=True)
+                    thread.start()  # may fail: then there is none, and nothing is due
+                    self._thread = thread
+                heapq.heappush(self._due, (time.monotonic() + wait_s, next(self._numbers), call))
+                if self._due[0][2] is call:
                     self._changed.notify_all()
                 return
         call()

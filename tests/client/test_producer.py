@@ -319,6 +319,59 @@ def test_an_interrupt_while_a_batch_is_sent_leaves_no_future_open(client, name, 
         txn.commit()
 
 
+@pytest.mark.parametrize("error", [RuntimeError("can't start new thread"), KeyboardInterrupt()])
+def test_a_send_that_raises_has_sent_nothing(client, name, values, monkeypatch, error):
+    producer = client.producer(name, create=True, linger_ms=LONG_MS)
+    txn = client.transaction()
+
+    def fails(*_: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(producer._timer, "call_after", fails)
+        for one in (txn, None):
+            with pytest.raises(type(error)):
+                producer.send(b"repeated", txn=one)
+    with pytest.raises(TransactionPoisoned):
+        txn.commit()
+    producer.send(b"repeated")
+    producer.flush()
+    assert values() == [b"repeated"]
+
+
+class Interrupted(list):
+    """Ctrl-C comes while the first message is appended."""
+
+    was_interrupted = False
+
+    def append(self, one: object) -> None:
+        if not self.was_interrupted:
+            self.was_interrupted = True
+            raise KeyboardInterrupt
+        super().append(one)
+
+
+@pytest.mark.parametrize("at", ["future", "message"])
+def test_an_interrupted_send_shifts_no_future_of_its_batch(client, name, monkeypatch, at):
+    producer = client.producer(name, create=True, linger_ms=LONG_MS)
+    first = producer.send(b"first")
+
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        if at == "future":
+            patch.setattr("eos.client._producer.MessageFuture", interrupted)
+        else:
+            producer._open.messages = Interrupted(producer._open.messages)
+        with pytest.raises(KeyboardInterrupt):
+            producer.send(b"interrupted")
+    again, third = producer.send(b"again"), producer.send(b"third")
+    producer.flush()
+    places = [future.result(timeout=0).batch_index for future in (first, again, third)]
+    assert places == [0, 1, 2]
+
+
 def test_callbacks_are_called_and_may_send(client, name, values):
     producer = client.producer(name, create=True, linger_ms=1)
     again: list[object] = []

@@ -46,6 +46,22 @@ def test_what_waits_is_called_at_the_stop_and_what_comes_later_at_once():
     assert calls == ["waited", "late"]
 
 
+def test_a_thread_that_can_not_be_started_is_started_at_the_next_call(monkeypatch):
+    clock, calls = Timer(), []
+
+    def full(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", full)
+        with pytest.raises(RuntimeError):
+            clock.call_after(0, lambda: calls.append("failed"))
+    clock.call_after(0, lambda: calls.append("next"))
+    wait_until(lambda: calls)
+    clock.stop()
+    assert calls == ["next"]
+
+
 @pytest.fixture
 def batch() -> PendingBatch:
     """Four messages that share a lock."""
