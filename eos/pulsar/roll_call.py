@@ -34,7 +34,7 @@ CALL: Final = "uuid"
 """Property that names the roll call: the uuid of its mark."""
 MARK: Final = "mark"
 _ANSWER: Final = "answer"
-_CLOSED: Final = "closed"
+CLOSED: Final = "closed"
 _RUN: Final = "run"
 _PARTITION: Final = "partition"
 
@@ -133,7 +133,7 @@ class RollCall:
             EosError: it is not known which runs have answered.
         """
         *messages, _ = self._read_from(self.mark_id.place).read_to(
-            client, lambda: self._send(producer, _CLOSED, {}), timeout_s=timeout_s, reuse=reuse
+            client, lambda: self._send(producer, CLOSED, {}), timeout_s=timeout_s, reuse=reuse
         )
         found = (one.properties for one in messages)
         return tuple(_answer_of(one) for one in found if one.get(KIND) == _ANSWER)
@@ -180,7 +180,7 @@ class _Progress:
         if properties.get(KIND) == _ANSWER:
             answer = _answer_of(properties)
             self.first_run.setdefault(answer.spark_partition, answer.run_id)
-        elif properties.get(KIND) == _CLOSED and self.closed_at is None:
+        elif properties.get(KIND) == CLOSED and self.closed_at is None:
             self.closed_at = place
 
 

@@ -19,7 +19,7 @@ from eos.pulsar.end_rules import DataAnswer, MarkAnswer, WitnessAnswer
 from eos.pulsar.part import PulsarPart, pulsar_part
 from eos.pulsar.receipts import ReceiptTopic, receipt_mark_uuid
 from eos.pulsar.recount import recount
-from eos.pulsar.roll_call import CALL, KIND, MARK, properties_of
+from eos.pulsar.roll_call import CALL, CLOSED, KIND, MARK, properties_of
 
 logger = logging.getLogger(__name__)
 
@@ -81,10 +81,18 @@ class Witness:
     def ask(self, part: PulsarPart, *, timeout_s: float) -> WitnessAnswer:
         """Whether the transaction of ``part``, which has ended, was committed.
 
-        Only the receipt itself proves a commit. Only the mark, followed without a receipt by a
-        sentinel that was sent after the end, proves that there was none.
+        Only the receipt itself proves a commit. Only the mark and the closing of the roll call,
+        followed without a receipt by a sentinel that was sent after the end, prove that there was
+        none, and only if a second reader finds the same.
         """
+        # At any moment the broker may move its readers past expired messages, and so past a
+        # receipt: those of one moment. A lost ledger may be missing for all readers.
         deadline = time.monotonic() + timeout_s
+        answer = self._ask_once(part, deadline)
+        is_absent = answer in (WitnessAnswer.PROVED_ABSENT, WitnessAnswer.HISTORY_GONE)
+        return self._ask_once(part, deadline) if is_absent else answer
+
+    def _ask_once(self, part: PulsarPart, deadline: float) -> WitnessAnswer:
         try:
             if not self._receipts.exists():
                 return WitnessAnswer.HISTORY_GONE
@@ -92,15 +100,17 @@ class Witness:
                 sent = self._receipts.send_sentinel()
                 if not _is_after(sent, part):
                     return WitnessAnswer.HISTORY_GONE
-                is_first, sentinel = True, sent.place
+                is_first, is_closed = True, False
                 for entry in reader.read(deadline):
                     if is_first and not _is_mark(entry, part):
                         return WitnessAnswer.HISTORY_GONE
                     is_first = False
                     if _is_receipt(entry, part):
                         return WitnessAnswer.READABLE
-                    if entry.id.place >= sentinel:
-                        return WitnessAnswer.PROVED_ABSENT
+                    is_closed |= _is_own(entry, part, CLOSED)
+                    if entry.id.place >= sent.place:
+                        gone = WitnessAnswer.HISTORY_GONE  # stored right before the receipt
+                        return WitnessAnswer.PROVED_ABSENT if is_closed else gone
         except EosError as error:
             logger.info("The witness of transaction %s does not answer: %s", part.txn, error)
         return WitnessAnswer.UNKNOWN
@@ -173,11 +183,15 @@ def _is_after(sent: MessageId, part: PulsarPart) -> bool:
 
 
 def _is_mark(entry: Entry, part: PulsarPart) -> bool:
-    properties = properties_of(entry)
     # A copy in another cluster has the same content, and may have the same position: clusters of
     # the same age number their ledgers alike (measured).
     is_there = entry.id.place == _mark_id(part).place and entry.metadata.replicated_from is None
-    return is_there and (properties.get(KIND), properties.get(CALL)) == (MARK, part.mark_uuid)
+    return is_there and _is_own(entry, part, MARK)
+
+
+def _is_own(entry: Entry, part: PulsarPart, kind: str) -> bool:
+    properties = properties_of(entry)
+    return (properties.get(KIND), properties.get(CALL)) == (kind, part.mark_uuid)
 
 
 def _epoch_in(entry: Entry) -> str:

@@ -18,6 +18,8 @@ from eos.protocol import LogRecord
 from eos.pulsar.end_rules import MarkAnswer, WitnessAnswer
 from eos.pulsar.part import PulsarPart, pulsar_part
 from eos.pulsar.receipts import ReceiptTopic
+from eos.pulsar.roll_call import RollCall
+from eos.pulsar.witness import Witness
 from eos.steps import Step
 from eos.task_report import TaskError, TaskSummary
 from eos.wire import commands
@@ -30,6 +32,7 @@ def fresh_mark(driver) -> LogRecord:
     """A record with a mark that was just sent, and without a receipt."""
     driver.committer.claim()
     begun = driver.participant.begin(Attempt("q", "0", 1, None, has_expired=False))
+    driver.participant._answers(RollCall.of(begun))
     driver.run("0")
     return changed(
         driver.records()[-1], txn=begun.txn, mark_id=begun.mark_id, mark_uuid=begun.mark_uuid
@@ -51,6 +54,37 @@ def test_mark_then_sentinel_without_a_receipt_is_a_proof_of_absence(make_driver)
     driver = make_driver()
     record = fresh_mark(driver)
     assert ask(driver, record, timeout_s=20) is WitnessAnswer.PROVED_ABSENT
+
+
+@pytest.mark.parametrize(
+    ("moved", "from_the_mark", "answer"),
+    [(1, False, WitnessAnswer.READABLE), (2, True, WitnessAnswer.HISTORY_GONE)],
+    ids=["one reader was moved", "a ledger is lost"],
+)
+def test_readers_that_pass_over_the_receipt_prove_no_absence(
+    make_driver, monkeypatch, moved, from_the_mark, answer
+):
+    driver = make_driver()
+    driver.run("0")
+    record = driver.records()[-1]
+    part, opened = pulsar_part(record), []
+    first = (
+        part.mark_id._replace(entry=part.mark_id.entry + 1) if from_the_mark else part.receipt_id
+    )
+    read_from = Witness._read_from
+
+    def passing_over(self, part):
+        reader = read_from(self, part)
+        read = reader.read
+        opened.append(reader)
+        if len(opened) <= moved:
+            lost = range(first.entry, part.receipt_id.entry + 1)
+            reader.read = lambda end: (one for one in read(end) if one.id.entry not in lost)
+        return reader
+
+    monkeypatch.setattr(Witness, "_read_from", passing_over)
+    assert ask(driver, record, timeout_s=20) is answer
+    assert len(opened) == 2
 
 
 @pytest.mark.parametrize("count", ODD_COUNTS)
