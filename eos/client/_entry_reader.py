@@ -158,7 +158,8 @@ class EntryReader:
     def _read(self, deadline: float) -> Iterator[Entry]:
         while (delivery := self._take(deadline)) is not None:
             try:
-                entry = Entry.of(delivery)
+                # With any text: other writers must not be able to stop a reader of receipts.
+                entry = Entry.of(delivery, any_text=True)
             except ProtocolError as error:
                 self._end(error)  # to continue would lose it silently
                 raise

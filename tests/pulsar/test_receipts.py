@@ -10,7 +10,7 @@ import pytest
 
 from eos.chaos.cluster.proxy import FaultProxy, FrameAction
 from eos.client import PulsarClient
-from eos.errors import ConnectionLost, Fatal
+from eos.errors import ConnectionLost, Fatal, ProtocolError
 from eos.failpoints import armed
 from eos.ids import MessageId
 from eos.participant import Attempt
@@ -25,7 +25,7 @@ from eos.task_report import TaskError, TaskSummary
 from eos.wire import commands
 from tests.protocol.epochs import changed
 from tests.support.admin import call
-from tests.support.hostile import ODD_COUNTS, send_claiming
+from tests.support.hostile import ODD_COUNTS, send_claiming, send_odd_text
 
 
 def fresh_mark(driver) -> LogRecord:
@@ -184,6 +184,26 @@ def test_forged_and_malformed_messages_on_the_receipt_topic_do_not_stop_a_driver
     second = make_driver()
     assert second.run("0").status == "skipped"
     assert second.run("1").status == "written"
+
+
+def test_properties_that_are_not_utf8_stop_neither_roll_call_nor_witness_nor_claim(
+    make_driver, client: PulsarClient
+):
+    driver = make_driver()
+    driver.committer.claim()
+    topic = driver.participant._receipt_topic.name
+    with armed(Step.OPEN, lambda: send_odd_text(client, topic)):
+        driver.run("0")
+    assert driver.states("0") == ["OPEN", "PREPARED", "COMMITTED"]
+    record = driver.records()[-1]
+    assert ask(driver, record, timeout_s=20) is WitnessAnswer.READABLE
+    at = send_odd_text(client, topic)
+    driver.close()
+    assert make_driver().run("1").status == "written"
+    with client.entry_reader(topic, at) as reader:
+        entry = next(reader.read(time.monotonic() + 20))
+    with pytest.raises(ProtocolError, match=rf"entry {at}.*UTF-8"):
+        entry.messages()
 
 
 def test_another_message_at_the_marks_position_does_not_count_as_the_mark(make_driver):

@@ -36,6 +36,21 @@ def send_inflating(client: PulsarClient, topic: str, values: Iterable[bytes]) ->
     return sent
 
 
+def send_odd_text(client: PulsarClient, topic: str) -> MessageId:
+    """Store a message with a property in Latin-1, as some clients can; brokers do not mind."""
+    encode_send, pair = connection.encode_send, b"\x0a\x04name\x12\x04caf\xe9"
+
+    def encode(send, metadata, payload):
+        odd = metadata.encode() + bytes([0x22, len(pair)]) + pair
+        return encode_send(send, mock.Mock(encode=lambda: odd), payload)
+
+    with mock.patch.object(connection, "encode_send", encode):
+        producer = client.entry_producer(topic, create=True)
+        sent = producer.send(b"").result(timeout=20)
+        producer.close()
+    return sent
+
+
 def send_without_checksum(client: PulsarClient, topic: str, value: bytes) -> MessageId:
     """Store ``value`` without a checksum, as some clients do; brokers and readers accept it."""
     encode_send = connection.encode_send

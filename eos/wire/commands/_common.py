@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Self
 
 from eos.ids import EntryPlace, MessageId
 from eos.wire.messages import WireMessage, field
@@ -119,3 +120,16 @@ class MessageMetadata(WireMessage):
     uuid: str | None = field(26, "string", default=None)
     num_chunks_from_msg: int | None = field(27, "int32", default=None)
     chunk_id: int | None = field(29, "int32", default=None)
+
+    @classmethod
+    def without_texts(cls, data: bytes) -> Self:
+        """``decode`` without the texts: some clients send texts that are not UTF-8.
+
+        Raises:
+            ProtocolError: ``data`` is malformed, or a required field is missing.
+        """
+        message = cls.parse(data)
+        for name in ("properties", "replicated_from", "encryption_keys", "uuid"):
+            message.ClearField(name)
+        message.producer_name = ""
+        return cls.from_protobuf(message)
