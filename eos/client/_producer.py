@@ -102,6 +102,8 @@ class Producer:
         self._turn = 0
         # One thread sends at a time. Reentrant: failing futures run users' callbacks.
         self._sending = threading.RLock()
+        self._wanted = -1  # under it: the number of the last batch to send
+        self._is_in_loop = False  # under it
         self._lock = threading.Lock()
         self.made_in_process = process.pid
         self._numbers = itertools.count()
@@ -241,21 +243,31 @@ class Producer:
     def _send_pending(self, last: PendingBatch) -> None:
         """Send pending batches in order, up to ``last``, unless another thread has done so."""
         with self._sending:  # one batch after the other: the messages of a key stay in order
-            while (batch := self._first_up_to(last)) is not None:
-                try:
-                    self._send(batch)
-                except BaseException as error:  # Ctrl-C as well: nothing else will send it
-                    _fail(batch, error)
-                    if not isinstance(error, Exception):
-                        raise
-                finally:
-                    with self._lock, contextlib.suppress(ValueError):
-                        self._pending.remove(batch)
+            self._wanted = max(self._wanted, last.number)
+            if self._is_in_loop:  # a callback in ``_send`` sends more: the loop goes there later
+                return
+            self._is_in_loop = True
+            try:
+                while (batch := self._first_wanted()) is not None:
+                    self._send_first(batch)
+            finally:
+                self._is_in_loop = False
 
-    def _first_up_to(self, last: PendingBatch) -> PendingBatch | None:
+    def _send_first(self, batch: PendingBatch) -> None:
+        try:
+            self._send(batch)
+        except BaseException as error:  # Ctrl-C as well: nothing else will send it
+            _fail(batch, error)
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            with self._lock, contextlib.suppress(ValueError):
+                self._pending.remove(batch)
+
+    def _first_wanted(self) -> PendingBatch | None:
         with self._lock:
-            # By its number: an abort may have dropped ``last`` itself, and not those before it.
-            if not self._pending or self._pending[0].number > last.number:
+            # By its number: an abort may have dropped the last wanted one itself.
+            if not self._pending or self._pending[0].number > self._wanted:
                 return None
             # The oldest first: if a full batch overtook it, a key's order would be lost.
             batch = self._pending[0]

@@ -35,7 +35,7 @@ class Timer:
             if not self._stopped:
                 if self._thread is None:
                     thread = threading.Thread(target=self._run, name="eos-timer", daemon=True)
-                    thread.start()  # may fail: then there is none, and nothing is due
+                    thread.start()  # may fail: then nothing is due
                     self._thread = thread
                 heapq.heappush(self._due, (time.monotonic() + wait_s, next(self._numbers), call))
                 if self._due[0][2] is call:

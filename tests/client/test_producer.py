@@ -381,6 +381,27 @@ def test_callbacks_are_called_and_may_send(client, name, values):
     assert values() == [b"1", b"2"]
 
 
+def test_a_callback_that_sends_while_its_batch_is_sent_sends_nothing_twice(
+    client, name, values, monkeypatch
+):
+    producer = client.producer(name, create=True, linger_ms=LONG_MS, max_batch_messages=2)
+    send_batch = producer._producers[0].send_batch
+
+    def acknowledged(*args: object, **options: object):
+        sent = send_batch(*args, **options)
+        sent.result(timeout=20)
+        return sent  # a callback is called as soon as it is added
+
+    monkeypatch.setattr(producer._producers[0], "send_batch", acknowledged)
+    again: list[object] = []
+    first = producer.send(b"1")
+    first.add_done_callback(lambda _: again.extend(map(producer.send, (b"3", b"4"))))
+    producer.send(b"2")
+    assert [future.result(timeout=20).batch_index for future in again] == [0, 1]
+    producer.close()
+    assert values() == [b"1", b"2", b"3", b"4"]
+
+
 @pytest.mark.parametrize(
     "options",
     [
