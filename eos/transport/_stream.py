@@ -174,6 +174,17 @@ class FrameWriter:
         while self._queued and self._lock.acquire(blocking=False):
             self._write_and_release(())
 
+    def give_up(self) -> None:
+        """Raise ``OSError`` in all pending and all later writes: the stream is shut down."""
+        # Ctrl-C between ``acquire`` and ``_write_and_release`` leaves the lock taken: whoever gets
+        # it now finds the stream broken, and releases it for the next one.
+        self._broken = True
+        self._release()
+
+    def _release(self) -> None:
+        with contextlib.suppress(RuntimeError):  # ``give_up`` may have released it
+            self._lock.release()
+
     def _write_and_release(self, parts: Sequence[Chunk]) -> None:
         whole = False
         try:
@@ -185,5 +196,6 @@ class FrameWriter:
             self._stream.send([*parts, *owed], SEND_STALL_S)
             whole = True
         finally:  # also on Ctrl-C
-            self._broken = self._broken or not whole
-            self._lock.release()
+            if not whole:
+                self._broken = True
+            self._release()

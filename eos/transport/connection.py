@@ -270,6 +270,7 @@ class Connection:
                 return
             self._lost = lost = copy.copy(error)
         # Without the lock, as the code of listeners runs.
+        self._writer.give_up()
         self._stream.shutdown()
         self._pending.fail(lost)
         self.listeners.fail(lost)

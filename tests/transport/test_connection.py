@@ -601,6 +601,37 @@ def test_an_interrupted_send_ends_the_connection_because_its_frame_is_incomplete
             send(connection, b"y")
 
 
+def test_an_interrupt_right_after_the_writers_lock_leaves_no_thread_waiting_for_it(monkeypatch):
+    with ScriptedBroker(welcome_and_wait) as broker, nothing_left_behind():
+        connection = open_connection(broker)
+        writer, failures = connection._writer, []
+        real_write, taken = writer._write_and_release, threading.Event()
+
+        def interrupted(parts):  # signals are handled at the entry of a function
+            if threading.current_thread() is not threading.main_thread():
+                return real_write(parts)
+            taken.set()
+            time.sleep(0.2)  # the others wait for the lock
+            raise KeyboardInterrupt
+
+        def send_next() -> None:
+            taken.wait(10)
+            try:
+                writer.write((b"x",))
+            except OSError as error:
+                failures.append(error)
+
+        monkeypatch.setattr(writer, "_write_and_release", interrupted)
+        others = [threading.Thread(target=send_next, daemon=True) for _ in range(3)]
+        for thread in others:
+            thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            send(connection, b"x")
+        for thread in others:
+            thread.join(5)
+        assert len(failures) == 3
+
+
 def test_a_request_does_not_exceed_its_timeout_waiting_for_other_senders():
     hold = threading.Event()
 
