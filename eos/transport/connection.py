@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import TimeoutError as FutureTimeout
+from typing import Final
 
 from eos.errors import ConnectionLost, EosError, ProtocolError, RequestTimeout, broker_error
 from eos.transport._auth_methods import Credentials, Login
@@ -27,12 +28,15 @@ from eos.transport._stream import (
 )
 from eos.transport.address import Address
 from eos.transport.listeners import CONNECT, AnswerT, Listeners, PendingRequests
+from eos.waiting import Future, begin
 from eos.wire import commands
 from eos.wire.commands import CloseConsumer
 from eos.wire.frames import Command, Delivery, FrameDecoder, encode_frame, encode_send
 from eos.wire.messages import WireMessage
 
 logger = logging.getLogger(__name__)
+
+_TELLING_S: Final = 1.0
 
 
 class Connection:
@@ -58,6 +62,7 @@ class Connection:
         self._request_ids = itertools.count(CONNECT + 1)
         self._lock = threading.Lock()
         self._lost: EosError | None = None
+        self._is_told = False
 
     @classmethod
     def open(
@@ -266,11 +271,28 @@ class Connection:
 
     def _lose(self, error: EosError) -> None:
         with self._lock:
-            if self._lost is not None:
-                return
-            self._lost = lost = copy.copy(error)
-        # Without the lock, as the code of listeners runs.
+            if self._lost is None:
+                self._lost = copy.copy(error)
+        # Without the lock, as the code of listeners runs. If Ctrl-C interrupts this, the reading
+        # thread completes it.
         self._writer.give_up()
         self._stream.shutdown()
-        self._pending.fail(lost)
-        self.listeners.fail(lost)
+        if self._is_told or threading.current_thread() is not threading.main_thread():
+            self._tell_all()
+            return
+        told: Future[None] = Future()
+        try:
+            begin(self._tell_all, told)  # only the main thread is interrupted
+        except RuntimeError:  # there are too many threads
+            self._tell_all()
+        else:
+            with contextlib.suppress(FutureTimeout):  # a listener may need a lock of the caller
+                told.result(_TELLING_S)
+
+    def _tell_all(self) -> None:
+        """Tell all requests and listeners that the connection is lost; once."""
+        with self._lock:
+            was_told, self._is_told = self._is_told, True
+        if not was_told and self._lost is not None:
+            self._pending.fail(self._lost)
+            self.listeners.fail(self._lost)

@@ -200,5 +200,5 @@ class Listeners:
         for listener in listeners:  # without the lock, as listeners run users' code
             try:
                 listener.on_closed(copy.copy(error))
-            except Exception:
+            except BaseException:  # also sys.exit(): the others must be told
                 logger.exception("A listener's on_closed failed")

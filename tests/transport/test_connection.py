@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import random
 import struct
+import sys
 import threading
 import time
 import traceback
@@ -232,6 +234,38 @@ def test_closing_twice_frees_everything_and_fails_waiting_requests():
             ask(connection)
         with pytest.raises(ConnectionLost, match="was closed"):
             connection.listeners.add_producer(2, listener)
+
+
+def interrupt_at(call_number: int):
+    """A trace function that interrupts this thread at its n-th call into the transport's code."""
+    calls = itertools.count(1)
+
+    def trace(frame, event, _argument):
+        if "/eos/transport/" in frame.f_code.co_filename and next(calls) == call_number:
+            raise KeyboardInterrupt
+
+    return trace
+
+
+@pytest.mark.parametrize("call_number", range(2, 8))
+def test_an_interrupted_close_still_tells_every_listener_and_request(call_number, monkeypatch):
+    monkeypatch.setattr(connection_module, "KEEP_ALIVE_S", 0.2)
+    with ScriptedBroker(welcome_and_wait) as broker, nothing_left_behind():
+        connection = open_connection(broker)
+        listeners = [Listener() for _ in range(3)]
+        for number, listener in enumerate(listeners):
+            connection.listeners.add_producer(number, listener)
+        waiting = connection._pending.expect(7)
+        with contextlib.suppress(KeyboardInterrupt):
+            sys.settrace(interrupt_at(call_number))
+            try:
+                connection.close()
+            finally:
+                sys.settrace(None)
+        assert isinstance(waiting.exception(10), ConnectionLost)
+        for listener in listeners:
+            assert listener.closed.wait(10)
+            assert len(listener.heard) == 1
 
 
 def test_a_lost_connection_raises_a_fresh_error_each_time():
