@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import _thread
+import atexit
 import concurrent.futures
+import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Executor, ThreadPoolExecutor
 from typing import Final, TypeVar
@@ -150,3 +153,34 @@ def parallel_map(ask: Callable[[T], R], items: Sequence[T]) -> list[R]:
         is_over = True
         await_or_cancel(asking)
         raise
+
+
+# --- closing what is freed -----------------------------------------------------------------------
+
+_LAST_WAIT_S: Final = 30.0
+_closing: Final[set[Future[object]]] = set()
+os.register_at_fork(after_in_child=_closing.clear)
+
+
+def close_when_freed(owner: object, close: Callable[[], object]) -> weakref.finalize[..., object]:
+    """Call ``close`` after ``owner`` was freed, or as the process exits; not in a forked child."""
+    return weakref.finalize(owner, _close, close, os.getpid())
+
+
+def _close(close: Callable[[], object], pid: int) -> None:
+    if os.getpid() != pid:
+        return
+    if not threading.main_thread().is_alive():  # the process exits
+        close()
+        return
+    # The garbage collector runs this in any thread, which may hold a lock that ``close`` needs, or
+    # be the one that reads what ``close`` waits for. ``Thread.start`` would wait here.
+    closed: Future[object] = Future()
+    begin(close, closed)
+    _closing.add(closed)
+    closed.add_done_callback(_closing.discard)
+
+
+@atexit.register
+def _await_closing() -> None:
+    concurrent.futures.wait(list(_closing), _LAST_WAIT_S)

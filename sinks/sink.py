@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import threading
-import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -37,6 +36,7 @@ from eos.sinks._spark_jvm import (
 from eos.sinks.failures import explained_failures, shortened
 from eos.sinks.options import SinkOptions
 from eos.sinks.output import Output
+from eos.waiting import close_when_freed
 
 
 @dataclass(frozen=True)
@@ -225,15 +225,16 @@ class Sink(ABC):
             check_jvm(df.sparkSession.sparkContext)
             outputs = self.outputs()
             # An open client has threads that may outlive the interpreter.
-            closing = [weakref.finalize(self, output.participant.close) for output in outputs]
+            freed = [close_when_freed(self, output.participant.close) for output in outputs]
             on_append = self._observer.state_changed
             try:
                 log = open_log(options, outputs, query_id, epoch, run_id, on_append=on_append)
                 for output, frame in zip(outputs, self.frames(df), strict=True):
                     attempts(options.resolve_timeout_s)(output.on_open, log.history, frame)
             except BaseException:  # the next call has outputs again
-                for close in closing:
-                    close()
+                for output, later in zip(outputs, freed, strict=True):
+                    later.detach()
+                    output.participant.close()
                 raise
             self._outputs = outputs
             self._committer = Committer(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
+import subprocess
 import sys
 import threading
 import time
@@ -13,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 from eos import waiting
-from eos.waiting import Future, Monitor, parallel_map, run_both, submit
+from eos.waiting import Future, Monitor, close_when_freed, parallel_map, run_both, submit
 
 WAIT_S = 0.001
 TRACED = (waiting.__file__,)
@@ -188,3 +190,55 @@ def test_after_an_interrupt_at_any_step_no_call_runs_or_begins(run):
             time.sleep(0.003)
             assert (under_way, len(work.begun)) == (0, begun), step
     assert interrupted > 30
+
+
+class Owner:
+    """An object in a cycle: only the garbage collector frees it."""
+
+    def __init__(self) -> None:
+        self.me = self
+
+
+def test_what_the_collector_frees_is_closed_outside_of_the_thread_that_collects():
+    lock, closed = threading.Lock(), threading.Event()
+
+    def close() -> None:
+        if lock.acquire(timeout=10):
+            closed.set()
+
+    close_when_freed(Owner(), close)
+    with lock:
+        started = time.monotonic()
+        gc.collect()
+        assert time.monotonic() - started < 5
+        assert not closed.is_set()
+    assert closed.wait(10)
+
+
+PROGRAM = """
+import gc, os, time
+from eos.waiting import close_when_freed
+
+class Owner:
+    pass
+
+def close(name):
+    time.sleep(0.3)
+    print("closed", name, flush=True)
+
+freed, kept = Owner(), Owner()
+close_when_freed(freed, lambda: close("freed"))
+close_when_freed(kept, lambda: close("kept"))
+child = os.fork()
+if child:
+    os.waitpid(child, 0)
+    del freed
+"""
+
+
+def test_at_the_exit_everything_is_closed_once_and_nothing_by_a_forked_child():
+    ended = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert sorted(ended.stdout.splitlines()) == ["closed freed", "closed kept"]
+    assert ended.stderr == ""

@@ -281,12 +281,13 @@ class ReceiptAcks:
 
     def __init__(self, receipts: ReceiptTopic) -> None:
         self._receipts = receipts
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a request may free an object that calls ``close``
         self._decided: MessageId | None = None
         self._done: MessageId | None = None
         self._done_at = 0.0
         self._timer: threading.Timer | None = None
         self._closed = False
+        self._is_asking = False
 
     def schedule(self) -> None:
         """Acknowledge everything sent so far within ``EVERY_S``."""
@@ -316,6 +317,8 @@ class ReceiptAcks:
 
     def _acknowledge(self) -> None:
         with self._lock:
+            if self._is_asking:  # in this very thread
+                return
             timer, self._timer = self._timer, None
             if timer is not None:
                 timer.cancel()
@@ -323,6 +326,7 @@ class ReceiptAcks:
             if self._closed or decided is None or decided == self._done:
                 return
             self._done_at = time.monotonic()
+            self._is_asking = True
             try:
                 self._receipts.acknowledge(decided)
                 self._done = decided
@@ -330,3 +334,5 @@ class ReceiptAcks:
                 logger.warning(
                     "The receipt topic could not be acknowledged and keeps growing: %s", error
                 )
+            finally:
+                self._is_asking = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 import time
 
 import pytest
@@ -17,7 +18,7 @@ from eos.participant import Attempt
 from eos.protocol import LogRecord
 from eos.pulsar.end_rules import MarkAnswer, WitnessAnswer
 from eos.pulsar.part import PulsarPart, pulsar_part
-from eos.pulsar.receipts import ReceiptTopic
+from eos.pulsar.receipts import ReceiptAcks, ReceiptTopic
 from eos.pulsar.roll_call import RollCall
 from eos.pulsar.witness import Witness
 from eos.steps import Step
@@ -308,3 +309,22 @@ def test_a_limit_that_a_task_has_hit_ends_the_reuse_of_handles(make_driver):
     with pytest.raises(ConnectionLost):
         participant.count(part, [met])
     assert not participant.reuses_handles
+
+
+def test_an_acknowledgement_that_closes_itself_ends():
+    """Python may free an object in any request, also one whose finalizer closes the sink."""
+
+    class Receipts:
+        last_sent = MessageId(1, 1)
+
+        def acknowledge(self, _message_id: MessageId) -> None:
+            asked.append(1)
+            acks.close()
+
+    asked: list[int] = []
+    acks = ReceiptAcks(Receipts())  # type: ignore[arg-type]
+    flushing = threading.Thread(target=acks.flush, daemon=True)
+    flushing.start()
+    flushing.join(10)
+    assert not flushing.is_alive()
+    assert asked == [1]
