@@ -155,6 +155,14 @@ def parallel_map(ask: Callable[[T], R], items: Sequence[T]) -> list[R]:
         raise
 
 
+_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def boot_time() -> float:
+    """``time.monotonic``, but on Linux it also counts while the machine sleeps."""
+    return time.clock_gettime(_CLOCK)
+
+
 # --- closing what is freed -----------------------------------------------------------------------
 
 _LAST_WAIT_S: Final = 30.0

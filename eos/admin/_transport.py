@@ -214,7 +214,14 @@ class Transport:
         self._checked.add(origin)
 
     def _perform(
-        self, origin: Origin, deadline: float, method: str, path: str, body: bytes | None = None
+        self,
+        origin: Origin,
+        deadline: float,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        again: bool = True,
     ) -> Response:
         login = self._auth.login
         left_s = max(0.0, deadline - time.monotonic())
@@ -225,8 +232,8 @@ class Transport:
         answer = perform(request, ADMIN_API, origin, context, deadline)
         if authorization is None or answer.status in _DONE:
             return answer
-        if answer.status == http.HTTPStatus.UNAUTHORIZED:
-            login.forget(credentials)
+        if answer.status == http.HTTPStatus.UNAUTHORIZED and login.forget(credentials) and again:
+            return self._perform(origin, deadline, method, path, body, again=False)
         # The text of a refusal is shown, and a peer may repeat the credentials in it.
         text = login.redact(answer.body.decode("utf-8", "replace"), credentials)
         if not login.shows_refusals and answer.status in _REFUSED:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 import weakref
 from collections.abc import Collection, Sequence
 from functools import partial
@@ -31,6 +30,7 @@ from eos.ids import MessageId, TopicName, TxnId
 from eos.transport.address import ClusterRules
 from eos.transport.auth import Auth
 from eos.transport.message_keys import Encryption
+from eos.waiting import boot_time
 from eos.wire.commands import SchemaInfo
 from eos.wire.decoding import checked_columns
 
@@ -364,7 +364,7 @@ class PulsarClient:
             TransactionsDisabled: the broker runs without transactions.
             RequestTimeout: no answer; a broker at its limit of active transactions does not reply.
         """
-        expires_at = time.monotonic() + timeout_s
+        expires_at = boot_time() + timeout_s
         txn_id = self.coordinators.begin(int(timeout_s * 1000))
         txn = Transaction(txn_id, self.coordinators, expires_at=expires_at)
         with self._transactions_lock:

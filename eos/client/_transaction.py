@@ -33,6 +33,7 @@ from eos.errors import (
     Unauthorized,
 )
 from eos.ids import TxnId
+from eos.waiting import boot_time
 from eos.wire.commands import TxnAction
 
 logger = logging.getLogger(__name__)
@@ -91,7 +92,7 @@ class Transaction:
     ) -> None:
         self.id = txn_id
         self._coordinators = coordinators
-        self._expires_at = expires_at  # by time.monotonic; None: begun elsewhere
+        self._expires_at = expires_at  # by boot_time; None: begun elsewhere
         self._lock = threading.Lock()
         self._registering = threading.Lock()
         self._registered: set[str] = set()
@@ -196,7 +197,7 @@ class Transaction:
         """
         # Of a transaction that has ended, the broker accepts messages and acknowledgements: they
         # hide later messages, or are never delivered again (measured).
-        if self._expires_at is not None and time.monotonic() >= self._expires_at:
+        if self._expires_at is not None and boot_time() >= self._expires_at:
             self.poison(TransactionExpired(f"Transaction {self.id} has expired."))
         with self._lock:
             self._check_locked()
@@ -273,7 +274,7 @@ class Transaction:
 
     def _raise_ended_before(self) -> None:
         """Raise the meaning of 24 or 21: it expired only if nothing else can have ended it."""
-        now = time.monotonic() + _CLOCK_TOLERANCE_S
+        now = boot_time() + _CLOCK_TOLERANCE_S
         if self._doubtful or self._expires_at is None or now < self._expires_at:
             raise Indeterminate(
                 f"Transaction {self.id} has ended; whether committed is not known.",

@@ -47,8 +47,12 @@ class Login(ABC):
             EosError: a token server gave no usable answer within ``timeout_s``.
         """
 
-    def forget(self, credentials: bytes) -> None:  # noqa: B027 - most methods cache nothing
-        """Drop ``credentials`` from any cache: a peer has rejected them, or asks for new ones."""
+    def forget(self, credentials: bytes) -> bool:  # noqa: ARG002 - most methods cache nothing
+        """Drop ``credentials`` from any cache: a peer has rejected them, or asks for new ones.
+
+        Return whether they were cached, so that new ones may be accepted.
+        """
+        return False
 
     def http_authorization(self, credentials: bytes) -> str | None:
         """Return the value of the ``Authorization`` header; None: no header."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Final, TypeVar
 
@@ -17,6 +17,7 @@ from eos.wire import commands
 from eos.wire.messages import WireMessage
 
 CommandT = TypeVar("CommandT", bound=WireMessage)
+T = TypeVar("T")
 
 CLIENT_VERSION: Final = f"eos-python-{__version__}"
 
@@ -28,6 +29,18 @@ CHALLENGES_S: Final = 5.0
 MIN_MESSAGE_BYTES: Final = 4096
 # A broker that has no answer by its next challenge disconnects.
 RESPONSE_TIMEOUT_S: Final = 30.0
+
+
+class StaleToken(Unauthorized):
+    """The peer refuses a cached token; it may accept a new one."""
+
+
+def with_fresh_token(connect: Callable[[float], T], timeout_s: float) -> T:
+    """Return ``connect(timeout_s)``; try once more if the peer refuses a cached token."""
+    deadline = time.monotonic() + timeout_s
+    with suppress(StaleToken):
+        return connect(timeout_s)
+    return connect(max(0.0, deadline - time.monotonic()))
 
 
 class Authenticator:
@@ -73,11 +86,11 @@ class Authenticator:
             raise self._refusal(error) from None
 
     def _refusal(self, error: EosError) -> EosError:
-        hint = error.hint
+        hint, kind = error.hint, type(error)
         if isinstance(error, Unauthorized):
-            self._login.forget(self._sent)
+            kind = StaleToken if self._login.forget(self._sent) else kind
             hint = self._login.advice(self._sent)
-        return type(error)(self._shown(error.message), hint=hint)
+        return kind(self._shown(error.message), hint=hint)
 
     def redacted(self, answer: CommandT) -> CommandT:
         """Return ``answer`` with its text, if it has one, without the credentials of the peer."""

@@ -26,6 +26,7 @@ from eos.transport._auth_methods import Login, checked_token, token_advice
 from eos.transport._connect import verifying_context
 from eos.transport.http import HttpService, Origin, Request, Response, perform
 from eos.transport.secret_text import path_text
+from eos.waiting import boot_time
 
 # Even if the caller could wait longer: a connection that answers a challenge reads nothing else.
 FETCH_TIMEOUT_S: Final = 10.0
@@ -89,9 +90,9 @@ class ByOAuth2(Login):
         """See ``Login``."""
         return f"{token_advice(credentials)} It came from {self.issuer_url}."
 
-    def forget(self, credentials: bytes) -> None:
+    def forget(self, credentials: bytes) -> bool:
         """See ``Login``."""
-        _cached(self).forget(credentials)
+        return _cached(self).forget(credentials)
 
 
 class _CachedToken:
@@ -101,7 +102,8 @@ class _CachedToken:
         self._login = login
         self._lock = threading.Lock()
         self._token = b""
-        self._use_until = 0.0
+        self._use_until = 0.0  # by ``boot_time``
+        self._is_reused = False
 
     def get(self, timeout_s: float) -> bytes:
         deadline = time.monotonic() + timeout_s
@@ -111,18 +113,21 @@ class _CachedToken:
                 hint=_TOKEN_SERVER.hint,
             )
         try:
-            asked_at, token = time.monotonic(), self._token
-            if not token or asked_at >= self._use_until:
+            asked_at, token = boot_time(), self._token
+            self._is_reused = bool(token) and asked_at < self._use_until
+            if not self._is_reused:
                 token, life_s = _fetch(self._login, deadline)
                 self._token, self._use_until = token, asked_at + life_s * USED_SHARE
             return token
         finally:
             self._lock.release()
 
-    def forget(self, token: bytes) -> None:
+    def forget(self, token: bytes) -> bool:
         # Without the lock, which a fetching thread holds. At worst a new token is dropped, too.
-        if self._token == token:
-            self._token = b""
+        if self._token != token:  # another thread dropped it
+            return True
+        self._token = b""
+        return self._is_reused
 
 
 token_cache: Final = lru_cache(maxsize=16)(_CachedToken)

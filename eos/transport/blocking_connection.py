@@ -13,7 +13,12 @@ import numpy.typing as npt
 
 from eos.errors import ConnectionLost, ProtocolError, RequestTimeout, broker_error
 from eos.transport._auth_methods import Credentials, Login
-from eos.transport._handshake import Authenticator, check_first_bytes, checked_message_limit
+from eos.transport._handshake import (
+    Authenticator,
+    check_first_bytes,
+    checked_message_limit,
+    with_fresh_token,
+)
 from eos.transport._stream import KEEP_ALIVE_S, SEND_STALL_S, Stream, open_stream
 from eos.transport.address import Address
 from eos.transport.listeners import CONNECT, AnswerT
@@ -49,6 +54,14 @@ class BlockingConnection:
         cls, address: Address, auth: Credentials, *, timeout_s: float, proxy_to: str | None = None
     ) -> BlockingConnection:
         """Connect, authenticate and wait for CONNECTED, as ``Connection.open`` does."""
+        return with_fresh_token(
+            lambda left_s: cls._open(address, auth, left_s, proxy_to), timeout_s
+        )
+
+    @classmethod
+    def _open(
+        cls, address: Address, auth: Credentials, timeout_s: float, proxy_to: str | None
+    ) -> BlockingConnection:
         deadline = time.monotonic() + timeout_s
         connection = cls(address, open_stream(address, auth, timeout_s), auth.login)
         try:

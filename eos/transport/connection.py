@@ -17,7 +17,12 @@ from typing import Final
 
 from eos.errors import ConnectionLost, EosError, ProtocolError, RequestTimeout, broker_error
 from eos.transport._auth_methods import Credentials, Login
-from eos.transport._handshake import Authenticator, check_first_bytes, checked_message_limit
+from eos.transport._handshake import (
+    Authenticator,
+    check_first_bytes,
+    checked_message_limit,
+    with_fresh_token,
+)
 from eos.transport._stream import (
     KEEP_ALIVE_S,
     WITHOUT_LIMIT,
@@ -77,6 +82,14 @@ class Connection:
         Raises:
             ConnectionLost, Unauthorized, ConfigurationError, ProtocolError, BrokerNotReady
         """
+        return with_fresh_token(
+            lambda left_s: cls._open(address, auth, left_s, proxy_to), timeout_s
+        )
+
+    @classmethod
+    def _open(
+        cls, address: Address, auth: Credentials, timeout_s: float, proxy_to: str | None
+    ) -> Connection:
         deadline = time.monotonic() + timeout_s
         connection = cls(address, open_stream(address, auth, timeout_s), auth.login)
         name = f"eos-reader-{address.host_port}"

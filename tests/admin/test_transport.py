@@ -182,6 +182,16 @@ def test_a_token_that_the_api_rejects_is_removed_from_the_cache(server, tmp_path
         assert len(issuer.given) == 2
 
 
+def test_a_cached_token_that_the_api_rejects_is_fetched_again_once(server, tmp_path):
+    with token_server(tmp_path, SECRET) as issuer:
+        auth = Auth(**issuer.options())
+        old = f"Bearer {auth.login.credentials(10).decode()}"
+        here = (200, {}, b'{"startPosition": "1:1", "aborted": false}')
+        server.answer = lambda _: (401, {}, b"") if server.asked[-1][1] == old else here
+        assert ask(AdminClient(server.url(), auth, timeout_s=10))
+        assert len(issuer.given) == 2
+
+
 def test_a_proxy_of_the_environment_is_not_used(server, elsewhere, monkeypatch):
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
         monkeypatch.setenv(name, elsewhere.url())

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import gc
 import threading
+import time
 
 import pulsar
 import pytest
 
 from eos.chaos.cluster.proxy import FrameAction
-from eos.client import PulsarClient
+from eos.client import PulsarClient, Transaction
 from eos.errors import (
     ConfigurationError,
     EosError,
@@ -19,7 +20,9 @@ from eos.errors import (
     TransactionExpired,
     TransactionPoisoned,
 )
+from eos.ids import TxnId
 from eos.testing import PulsarStandalone
+from eos.waiting import boot_time
 from eos.wire import commands
 from eos.wire.batch import Message
 from tests.support.admin import create_partitioned
@@ -307,6 +310,17 @@ def test_all_who_join_a_transaction_in_one_client_share_its_fate(client, name):
     del txn
     gc.collect()
     assert txn_id not in client._transactions  # unreferenced transactions are dropped
+
+
+def test_a_transaction_expires_while_the_machine_sleeps(monkeypatch):
+    txn = Transaction(TxnId(0, 1), None, expires_at=boot_time() + 60)
+    txn.check()
+    real = time.clock_gettime
+    monkeypatch.setattr(
+        "time.clock_gettime", lambda clock: real(clock) + 61 * (clock == time.CLOCK_BOOTTIME)
+    )
+    with pytest.raises(TransactionPoisoned, match="has expired"):
+        txn.check()
 
 
 @pytest.mark.parametrize("timeout_s", [0.05, 0, -1, 25 * 3600])

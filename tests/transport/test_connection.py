@@ -25,6 +25,7 @@ from eos.errors import (
 from eos.transport import _stream as writer_module
 from eos.transport import connection as connection_module
 from eos.transport.auth import Auth
+from eos.transport.blocking_connection import BlockingConnection
 from eos.transport.connection import Connection
 from eos.transport.listeners import AnswerT
 from eos.wire import commands
@@ -495,6 +496,32 @@ def test_a_token_that_the_broker_rejected_is_removed_from_the_cache(issuer):
                 open_connection(broker, auth)
         assert broker.received == [given.encode() for given in issuer.given]
         assert len(set(broker.received)) == 2
+
+
+@pytest.mark.parametrize("kind", [Connection, BlockingConnection])
+def test_a_cached_token_that_the_broker_rejects_is_fetched_again_once(issuer, kind):
+    """As after a sleep of the machine, or a rotation of the token server's keys."""
+    rejected, accepts_any = [], True
+
+    def script(peer: Peer) -> None:
+        said = peer.next(commands.Connect).auth_data
+        broker.received.append(said)
+        if said in rejected or not accepts_any:
+            peer.send(commands.Error(request_id=2**64 - 1, error=3, message="expired"))
+        else:
+            peer.send(CONNECTED)
+            peer.next(commands.Ping)
+
+    auth = Auth(**issuer.options())
+    with ScriptedBroker(script) as broker, nothing_left_behind():
+        rejected.append(auth.login.credentials(10))
+        kind.open(broker.address, auth, timeout_s=10).close()
+        first, second = issuer.given
+        assert broker.received == [first.encode(), second.encode()]
+        accepts_any = False
+        with pytest.raises(Unauthorized):
+            kind.open(broker.address, auth, timeout_s=10)
+        assert broker.received[2:] == [second.encode(), issuer.given[2].encode()]
 
 
 def test_a_silent_token_server_does_not_exceed_the_connections_deadline(issuer):
