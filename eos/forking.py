@@ -6,6 +6,8 @@ It has no copy of the threads: it would hang, or write into the parent's connect
 from __future__ import annotations
 
 import os
+import threading
+import weakref
 from collections.abc import Callable, Collection
 from functools import wraps
 from inspect import iscoroutinefunction
@@ -86,6 +88,24 @@ def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
         raise process.refusal(self)
 
     return guarded
+
+
+_locks: Final[weakref.WeakSet[threading.Lock]] = weakref.WeakSet()
+
+
+def lock_of_process() -> threading.Lock:
+    """Return a lock that is free in a forked child, even if a thread of the parent holds it."""
+    made = threading.Lock()
+    _locks.add(made)
+    return made
+
+
+def _free_locks() -> None:
+    for one in _locks:
+        one._at_fork_reinit()  # type: ignore[attr-defined]  # as the standard library does
+
+
+os.register_at_fork(after_in_child=_free_locks)
 
 
 async def _nothing() -> None:

@@ -13,7 +13,6 @@ docs/monitoring.md lists all metrics and their labels: sink ids and fixed names.
 
 from __future__ import annotations
 
-import threading
 import time
 import weakref
 from collections.abc import Iterable, Iterator
@@ -37,6 +36,7 @@ from eos.events import (
     reason_label,
     state_label,
 )
+from eos.forking import lock_of_process
 from eos.protocol import FINAL, UNFINISHED, ReasonKind, State
 
 _EPOCH_BUCKETS_S: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
@@ -172,7 +172,7 @@ class _Metrics(Collector):
         self.claims_lost = counter(
             "eos_claims_lost", "Claims of this driver that another one has taken over.", ["sink"]
         )
-        self._lock = threading.Lock()
+        self._lock = lock_of_process()
         self._figures: dict[str, SinkFigures] = {}
         self._claimed: set[str] = set()
         registry.register(self)
@@ -219,7 +219,7 @@ class _Metrics(Collector):
         return sink_families(())
 
 
-_lock: Final = threading.Lock()
+_lock: Final = lock_of_process()
 _by_registry: Final[weakref.WeakKeyDictionary[CollectorRegistry, weakref.ref[_Metrics]]] = (
     weakref.WeakKeyDictionary()
 )

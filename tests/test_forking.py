@@ -6,16 +6,21 @@ import asyncio
 import json
 import os
 import signal
+import threading
 from collections.abc import Callable
 
 import pytest
 
-from eos import DeltaSink, PulsarSink
-from eos.client import PulsarClient
+from eos import DeltaSink, PulsarSink, metrics
+from eos.client import PulsarClient, worker_cache
 from eos.client.aio import AsyncPulsarClient
 from eos.commit_log import CommitLog
+from eos.pulsar import roll_call
+from eos.transport import _oauth2
+from eos.transport.auth import Auth
 from tests.protocol.epochs import claim
 from tests.support.judge import drain
+from tests.support.token_server import token_server
 
 
 def in_a_fork(act: Callable[[], object]) -> str:
@@ -35,6 +40,34 @@ def in_a_fork(act: Callable[[], object]) -> str:
         content = pipe.read()
     _, status = os.waitpid(child, 0)
     return str(json.loads(content)) if content else f"killed by signal {os.WTERMSIG(status)}"
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_token_that_a_parents_thread_fetches_is_fetched_by_its_fork_too(tmp_path):
+    with token_server(tmp_path, "secret") as server:
+        login = Auth(**server.options()).login
+        asked, go_on = threading.Event(), threading.Event()
+        server.before = lambda _: asked.set() or go_on.wait(20)
+        fetching = threading.Thread(target=login.credentials, args=(20,))
+        fetching.start()
+        assert asked.wait(10)
+        server.before = lambda _: None
+        said = in_a_fork(lambda: login.credentials(5).decode())
+        go_on.set()
+        fetching.join(20)
+    assert said in {f"returned {token!r}" for token in server.given}
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize(
+    "lock",
+    [_oauth2._cache_lock, worker_cache._lock, roll_call._progress_lock, metrics._lock],
+    ids=["tokens", "clients", "roll calls", "metrics"],
+)
+def test_a_lock_of_the_process_is_free_in_a_fork_and_still_held_in_the_parent(lock):
+    with lock:
+        assert in_a_fork(lambda: lock.acquire(blocking=False)) == "returned True"
+        assert lock.locked()
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import threading
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
 from eos.client import PulsarClient
+from eos.forking import lock_of_process
 from eos.transport.address import ClusterRules
 from eos.transport.auth import Auth
 from eos.transport.message_keys import Encryption
@@ -17,7 +18,8 @@ from eos.transport.message_keys import Encryption
 MAX_CLIENTS: Final = 8
 
 _clients: dict[ClientOptions, PulsarClient] = {}
-_lock = threading.Lock()
+_lock = lock_of_process()
+os.register_at_fork(after_in_child=_clients.clear)
 
 
 @dataclass(frozen=True)

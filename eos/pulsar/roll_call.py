@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import uuid
 from collections import Counter
@@ -19,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from eos.errors import ProtocolError, TransactionPoisoned
+from eos.forking import lock_of_process
 from eos.ids import EntryPlace, MessageId
 from eos.pulsar._contiguous_read import ContiguousRead
 from eos.task_report import Answer, TaskSummary
@@ -185,7 +187,8 @@ class _Progress:
 
 
 _progress: dict[RollCall, _Progress] = {}  # per process: a worker runs many tasks
-_progress_lock = threading.Lock()
+_progress_lock = lock_of_process()
+os.register_at_fork(after_in_child=_progress.clear)
 
 
 def _progress_of(call: RollCall) -> _Progress:

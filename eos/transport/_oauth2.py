@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import threading
 import time
 from dataclasses import dataclass
 from functools import lru_cache
@@ -22,6 +21,7 @@ from eos.errors import (
     ProtocolError,
     Unauthorized,
 )
+from eos.forking import lock_of_process
 from eos.transport._auth_methods import Login, checked_token, token_advice
 from eos.transport._connect import verifying_context
 from eos.transport.http import HttpService, Origin, Request, Response, perform
@@ -100,7 +100,7 @@ class _CachedToken:
 
     def __init__(self, login: ByOAuth2) -> None:
         self._login = login
-        self._lock = threading.Lock()
+        self._lock = lock_of_process()
         self._token = b""
         self._use_until = 0.0  # by ``boot_time``
         self._is_reused = False
@@ -131,7 +131,7 @@ class _CachedToken:
 
 
 token_cache: Final = lru_cache(maxsize=16)(_CachedToken)
-_cache_lock: Final = threading.Lock()
+_cache_lock: Final = lock_of_process()
 
 
 def _cached(login: ByOAuth2) -> _CachedToken:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from typing import Any, Final, Literal, get_args
 from urllib.parse import quote, urlsplit
 
 from eos.errors import BrokerNotReady, ConfigurationError, EosError, Retriable
+from eos.forking import lock_of_process
 from eos.transport._connect import verifying_context
 from eos.transport.auth import AUTH_OPTIONS
 from eos.wire.encryption import CryptoFailureAction, Decryptor, Encryptor, PublicKey
@@ -151,7 +151,7 @@ class MessageKeys:
         if encryption.key_location is not None:
             self._read = _Location(encryption.key_location)
         self.decryptor = Decryptor(self, encryption.crypto_failure_action)
-        self._lock = threading.Lock()
+        self._lock = lock_of_process()
         self._private: dict[tuple[str, frozenset[tuple[str, str]]], tuple[float, bytes | None]] = {}
         self._public: tuple[float, dict[str, PublicKey]] | None = None
         self._encryptor: tuple[dict[str, PublicKey], Encryptor] | None = None
