@@ -27,6 +27,8 @@ MAX_CHALLENGES: Final = 10
 CHALLENGES_S: Final = 5.0
 # No real broker has a smaller limit.
 MIN_MESSAGE_BYTES: Final = 4096
+# Frames of this size are buffered: a peer must not decide alone how much memory that takes.
+MAX_MESSAGE_BYTES: Final = 256 * 1024 * 1024
 # A broker that has no answer by its next challenge disconnects.
 RESPONSE_TIMEOUT_S: Final = 30.0
 
@@ -132,7 +134,7 @@ class Authenticator:
 
 
 def checked_message_limit(connected: commands.Connected, address: Address) -> int:
-    """Return the size limit of messages that the peer reports.
+    """Return the size limit of messages that the peer reports, at most ``MAX_MESSAGE_BYTES``.
 
     Raises:
         ProtocolError: it is too small for a broker.
@@ -142,7 +144,7 @@ def checked_message_limit(connected: commands.Connected, address: Address) -> in
             f"{address} reports a maximum message size of {connected.max_message_size} "
             "bytes, which is too small for a broker."
         )
-    return connected.max_message_size
+    return min(connected.max_message_size, MAX_MESSAGE_BYTES)
 
 
 def check_first_bytes(data: bytes, address: Address) -> None:

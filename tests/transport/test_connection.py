@@ -162,6 +162,23 @@ def test_a_frame_size_over_the_limit_ends_the_connection_before_the_frame_arrive
             ask(connection)
 
 
+def test_a_peer_that_reports_a_huge_limit_can_not_make_the_client_buffer_huge_frames():
+    limit = 256 * 1024 * 1024
+
+    def script(peer: Peer) -> None:
+        peer.next(commands.Connect)
+        peer.send(commands.Connected(server_version="x", max_message_size=2**31 - 1))
+        peer.next()
+        peer.sock.sendall(struct.pack(">I", limit + 1024 * 1024))
+        peer.next(commands.Ping)
+
+    with ScriptedBroker(script) as broker, nothing_left_behind():
+        connection = open_connection(broker)
+        assert connection.max_message_bytes == limit
+        with pytest.raises(ProtocolError, match="frame of 269484032 bytes"):
+            ask(connection)
+
+
 def test_an_answer_of_another_type_is_a_protocol_error_and_the_connection_stays_usable():
     def script(peer: Peer) -> None:
         peer.welcome()
