@@ -26,6 +26,8 @@ LimitErrors = tuple[type[EosError], ...]
 # A broker's answers at a limit of producers, and of consumers or subscriptions (measured).
 PRODUCER_LIMIT: Final[LimitErrors] = (ProducerBusy,)
 CONSUMER_LIMIT: Final[LimitErrors] = (ConsumerBusy, NotAllowed)
+# It has the same class, but ends with the other process's use of the subscription.
+_IN_USE: Final = "Exclusive consumer is already connected"
 
 
 class LimitBackoff:
@@ -46,8 +48,9 @@ class LimitBackoff:
         """Set ``limit_hit`` if the block raises one of ``errors``."""
         try:
             yield
-        except errors:
-            self.limit_hit = True
+        except errors as error:
+            if _IN_USE not in error.message:
+                self.limit_hit = True
             raise
 
     def retry(self, call: Callable[[], T], errors: LimitErrors, timeout_s: float) -> T:

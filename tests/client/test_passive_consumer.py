@@ -9,7 +9,7 @@ import pytest
 
 from eos.client import PulsarClient
 from eos.client._passive_consumer import PassiveConsumer, check_moved
-from eos.errors import ConnectionLost, EosError, TopicNotFound
+from eos.errors import ConnectionLost, ConsumerBusy, EosError, TopicNotFound
 from eos.testing import PulsarStandalone
 from eos.wire.commands import AckResponse
 from tests.support.admin import call
@@ -50,6 +50,17 @@ def test_a_cursor_begins_at_the_first_entry_and_never_moves_back(client, name):
     for at, expected in ((2, 3), (0, 3), (3, 4)):
         cursor.acknowledge(ids[at])
         assert cursor.place() == (ids[0].ledger, ids[0].entry + expected)
+
+
+def test_a_subscription_that_another_process_uses_now_is_not_taken_for_a_limit(
+    client, name, pulsar_standalone
+):
+    (first,) = sent(client, name, 1)
+    with PulsarClient(pulsar_standalone.service_url) as own:
+        with client.cursor(name, "s", exclusive=True), pytest.raises(ConsumerBusy):
+            own.acknowledge(name, "s", first)
+        assert not own.limit_hit
+        own.acknowledge(name, "s", first)
 
 
 def test_what_is_dropped_is_permitted_again(client, name):
