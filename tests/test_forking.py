@@ -15,6 +15,8 @@ from eos import DeltaSink, PulsarSink, metrics
 from eos.client import PulsarClient, worker_cache
 from eos.client.aio import AsyncPulsarClient
 from eos.commit_log import CommitLog
+from eos.postgres.database import Database
+from eos.postgres.participant import PostgresParticipant
 from eos.pulsar import roll_call
 from eos.transport import _oauth2
 from eos.transport.auth import Auth
@@ -40,6 +42,18 @@ def in_a_fork(act: Callable[[], object]) -> str:
         content = pipe.read()
     _, status = os.waitpid(child, 0)
     return str(json.loads(content)) if content else f"killed by signal {os.WTERMSIG(status)}"
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_does_not_end_its_parents_session_at_postgres():
+    class Session:
+        def close(self) -> None:
+            raise AssertionError
+
+    database = Database("postgresql://localhost/shop")
+    participant = PostgresParticipant("a", database, "public", "orders", "eos")
+    participant._open = Session()  # type: ignore[assignment]
+    assert in_a_fork(participant.close) == "returned None"
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")

@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from eos.errors import ConfigurationError, EosError, InputError, Retriable
+from eos.forking import stay_in_process
 from eos.participant import Attempt, Audited, Kept, VersionedParticipant
 from eos.postgres._target_table import (
     KEPT,
@@ -347,6 +348,9 @@ class PostgresParticipant(VersionedParticipant[PostgresPart]):
     def close(self) -> None:
         """Close the connection."""
         self._disconnect()
+
+
+stay_in_process(PostgresParticipant)
 
 
 def _staged(part: PostgresPart) -> Fate:
