@@ -62,7 +62,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "forking": {"errors"},
     "wire": {"errors", "ids"},
     "schemas": {"errors", "wire"},
-    "transport": {"errors", "waiting", "wire"},
+    "transport": {"errors", "forking", "waiting", "wire"},
     "client": {
         "errors", "forking", "ids", "retry", "transport", "waiting", "wire",
     },
@@ -70,7 +70,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "protocol": {"errors", "ids"},
     "participant": {"errors", "protocol", "retry", "transport"},
     "events": {"protocol", "steps"},
-    "metrics": {"events", "protocol"},
+    "metrics": {"events", "forking", "protocol"},
     "tracing": {"events"},
     "_storage": set(),
     "commit_log": {
@@ -86,11 +86,11 @@ MAY_IMPORT: dict[str, set[str]] = {
         "commit_log", "errors", "events", "failpoints", "participant", "protocol", "retry",
         "steps", "waiting",
     },
-    "postgres": {"errors", "participant", "protocol", "retry"},
+    "postgres": {"errors", "forking", "participant", "protocol", "retry"},
     "_kinds": {"delta", "iceberg", "ids", "participant", "postgres", "protocol", "pulsar"},
     "pulsar": {
-        "admin", "client", "errors", "failpoints", "ids", "participant", "protocol", "retry",
-        "steps", "task_report", "transport", "waiting", "wire",
+        "admin", "client", "errors", "failpoints", "forking", "ids", "participant", "protocol",
+        "retry", "steps", "task_report", "transport", "waiting", "wire",
     },
     "testing": {
         "admin", "cli", "commit_log", "committer", "errors", "failpoints", "participant",
