@@ -176,8 +176,8 @@ class FrameWriter:
 
     def give_up(self) -> None:
         """Raise ``OSError`` in all pending and all later writes: the stream is shut down."""
-        # Ctrl-C between ``acquire`` and ``_write_and_release`` leaves the lock taken: whoever gets
-        # it now finds the stream broken, and releases it for the next one.
+        # Ctrl-C between ``acquire`` and ``_write_and_release`` leaves the lock taken. Each
+        # pending thread that gets it now finds the stream broken, and releases it for the next one.
         self._broken = True
         self._release()
 
