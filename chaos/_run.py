@@ -31,7 +31,7 @@ from eos.chaos.cluster.companions import Archiver, KeyedCounter
 from eos.chaos.cluster.object_store import ObjectStore
 from eos.chaos.cluster.proxy import FaultProxy
 from eos.chaos.cluster.supervisor import MAX_FAILURES, DriverSupervisor, JobFailed
-from eos.chaos.cluster.target import FaultTarget, Pulsar
+from eos.chaos.cluster.target import FaultTarget, Pulsar, revive
 from eos.chaos.faults import FAULTS
 from eos.chaos.faults.conditions import CONDITIONS, operators
 from eos.chaos.faults.nemesis import Happened, Nemesis
@@ -161,10 +161,8 @@ class ScheduleRun:
             result.failure = f"{type(error).__name__}: {error}"
             if not isinstance(error, _EXPECTED):
                 _log.exception("Schedule %d failed", self._schedule.seed)
-        finally:
-            if not self._broker.is_running():
-                self._broker.restart()
         found = [f"{one.planned.fault}: {one.error}" for one in result.happened if one.is_violation]
+        found.append(revive(self._broker))
         result.failure = "; ".join(filter(None, (result.failure, *found)))
         result.ended_at = time.time()
         return result

@@ -123,11 +123,7 @@ def run(
 
 
 def _conclude(outcomes: list[ScheduleOutcome], report: Path) -> Never:
-    from eos.chaos.report.page import write_page  # loading matplotlib takes a second
-
-    write_json(outcomes, report / "report.json")
-    write_junit(outcomes, report / "junit.xml")
-    write_page(outcomes, report / "report.html")
+    _write_reports(outcomes, report)
     verdict = verdict_of(outcomes)
     console = new_console(soft_wrap=True, highlight=False)
     console.print(f"[{'green' if verdict.is_good else 'red'}]{escape(verdict.sentence())}[/]")
@@ -136,6 +132,14 @@ def _conclude(outcomes: list[ScheduleOutcome], report: Path) -> Never:
             console.print(f"run {outcome.name} again: {escape(outcome.again)}")
     console.print(f"report: {escape(str(report / 'report.html'))}")
     sys.exit(0 if verdict.is_good else _FAILED)
+
+
+def _write_reports(outcomes: list[ScheduleOutcome], report: Path) -> None:
+    from eos.chaos.report.page import write_page  # loading matplotlib takes a second
+
+    write_json(outcomes, report / "report.json")
+    write_junit(outcomes, report / "junit.xml")
+    write_page(outcomes, report / "report.html")
 
 
 @app.command("faults")
@@ -179,7 +183,12 @@ def _run_campaign(
             f"({outcome.epochs_done} epochs, {fired}, {outcome.seconds:.0f} s{earlier})"
         )
 
-    run_all(campaign, tell=tell, on_outcome=on_outcome, until=until)
+    try:
+        run_all(campaign, tell=tell, on_outcome=on_outcome, until=until)
+    except BaseException:
+        if outcomes:  # such as a new broker that does not start, or Ctrl-C
+            _write_reports(outcomes, campaign.report)
+        raise
     return outcomes
 
 

@@ -75,7 +75,7 @@ class ChaosCluster:
         self._folder.mkdir(parents=True, exist_ok=True)
         broker = self._pulsar.get(self._count, is_tiered=needs_store(schedule))
         folder = Path(tempfile.mkdtemp(prefix=f"{schedule.seed}-", dir=self._folder))
-        return ScheduleRun(
+        result = ScheduleRun(
             schedule,
             workload,
             broker,
@@ -84,6 +84,9 @@ class ChaosCluster:
             project=project,
             store=self._pulsar.store,
         ).go()
+        if not result.is_good:
+            self._pulsar.discard()  # as a campaign does: the failure may be the broker's
+        return result
 
 
 def check_exactly_once(result: Result) -> None:

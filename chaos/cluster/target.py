@@ -51,10 +51,12 @@ class PulsarHolder:
     def get(
         self, brokers: int, config: Mapping[str, str] | None = None, *, is_tiered: bool = False
     ) -> Pulsar:
-        """Return it, started if it is not, or if it can't offload and ``is_tiered``."""
+        """Return it, started if it does not run, or if it can't offload and ``is_tiered``."""
         if is_tiered and self.store is None:
             self.discard()
             self.store = ObjectStore().__enter__()
+        if self._running is not None and not self._running.is_running():
+            self.discard()
         if self._running is None:
             given = {**(config or {}), **(self.store.broker_config() if self.store else {})}
             kind = PulsarStandalone if brokers == 1 else partial(PulsarCluster, brokers)
@@ -74,6 +76,17 @@ class PulsarHolder:
         finally:
             if self.store is not None:
                 self.store.__exit__()
+
+
+def revive(broker: Pulsar) -> str:
+    """Restart a dead broker or cluster; return why that failed, in one line, or ""."""
+    try:
+        if not broker.is_running():
+            broker.restart()
+    except Exception as error:  # of any server
+        notes = (line for note in getattr(error, "__notes__", ()) for line in note.splitlines())
+        return " / ".join([f"{type(error).__name__}: {error}", *notes])
+    return ""
 
 
 def path_of(topic: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import time
@@ -120,7 +121,11 @@ class PulsarStandalone:
             self._engine = _choose_engine(self._version, self._requested_dir, self._jvm_options)
         elif self._engine.exit_code() is None:
             return self
-        return self._run(self._engine)
+        try:
+            return self._run(self._engine)
+        except BaseException:
+            self.stop()
+            raise
 
     def kill(self) -> None:
         """Kill the broker's process with SIGKILL, like a crash; ``restart()`` starts it again."""
@@ -129,12 +134,19 @@ class PulsarStandalone:
     def restart(self) -> Self:
         """Start again with the same data and ports, after ``kill()`` or an exit.
 
+        After an error the data is still there, and it may be called again.
+
         Raises:
             BrokerNotReady, ConfigurationError: as ``start``.
         """
         engine = self._started()
         engine.stop(_STOP_GRACE_S)
-        return self._run(engine)
+        try:
+            return self._run(engine)
+        except BaseException:
+            with contextlib.suppress(BrokerNotReady):  # the supervisor is gone
+                engine.stop(_STOP_GRACE_S)
+            raise
 
     def stop(self) -> None:
         """Stop the broker and delete a temporary data folder. May be called twice."""
@@ -244,10 +256,6 @@ class PulsarStandalone:
             probe.wait(time.monotonic() + self._ready_timeout_s, check_alive)
         except (ConfigurationError, BrokerNotReady) as error:
             error.add_note(f"The broker's last relevant lines:\n{relevant_tail(engine.log())}")
-            self.stop()
-            raise
-        except BaseException:
-            self.stop()
             raise
         return self
 

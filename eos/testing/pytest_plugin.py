@@ -21,17 +21,32 @@ if TYPE_CHECKING:
     from eos.testing._broker import PulsarStandalone
 
 
+_BROKER: pytest.StashKey[PulsarStandalone] = pytest.StashKey()
+
+
 @pytest.fixture(scope="session")
-def pulsar_standalone() -> Iterator[PulsarStandalone]:
+def pulsar_standalone(request: pytest.FixtureRequest) -> Iterator[PulsarStandalone]:
     """A running broker with transactions, one for the whole test session.
 
     ``pulsar_standalone.service_url`` and ``.admin_url`` are its addresses. Tests share it: use
-    unique topic names, and don't kill it unless you ``restart()`` it.
+    unique topic names, and don't kill it unless you ``restart()`` it. If a test
+    leaves it dead, the next one gets a new one.
     """
     from eos.testing._broker import PulsarStandalone
 
     with PulsarStandalone() as broker:
+        request.session.stash[_BROKER] = broker
         yield broker
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Replace a dead broker before a test that uses it."""
+    broker = item.session.stash.get(_BROKER, None)
+    if broker is None or "pulsar_standalone" not in getattr(item, "fixturenames", ()):
+        return
+    if not broker.is_running():
+        broker.stop()
+        broker.start()
 
 
 @pytest.fixture(scope="session")
