@@ -132,9 +132,7 @@ class PulsarStandalone:
         self._started().kill()
 
     def restart(self) -> Self:
-        """Start again with the same data and ports, after ``kill()`` or an exit.
-
-        After an error the data is still there, and it may be called again.
+        """Start again with the same data and ports, after ``kill()``, an exit or a failed restart.
 
         Raises:
             BrokerNotReady, ConfigurationError: as ``start``.
@@ -154,8 +152,7 @@ class PulsarStandalone:
         if engine is None:
             return
         try:
-            # Temporary data needs no orderly shutdown.
-            if self._requested_dir is not None:
+            if self._requested_dir is not None:  # Temporary data needs no orderly shutdown.
                 engine.stop(_STOP_GRACE_S)
         except BrokerNotReady:
             pass  # The supervisor is gone, and the broker with it.
