@@ -19,7 +19,7 @@ from eos.chaos._run import ScheduleRun, needs_store
 from eos.chaos.cluster.driver_process import logs_in
 from eos.chaos.cluster.target import PulsarHolder
 from eos.chaos.faults import FAULTS
-from eos.chaos.planning import draw, everything, only, soak, steady_soak
+from eos.chaos.planning import draw, everything, is_empty, only, soak, steady_soak
 from eos.chaos.report.outcome import ScheduleOutcome, outcome_of, schedule_of
 from eos.chaos.schedule import Schedule
 
@@ -65,11 +65,13 @@ def of_seeds(
     always: Sequence[str] = (),
     brokers: int = 1,
 ) -> Iterator[CampaignEntry]:
-    """The random schedules of these seeds. ``always``: conditions of each schedule."""
+    """The random schedules of these seeds, without empty ones. ``always``: conditions of each."""
     holding = ("--always", ",".join(always)) if always else ()
     for seed in seeds:
         words = ("--seed", str(seed), "--schedules", "1", "--epochs", str(epochs), *holding)
         schedule = draw(seed, faults, epochs=epochs, always=always, brokers=brokers)
+        if is_empty(schedule, faults):  # the condition that its faults need was not drawn
+            continue
         yield CampaignEntry(
             f"seed-{seed}", schedule, words + _choice(faults, brokers) + _on(brokers)
         )

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from eos.chaos.faults import FAULTS
-from eos.chaos.faults.conditions import CONDITIONS
-from eos.chaos.planning import FEWEST_EPOCHS, clash, everything
+from eos.chaos.faults import FAULTS, Fault
+from eos.chaos.faults.conditions import CONDITIONS, FROM_TOPIC
+from eos.chaos.planning import FEWEST_EPOCHS, clash, everything, fits
 from eos.chaos.workloads import OWN
 from eos.errors import ConfigurationError
 from eos.testing.maven import DEFAULT_PULSAR_VERSION, PULSAR_VERSION_VARIABLE
@@ -134,6 +135,66 @@ def parse_faults(text: str, *, singles: bool, brokers: int = 1) -> list[str]:
     return names
 
 
+def wanted_faults(
+    text: str,
+    workload: str,
+    *,
+    singles: bool = False,
+    pairs: bool = False,
+    always: Sequence[str] = (),
+    brokers: int = 1,
+) -> list[str]:
+    """The names to draw from for this workload.
+
+    Raises:
+        ConfigurationError: as ``parse_faults``; or a fault that is asked for can't be drawn.
+    """
+    names = for_workload(parse_faults(text, singles=singles, brokers=brokers), workload)
+    if singles or pairs:  # these add the conditions that a fault needs
+        drawn = names
+    else:
+        more = [one for one in names if one in CONDITIONS]
+        given = [list(always), *([*always, one] for one in more if _agrees(one, always))]
+        drawn = [
+            name
+            for name in names
+            if name in CONDITIONS or any(fits(FAULTS[name], some, brokers) for some in given)
+        ]
+    if text == "all":
+        return names if names == everything(brokers) else drawn
+    for one in filter(None, (part.strip() for part in text.split(","))):
+        asked = _part(one, singles, brokers) or [one]
+        if not set(asked) & set(names):
+            raise ConfigurationError(
+                f"--faults: {one} needs {_needed(workload)}.", hint="Remove it."
+            )
+        if not set(asked) & set(drawn):
+            raise _not_drawn(one, next(FAULTS[name] for name in asked if name in names), always)
+    return drawn
+
+
+def _agrees(condition: str, always: Sequence[str]) -> bool:
+    return not any(clash(condition, other) for other in always)
+
+
+def _not_drawn(asked: str, fault: Fault, always: Sequence[str]) -> ConfigurationError:
+    for name in always:
+        if fault.name in CONDITIONS[name].excludes:
+            return ConfigurationError(
+                f"--faults: {asked} is never drawn with condition {name}.",
+                hint="Remove one of them.",
+            )
+    shapes = [one.name for one in CONDITIONS.values() if one.shape in fault.shapes]
+    needed = fault.needs or (FROM_TOPIC if fault.needs_input_topic else " or ".join(shapes))
+    return ConfigurationError(
+        f"--faults: {asked} needs condition {needed}.", hint="Add it to --always or --faults."
+    )
+
+
+def _needed(workload: str) -> str:
+    return f"workload {OWN}" if workload != OWN else "PySpark 4.0 or newer"
+
+
 def _part(name: str, singles: bool, brokers: int) -> list[str]:
     found = [one for one in FAULTS.values() if one.part == name and (singles or one.is_drawn)]
     return [one.name for one in found if one.runs_on(brokers)]
@@ -160,9 +221,8 @@ def parse_always(text: str, workload: str) -> list[str]:
             )
     unsupported = sorted(set(names) - set(for_workload(names, workload)))
     if unsupported:
-        needed = f"workload {OWN}" if workload != OWN else "PySpark 4.0 or newer"
         raise ConfigurationError(
-            f"--always: {', '.join(unsupported)} needs {needed}.", hint="Remove it."
+            f"--always: {', '.join(unsupported)} needs {_needed(workload)}.", hint="Remove it."
         )
     return names
 

@@ -91,14 +91,14 @@ def run(
             "pyspark is not installed.", hint=f"Run: {pip_install('spark', 'chaos')}"
         )
     load(workload)
-    names = options.for_workload(
-        options.parse_faults(faults, singles=singles, brokers=brokers), workload
-    )
     holding = options.parse_always(always, workload)
+    names = options.wanted_faults(
+        faults, workload, singles=singles, pairs=pairs, always=holding, brokers=brokers
+    )
     if holding and (singles or pairs or soak_minutes is not None):
-        raise ConfigurationError(
-            "--always only works with --schedules.", hint="Remove it, or use --schedules."
-        )
+        raise ConfigurationError("--always only works with --schedules.", hint="Remove it.")
+    if faults != "all" and soak_minutes is not None:
+        raise ConfigurationError("--faults does not work with --soak-minutes.", hint="Remove it.")
     if soak_rows is not None and (soak_minutes is None or workload != OWN):
         raise ConfigurationError(f"--soak-rows needs --soak-minutes, and workload {OWN}.")
     part, parts = options.parse_shard(shard)

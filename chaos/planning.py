@@ -84,6 +84,11 @@ def draw(
     )
 
 
+def is_empty(schedule: Schedule, names: Sequence[str]) -> bool:
+    """Whether it has none of the wanted faults (without any, of the conditions)."""
+    return not (schedule.faults if FAULTS.keys() & set(names) else schedule.conditions)
+
+
 def _conditions(seed: int, names: Sequence[str], always: Sequence[str]) -> tuple[str, ...]:
     # Its own generator: another condition must not change a seed's faults.
     rng = random.Random(f"conditions of {seed}")

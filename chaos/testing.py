@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from eos.chaos._run import Result, ScheduleRun, needs_store
-from eos.chaos._run_options import for_workload, parse_faults
+from eos.chaos._run_options import wanted_faults
 from eos.chaos.cluster.target import PulsarHolder
 from eos.chaos.job import load
-from eos.chaos.planning import draw
+from eos.chaos.planning import FEWEST_EPOCHS, draw, is_empty
 from eos.chaos.schedule import Schedule
+from eos.errors import ConfigurationError
 
 
 class ChaosCluster:
@@ -50,11 +51,20 @@ class ChaosCluster:
                 combined.
 
         Raises:
-            ConfigurationError: the workload or fault does not exist.
+            ConfigurationError: the workload or fault does not exist, the fault can't be drawn, or
+                there are too few epochs.
         """
+        if epochs < FEWEST_EPOCHS:
+            raise ConfigurationError(f"epochs must be at least {FEWEST_EPOCHS}, not {epochs}.")
         text = "all" if faults is None else ",".join(faults)
-        names = for_workload(parse_faults(text, singles=False), workload)
-        return self.run_schedule(draw(seed, names, epochs=epochs, brokers=self._count), workload)
+        names = wanted_faults(text, workload, brokers=self._count)
+        schedule = draw(seed, names, epochs=epochs, brokers=self._count)
+        if is_empty(schedule, names):
+            raise ConfigurationError(
+                f"Seed {seed} draws none of the faults {text}, nor a condition that they need.",
+                hint="Use another seed.",
+            )
+        return self.run_schedule(schedule, workload)
 
     def run_schedule(
         self,
@@ -95,7 +105,9 @@ def check_exactly_once(result: Result) -> None:
     Raises:
         AssertionError: with the anomalies and the faults.
     """
-    has_hit = any(one.hit for one in result.happened) or not result.schedule.faults
+    schedule = result.schedule
+    hits = [one.hit for one in result.happened] if schedule.faults else result.met.values()
+    has_hit = any(hits) or not (schedule.faults or schedule.conditions)
     if result.is_good and has_hit:
         return
     lines = [result.failure, *(str(anomaly) for anomaly in result.anomalies)]

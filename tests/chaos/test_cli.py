@@ -36,6 +36,8 @@ def chaos(*args: str) -> subprocess.CompletedProcess[str]:
         (("--always", "notebook,caches"), "notebook and caches exclude each other"),
         (("--always", "caches", "--workload", "eos.chaos.workloads:naive"), "Remove it."),
         (("--always", "caches", "--singles"), "--always only works with --schedules"),
+        (("--faults", "input-cut"), "input-cut needs condition from-topic."),
+        (("--faults", "deaf", "--soak-minutes", "1"), "does not work with --soak-minutes."),
         (("--keep", "9"), "seed-1 has only "),
         (("--keep", "0"), "--keep must be numbers of faults, such as 1,3"),
         (("--keep", "a"), "--keep must be numbers of faults, such as 1,3"),
