@@ -3,10 +3,11 @@
 It owns the JVM and a temporary data folder, if one is requested. It ends, and with it both, when
 its owner closes the pipe or dies, even by SIGKILL.
 
-Requests are JSON lines on stdin; each is answered by one line on stdout:
+Requests are JSON lines on stdin; each is answered by one line on stdout, with its ``number``:
 ``{"do": "run", "argv": [...], "cwd": ..., "output": ...}`` -> ``{"pid": n}``;
 ``{"do": "kill"}`` (SIGKILL), ``{"do": "stop", "grace_s": x}`` (SIGTERM, then SIGKILL) and
-``{"do": "poll"}`` -> ``{"code": exit code or null}``. The first line out is ``{"folder": ...}``.
+``{"do": "poll"}`` -> ``{"code": exit code or null}``. The first line out, number 0, is
+``{"folder": ...}``.
 """
 
 # Only the standard library, which starts faster.
@@ -98,12 +99,13 @@ def _serve(supervisor: Supervisor, owner_pid: int) -> None:
         pending += data
         while b"\n" in pending:
             line, pending = pending.split(b"\n", 1)
-            _send(supervisor.answer(json.loads(line)))
+            request = json.loads(line)
+            _send(supervisor.answer(request), request["number"])
 
 
-def _send(reply: dict[str, Any]) -> None:
+def _send(reply: dict[str, Any], number: int = 0) -> None:
     with contextlib.suppress(BrokenPipeError):
-        os.write(1, json.dumps(reply).encode() + b"\n")
+        os.write(1, json.dumps({**reply, "number": number}).encode() + b"\n")
 
 
 def _lock(folder: str) -> int | None:

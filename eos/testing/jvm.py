@@ -128,7 +128,7 @@ class Jvm:
         self._jars = maven.pulsar_jars(version)
         self._is_temporary = data_dir is None
         self._lock = threading.Lock()
-        self._log_start_bytes = 0
+        self._log_start_bytes = self._number = 0
         self.pid: int | None = None
         if data_dir is not None:
             data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -238,8 +238,10 @@ class Jvm:
     def _request(self, request: dict[str, Any]) -> dict[str, Any]:
         with self._lock:
             assert self._supervisor.stdin is not None
+            self._number += 1
+            numbered = {**request, "number": self._number}
             try:
-                self._supervisor.stdin.write(json.dumps(request).encode() + b"\n")
+                self._supervisor.stdin.write(json.dumps(numbered).encode() + b"\n")
                 self._supervisor.stdin.flush()
             except (OSError, ValueError) as error:
                 raise BrokerNotReady(f"The {self._role}'s supervisor process is gone.") from error
@@ -251,6 +253,8 @@ class Jvm:
         if not line:
             raise BrokerNotReady(f"The {self._role}'s supervisor process is gone.")
         reply: dict[str, Any] = json.loads(line)
+        if reply["number"] < self._number:  # an interrupted request left it
+            return self._reply()
         if "error" in reply:
             raise ConfigurationError(f"The {self._role}'s JVM could not be run: {reply['error']}.")
         return reply
