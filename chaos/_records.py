@@ -54,10 +54,11 @@ _FIRST_MTIME_S = 1_700_000_000
 _EMPTY_EVERY = 5  # an epoch without records ends EMPTY, another path through the protocol
 
 
-def records_of(schedule: Schedule, *topics: str) -> list[list[Record]]:
+def records_of(schedule: Schedule, *topics: str, by_key: bool = True) -> list[list[Record]]:
     """Make the records of each input; ``epoch`` is at first the number of the input.
 
-    Each key belongs to one of the partitioned ``topics``, and to one partition of it.
+    Each key belongs to one of the partitioned ``topics``, and ``by_key`` to one partition of it, by
+    Java's hash.
     """
     rng = random.Random(schedule.seed)  # a seed is a schedule on any machine
     place = 0
@@ -68,7 +69,8 @@ def records_of(schedule: Schedule, *topics: str) -> list[list[Record]]:
         for n in range(size):
             key = f"key-{rng.randrange(_KEYS)}" if schedule.keyed else ""
             base = topic_of(key, list(topics))
-            target = f"{base}-partition-{java_hash(key) % schedule.partitions}" if key else None
+            partition = f"{base}-partition-{java_hash(key) % schedule.partitions}"
+            target = partition if key and by_key else None
             rows.append(Record(f"{number}/{n}", str(number), place, key, target, input=number))
             place += 1
         inputs.append(rows)

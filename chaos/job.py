@@ -103,8 +103,9 @@ class Job:
     def input(self, spark: SparkSession, subscription: str = INPUT_SUBSCRIPTION) -> DataFrame:
         """The records as a stream of ``value`` and ``key``, one input for each micro-batch.
 
-        ``value`` must arrive unchanged, alone or inside other text. The records of a key are in one
-        task, in order. A query that reads them twice needs a second ``subscription``.
+        ``value`` must arrive unchanged, alone or inside other text, and ``key`` as the message's
+        key, in any partition. The records of a key are in one task, in order. A query that reads
+        them twice needs a second ``subscription``.
         """
         if self.input_topic:
             return self._from_topic(spark, subscription).repartition(self.tasks, SLOT).drop(SLOT)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import pairwise
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
 from eos.chaos._records import id_in, java_hash, records_of, release, text_of
+from eos.chaos._run import ScheduleRun
 from eos.chaos.faults import FAULTS
 from eos.chaos.faults.conditions import CONDITIONS
 from eos.chaos.job import Job
 from eos.chaos.planning import FEWEST_EPOCHS, GAP_EPOCHS, QUIET_EPOCHS, draw, drawn
+from eos.chaos.workloads import OWN
 from eos.wire.batch import partitions_for_keys
+from tests.chaos.broken_broker import BrokenBroker
 
 NAMES = drawn()
 TOPIC = "persistent://public/default/t"
@@ -73,6 +77,18 @@ def test_records_are_unique_and_have_a_topic():
     keys = pa.array([record.key for record in records])
     wanted = partitions_for_keys(keys, schedule.partitions)
     assert [r.topic for r in records] == [f"{TOPIC}-partition-{n}" for n in wanted]
+
+
+@pytest.mark.parametrize(
+    ("workload", "is_known"), [(OWN, True), ("eos.chaos.workloads:naive", True), ("m:f", False)]
+)
+def test_only_the_harness_knows_the_partitions_of_its_keys(workload, is_known, tmp_path):
+    broker: Any = BrokenBroker()
+    schedule = next(s for s in (draw(n, NAMES) for n in range(50)) if s.keyed)
+    run = ScheduleRun(schedule, workload, broker, tmp_path, tell=lambda _: None)
+    records = [record for epoch in run._records for record in epoch]
+    assert {bool(record.topic) for record in records} == {is_known}
+    assert all(record.key for record in records)
 
 
 def test_some_epochs_are_empty():
