@@ -45,7 +45,7 @@ from eos.chaos.observers.readers import (
     ids_in_iceberg,
     read_text,
 )
-from eos.chaos.observers.resources import Sample, Sampler, Timing, timing_of
+from eos.chaos.observers.resources import Sample, Sampler, Timing, misled_by_clock, timing_of
 from eos.chaos.planning import shape_of
 from eos.chaos.schedule import Schedule
 from eos.cli.reports import Exit
@@ -156,6 +156,7 @@ class ScheduleRun:
     def go(self) -> Result:
         """Run everything, and return the result; an error is in ``failure``."""
         result = Result(self._schedule, began_at=time.time())
+        clock = time.time() - time.monotonic()
         try:
             self._go(result)
         except Exception as error:  # the campaign continues with the next run
@@ -163,7 +164,7 @@ class ScheduleRun:
             if not isinstance(error, _EXPECTED):
                 _log.exception("Schedule %d failed", self._schedule.seed)
         found = [f"{one.planned.fault}: {one.error}" for one in result.happened if one.is_violation]
-        found.append(revive(self._broker))
+        found += [revive(self._broker), misled_by_clock(clock, result.anomalies)]
         result.failure = "; ".join(filter(None, (result.failure, *found)))
         result.ended_at = time.time()
         return result

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import psutil
 
-from eos.chaos.checker.history import RunHistory, View
+from eos.chaos.checker.history import Anomaly, AnomalyKind, RunHistory, View
 from eos.chaos.cluster.supervisor import DriverSupervisor
 from eos.chaos.observers.readers import Background
 
@@ -38,6 +38,7 @@ class Ticker(Background):
 
 
 EVERY_S: Final = 5.0
+_CLOCK_STEP_S: Final = 0.001
 STORAGE_EVERY: Final = 3  # the storage is measured with every third sample
 RECENTLY_S: Final = 600.0  # the commit log keeps replaced files for this long
 LONGEST_GAP_S: Final = 300.0  # a fault may keep a broker from answering for this long
@@ -204,6 +205,15 @@ class Timing:
     broker_restart_s: list[float] = field(default_factory=list)  # since it was ready
     failover_s: list[float] = field(default_factory=list)
     reader_stall_s: list[float] = field(default_factory=list)  # for each epoch
+
+
+def misled_by_clock(before_s: float, anomalies: Sequence[Anomaly]) -> str:
+    """Why early reads prove nothing, or "". ``before_s``: time() - monotonic() of the beginning."""
+    # Never too much if this process must wait between both calls.
+    back_s = before_s + time.monotonic() - time.time()
+    if back_s < _CLOCK_STEP_S or all(one.kind is not AnomalyKind.EARLY_READ for one in anomalies):
+        return ""
+    return f"the clock was set back by {back_s:.3f} s: early reads prove nothing"
 
 
 def timing_of(history: RunHistory, target: FaultTarget) -> Timing:
