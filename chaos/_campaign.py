@@ -15,6 +15,8 @@ from itertools import permutations
 from pathlib import Path
 from typing import Final
 
+import pyspark
+
 from eos.chaos._run import ScheduleRun, needs_store
 from eos.chaos.cluster.driver_process import logs_in
 from eos.chaos.cluster.target import PulsarHolder
@@ -28,6 +30,7 @@ SOAK_CONFIG: Final = {
     "managedLedgerMinLedgerRolloverTimeMinutes": "1",
     "managedLedgerMaxLedgerRolloverTimeMinutes": "4",
 }
+_PACKAGES: Final = {"site-packages", "dist-packages"}
 _TRIES: Final = 2  # runs of a smaller schedule: timing varies, so it may pass once and still fail
 
 Tell = Callable[[str], None]
@@ -115,9 +118,10 @@ class Campaign:
 
     @cached_property
     def made_by(self) -> str:
-        """The code of eos and of the workload's package or module, as a hash, and the Pulsar."""
+        """The code of eos and of the workload's project, as a hash, and PySpark and Pulsar."""
         code = _code_of("eos", self.workload.partition(":")[0].partition(".")[0])
-        return f"code {code}, Pulsar {self.pulsar_version or 'as by default'}"
+        pulsar = self.pulsar_version or "as by default"
+        return f"code {code}, PySpark {pyspark.__version__}, Pulsar {pulsar}"
 
     def path(self, name: str) -> Path:
         """The file with the outcome of a schedule."""
@@ -249,13 +253,23 @@ def _failures(outcome: ScheduleOutcome) -> set[str]:
 
 def _code_of(*names: str) -> str:
     found = hashlib.sha256()
-    for module in map(importlib.import_module, names):
-        for root in getattr(module, "__path__", ()):
-            # In a checkout, folders of eos are links.
-            for folder, folders, files in os.walk(root, followlinks=True):
-                folders.sort()
-                for name in sorted(name for name in files if name.endswith(".py")):
-                    found.update(Path(folder, name).read_bytes())
-        if file := getattr(module, "__file__", None):  # None for a folder without __init__.py
+    for name, module in zip(names, map(importlib.import_module, names), strict=True):
+        roots = [Path(root) for root in getattr(module, "__path__", ())]
+        file = getattr(module, "__file__", None)  # None for a folder without __init__.py
+        parent = roots[0].parent if roots else Path(file or "").parent
+        if name != "eos" and not _PACKAGES & set(parent.parts):
+            roots = [parent]  # a job may import other modules of its project
+        elif file:
             found.update(Path(file).read_bytes())
+        for root in roots:
+            # In a checkout, folders of eos are links.
+            for folder, folders, files in os.walk(root, followlinks=name == "eos"):
+                folders[:] = sorted(one for one in folders if _has_code(Path(folder, one)))
+                for one in sorted(one for one in files if one.endswith(".py")):
+                    found.update(Path(folder, one).read_bytes())
     return found.hexdigest()[:16]
+
+
+def _has_code(folder: Path) -> bool:
+    # Of a project: no virtual environment.
+    return not folder.name.startswith(".") and not (folder / "pyvenv.cfg").exists()

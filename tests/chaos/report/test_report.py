@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
+import pyspark
 import pytest
 
 from eos.chaos._campaign import Campaign, of_pairs, of_seeds, of_singles, run_all
@@ -252,6 +253,25 @@ def test_the_code_of_a_package_is_that_of_all_its_modules(tmp_path, monkeypatch)
         other.write_text(text)
         found.add(Campaign("jobs_of_mine.more.orders:main", [], tmp_path).made_by)
     assert len(found) == 2
+
+
+def test_another_module_of_the_project_or_another_pyspark_makes_another_outcome(
+    tmp_path, monkeypatch
+):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "lone_job.py").write_text("def main(): ...\n")
+    (tmp_path / ".venv").mkdir()
+    found = set()
+    for file in ("transforms.py", "lib/prices.py"):
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        for text in ("A = 1", "A = 2"):
+            (tmp_path / file).write_text(text)
+            found.add(Campaign("lone_job:main", [], tmp_path).made_by)
+    (tmp_path / ".venv" / "other.py").write_text("A = 1")
+    found.add(Campaign("lone_job:main", [], tmp_path).made_by)
+    assert len(found) == 4
+    monkeypatch.setattr(pyspark, "__version__", "4.9.9")
+    assert Campaign("lone_job:main", [], tmp_path).made_by not in found
 
 
 def test_command_repeats_the_shrunk_schedule(tmp_path):
