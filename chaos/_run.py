@@ -56,6 +56,7 @@ from eos.testing import PostgresServer
 _log = logging.getLogger(__name__)
 # Expected errors of a run; other ones are logged with a traceback.
 _EXPECTED: Final = (RuntimeError, TimeoutError, OSError, EosError)
+_OWN: Final = "eos.chaos.workloads:"  # others may choose the partitions of their keys
 _REFUSALS: Final = 2  # starts of a job that must end: it must fail again after a restart
 
 
@@ -118,8 +119,7 @@ class ScheduleRun:
         self._topics = [
             f"{base}-partition-{n}" for base in bases for n in range(schedule.partitions)
         ]
-        is_own = workload.startswith("eos.chaos.workloads:")  # others may choose partitions
-        self._records = records_of(schedule, *bases, by_key=is_own)
+        self._records = records_of(schedule, *bases, by_key=workload.startswith(_OWN))
         shape = "counted" if self._soak else shape_of(schedule.conditions)
         self._traits = SHAPES[shape]
         if self._traits.has_windows:  # Spark writes the last windows only after later input

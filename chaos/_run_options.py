@@ -196,8 +196,11 @@ def _needed(workload: str) -> str:
 
 
 def _part(name: str, singles: bool, brokers: int) -> list[str]:
-    found = [one for one in FAULTS.values() if one.part == name and (singles or one.is_drawn)]
-    return [one.name for one in found if one.runs_on(brokers)]
+    found = [one for one in FAULTS.values() if one.part == name]
+    # If none is left, all are refused by name.
+    found = [one for one in found if one.runs_on(brokers)] or found
+    found = [one for one in found if singles or one.is_drawn] or found
+    return [one.name for one in found]
 
 
 def parse_always(text: str, workload: str) -> list[str]:

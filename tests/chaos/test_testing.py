@@ -33,6 +33,8 @@ def drawn(monkeypatch) -> list[Schedule]:
         ("source", MINE, f"source needs workload {OWN}"),
         ("input-cut", OWN, "input-cut needs condition from-topic. Add it to --always or --faults."),
         ("state,driver", OWN, "state needs condition counting"),
+        ("input", OWN, "null-value, large-value must be alone. Add --singles."),
+        ("cluster", OWN, "topic-broker-kill needs several brokers"),
         ("interrupted", OWN, "interrupted needs condition notebook"),
     ],
 )
