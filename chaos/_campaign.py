@@ -15,8 +15,6 @@ from itertools import permutations
 from pathlib import Path
 from typing import Final
 
-import pyspark
-
 from eos.chaos._run import ScheduleRun, needs_store
 from eos.chaos.cluster.driver_process import logs_in
 from eos.chaos.cluster.target import PulsarHolder
@@ -119,6 +117,8 @@ class Campaign:
     @cached_property
     def made_by(self) -> str:
         """The code of eos and of the workload's project, as a hash, and PySpark and Pulsar."""
+        import pyspark  # not at the top: without it, ``eos chaos`` says what to install
+
         code = _code_of("eos", self.workload.partition(":")[0].partition(".")[0])
         pulsar = self.pulsar_version or "as by default"
         return f"code {code}, PySpark {pyspark.__version__}, Pulsar {pulsar}"
