@@ -183,6 +183,8 @@ def _schema(target: FaultTarget) -> Iterator[Proof]:
     enforcement = f"{path_of(target.job.topic)}/schemaValidationEnforced"
     target.broker.admin("POST", f"/v2/schemas/{tail}/schema", _AVRO)
     target.broker.admin("POST", enforcement, True)
+    # Producers that a driver keeps open would not be asked for a schema.
+    target.broker.admin("PUT", f"{path_of(target.job.topic)}/unload")
     try:
         yield Proof(log.await_line("IncompatibleSchema"))
     finally:
