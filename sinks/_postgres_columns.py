@@ -14,6 +14,7 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from eos.errors import InputError
+from eos.sinks._table_columns import EXACT_JSON
 
 _EPOCH: Final = "TIMESTAMP_NTZ '1970-01-01 00:00:00'"
 _WHOLE: Final = ("smallint", "integer", "bigint", "numeric")
@@ -39,13 +40,6 @@ _NOT_TEXT: Final = {name for names in _FITS.values() for name in names} | {
     "money",
     "name",
     '"char"',
-}
-# Spark's defaults leave out null fields and microseconds, and depend on the session's time zone.
-_AS_JSON: Final = {
-    "ignoreNullFields": "false",
-    "timeZone": "UTC",
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
 # Other keys become numbers of Spark's own, or texts that are not unique.
 _JSON_KEYS: Final = (
@@ -144,7 +138,7 @@ def _unfit(path: str, kind: t.DataType, where: str) -> InputError:
 def as_sent(column: Column, kind: t.DataType, target: str) -> Column:
     """Return the column as tasks send it: a number, a boolean, a time, or PostgreSQL's text."""
     if _LENGTH.sub("", target) in _JSON and not isinstance(kind, t.StringType):
-        return f.to_json(column, _AS_JSON)
+        return f.to_json(column, EXACT_JSON)
     match kind:
         case t.FloatType() if target == "double precision":
             return column.cast("double")
@@ -166,7 +160,7 @@ def _text(column: Column, kind: t.DataType) -> Column:
             )
             return f.concat(f.lit("{"), f.array_join(elements, ","), f.lit("}"))
         case _ if isinstance(kind, t.StructType | t.MapType) or _is_variant(kind):
-            return f.to_json(column, _AS_JSON)
+            return f.to_json(column, EXACT_JSON)
         case t.BinaryType():
             return f.concat(f.lit("\\x"), f.hex(column))
         case t.TimestampType():

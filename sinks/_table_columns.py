@@ -12,6 +12,14 @@ from eos.delta.column_rules import DELTA, relaxed
 from eos.errors import InputError
 from eos.sinks import spark_compat
 
+# Options of ``to_json``: Spark's defaults leave out null fields and microseconds, and depend on the
+# session's time zone.
+EXACT_JSON: Final = {
+    "ignoreNullFields": "false",
+    "timeZone": "UTC",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
 _IN_TABLES: Final = (
     t.BinaryType, t.BooleanType, t.ByteType, t.CharType, t.DateType, t.DecimalType, t.DoubleType,
     t.FloatType, t.IntegerType, t.LongType, t.ShortType, t.TimestampNTZType, t.TimestampType,

@@ -29,6 +29,7 @@ from pyspark.sql.types import (
 )
 
 from eos.errors import ConfigurationError, InputError
+from eos.sinks._table_columns import EXACT_JSON
 
 if TYPE_CHECKING:  # executors have no pydantic
     from eos.sinks.options import TableSinkOptions
@@ -144,13 +145,6 @@ class Upserts:
 
 NO_UPSERTS: Final = Upserts()
 _COLLATED: Final = "string collate"
-# By default, JSON has milliseconds only, and leaves out null fields.
-_EXACT: Final = {
-    "ignoreNullFields": "false",
-    "timeZone": "UTC",
-    "timestampFormat": "yyyy-MM-dd HH:mm:ss.SSSSSS",
-    "timestampNTZFormat": "yyyy-MM-dd HH:mm:ss.SSSSSS",
-}
 _BEGIN: Final = Window.unboundedPreceding
 
 
@@ -175,7 +169,7 @@ def _check_key(field: StructField) -> None:
 def _comparable(column: Column, kind: DataType) -> Column:
     # Spark compares no maps and variants, and texts by their collation.
     is_plain = not re.search(f"map<|variant|{_COLLATED}", kind.simpleString())
-    return column if is_plain else f.to_json(f.struct(column), _EXACT)
+    return column if is_plain else f.to_json(f.struct(column), EXACT_JSON)
 
 
 def _analyzed(df: DataFrame, delete_when: str) -> DataFrame:

@@ -258,12 +258,13 @@ class Archive:
             CommitUnconfirmed: the next call shows whether the rows were added.
             EosError: a topic or the table can't be used.
         """
-        if not self.table.exists():
+        is_new = not self.table.exists()
+        if is_new:
             self.table.create(self._check_columns()[1])
         table_id = self.table.table_id
         self._check_table()
         commits, places = self._archived()
-        if not any(places.values()):
+        if not is_new and not any(places.values()):
             self._check_columns()  # a topic that does not fit gets no subscription
         subscription = self._subscription(table_id)
         before = Offset.starting(places, subscription)
