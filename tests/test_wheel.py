@@ -153,4 +153,5 @@ def test_the_readmes_example_runs_with_only_the_wheel(scripts, tmp_path, pulsar_
     assert shown.returncode == 0, shown.stderr
     # The task that ends last is not always that of the highest values.
     values = {int(value) for value in re.findall(r'"value": (\d+)', shown.stdout)}
-    assert values and values < set(range(1000))
+    assert values
+    assert values < set(range(1000))
