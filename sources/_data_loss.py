@@ -6,7 +6,7 @@ import logging
 from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
-from eos.admin import AdminClient
+from eos.admin import AdminClient, expiry
 from eos.client import Bounds
 from eos.delta.folder import Folder
 from eos.errors import ConfigurationError, DataLost, EosError
@@ -163,37 +163,17 @@ def expiry_reasons(admin: AdminClient, topics: Collection[TopicName]) -> list[st
 def _expiry_reasons(
     admin: AdminClient, topic: TopicName, own: Mapping[str, Any], settings: Mapping[str, str]
 ) -> list[str]:
-    policy = settings.get("backlogQuotaDefaultRetentionPolicy")
-    size = settings.get("backlogQuotaDefaultLimitBytes")
-    age_s = settings.get("backlogQuotaDefaultLimitSecond")
-    quotas = {
-        "destination_storage": {"policy": policy, "limitSize": size},
-        "message_age": {"policy": policy, "limitTime": age_s},
-        **(own.get("backlog_quota_map") or {}),
-    }
     try:
-        ttl_s = admin.message_ttl_s(topic)
         # With applied=true, brokers add their defaults to the cached policies (measured, 4.2).
-        quotas |= admin.backlog_quotas(topic)
+        found = expiry(own, settings, admin.backlog_quotas(topic), admin.message_ttl_s(topic))
     except EosError:  # topic policies may be disabled, or not visible to this role
-        default_s = settings.get("ttlDurationDefaultInSeconds")
-        ttl_s = _number(own.get("message_ttl_in_seconds", default_s))
-    default = settings.get("subscriptionExpirationTimeMinutes")
-    minutes = _number(own.get("subscription_expiration_time_minutes", default))
-    evicts = any(
-        one.get("policy") == "consumer_backlog_eviction"
-        and _number(one.get("limitSize")) + _number(one.get("limitTime"))
-        for one in quotas.values()
-    )
+        found = expiry(own, settings)
     return (
-        [f"messages expire {ttl_s} s after they were sent"] * (ttl_s > 0)
-        + ["a backlog quota deletes unread messages"] * evicts
-        + [f"an idle subscription is deleted after {minutes} min"] * (minutes > 0)
+        [f"messages expire {found.ttl_s} s after they were sent"] * (found.ttl_s > 0)
+        + ["a backlog quota deletes unread messages"] * bool(found.evicting)
+        + [f"an idle subscription is deleted after {found.subscription_min} min"]
+        * (found.subscription_min > 0)
     )
-
-
-def _number(value: object) -> int:
-    return int(str(value)) if str(value).isdecimal() else 0  # -1: no limit
 
 
 def known_places(

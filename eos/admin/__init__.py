@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from eos.admin._expiry import MESSAGE_AGE, Expiry, backlog_quotas, expiry, first_int, quota_limit
 from eos.admin._results import (
     CoordinatorState,
     Ledger,
@@ -28,8 +29,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ADMIN_API",
+    "MESSAGE_AGE",
     "AdminClient",
     "CoordinatorState",
+    "Expiry",
     "Ledger",
     "OpenTransaction",
     "ReadPosition",
@@ -39,8 +42,12 @@ __all__ = [
     "TopicStats",
     "Transport",
     "admin_request",
+    "backlog_quotas",
     "create_topic",
+    "expiry",
+    "first_int",
     "parse_admin_url",
+    "quota_limit",
     "set_retention",
 ]
 

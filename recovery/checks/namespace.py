@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
-from eos.admin import AdminClient
+from eos.admin import (
+    MESSAGE_AGE,
+    AdminClient,
+    Expiry,
+    backlog_quotas,
+    expiry,
+    first_int,
+    quota_limit,
+)
 from eos.errors import EosError, TopicNotFound
 from eos.ids import TopicName
 from eos.protocol import History
@@ -13,8 +21,6 @@ from eos.pulsar.part import EMPTY_PART, pulsar_part
 from eos.pulsar.receipts import SUBSCRIPTION, is_receipt_subscription
 from eos.recovery.checks.result import Check, failed, not_checked, of_error, ok, unknown, warning
 from eos.recovery.checks.topic_settings import REFUSING
-
-MESSAGE_AGE: Final = "message_age"
 
 
 def receipt_topics(histories: Iterable[History]) -> dict[TopicName, bool]:
@@ -78,13 +84,9 @@ def check_policies(
     """
     # The durable subscription keeps receipts through unload and trim. These policies remove them
     # nevertheless, and an epoch without its receipt stays in doubt.
-    found = [
-        _expiry(policies, settings),
-        _backlog_quota(policies, settings),
-        _inactivity(policies, settings),
-        _subscription_expiry(policies, settings),
-    ]
-    risks = [risk for risk in found if risk is not None]
+    risks = _removals(expiry(policies, settings))
+    if (idle := _inactivity(policies, settings)) is not None:
+        risks.append(idle)
     name = f"namespace {namespace}"
     checks = [failed(name, what, hint) for what, hint in risks]
     if (age := _age_quota(policies, settings)) is not None:
@@ -104,22 +106,14 @@ def check_policies(
 
 
 def _age_quota(policies: dict[str, Any], settings: dict[str, str]) -> tuple[str, int] | None:
-    own = (policies.get("backlog_quota_map") or {}).get(MESSAGE_AGE)
-    if own is not None:
-        seconds = _refusing_after(own)
-        return ("namespace", seconds) if seconds else None
-    by_default = {
-        "policy": settings.get("backlogQuotaDefaultRetentionPolicy"),
-        "limitTime": _first_int(settings.get("backlogQuotaDefaultLimitSecond")),
-    }
-    seconds = _refusing_after(by_default)
-    return ("broker", seconds) if seconds else None
+    is_own = MESSAGE_AGE in (policies.get("backlog_quota_map") or {})
+    seconds = _refusing_after(backlog_quotas(policies, settings)[MESSAGE_AGE])
+    return ("namespace" if is_own else "broker", seconds) if seconds else None
 
 
-def _refusing_after(quota: dict[str, Any]) -> int:
+def _refusing_after(quota: Mapping[str, Any]) -> int:
     """Seconds after which a ``message_age`` quota refuses producers; 0 for never."""
-    seconds = _first_int(quota.get("limitTime"))
-    return seconds if quota.get("policy") in REFUSING and seconds > 0 else 0
+    return max(quota_limit(MESSAGE_AGE, quota), 0) if quota.get("policy") in REFUSING else 0
 
 
 def _refused_by_age(name: str, whose: str, seconds: int, command: str) -> Check:
@@ -149,53 +143,16 @@ def check_retention(namespace: str, policies: dict[str, Any], settings: dict[str
         return unknown(
             f"retention in {namespace}", "not set, and the broker's default is not readable"
         )
-    minutes = _first_int(
+    minutes = first_int(
         own.get("retentionTimeInMinutes"), settings.get("defaultRetentionTimeInMinutes")
     )
-    megabytes = _first_int(own.get("retentionSizeInMB"), settings.get("defaultRetentionSizeInMB"))
+    megabytes = first_int(own.get("retentionSizeInMB"), settings.get("defaultRetentionSizeInMB"))
     limits = [f"for {minutes} min"] * (minutes > 0) + [f"up to {megabytes} MB"] * (megabytes > 0)
     if 0 in (minutes, megabytes):  # 0 keeps nothing, -1 everything
         kept = "may be removed; those of epochs in doubt are kept by the subscription"
     else:
         kept = f"are kept {' and '.join(limits) or 'forever'}"
     return ok(f"retention in {namespace}", f"receipts of decided epochs {kept}")
-
-
-def _expiry(policies: dict[str, Any], settings: dict[str, str]) -> tuple[str, str] | None:
-    seconds = _first_int(
-        policies.get("message_ttl_in_seconds"), settings.get("ttlDurationDefaultInSeconds")
-    )
-    if seconds <= 0:
-        return None
-    return (
-        f"messages expire after {seconds} s, including receipts",
-        "Unset the message TTL of this namespace, or set receipt_namespace to one without it: an "
-        "epoch that is in doubt for longer stays in doubt.",
-    )
-
-
-def _backlog_quota(policies: dict[str, Any], settings: dict[str, str]) -> tuple[str, str] | None:
-    quotas = policies.get("backlog_quota_map") or {}
-    evicting = [kind for kind, quota in quotas.items() if _evicts(quota.get("policy"))]
-    defaults = {
-        "destination_storage": settings.get("backlogQuotaDefaultLimitBytes"),
-        MESSAGE_AGE: settings.get("backlogQuotaDefaultLimitSecond"),
-    }
-    # Brokers take the default for each kind that the namespace has no quota of.
-    has_default = _evicts(settings.get("backlogQuotaDefaultRetentionPolicy")) and any(
-        kind not in quotas and _first_int(limit) > 0 for kind, limit in defaults.items()
-    )
-    if not evicting and not has_default:
-        return None
-    return (
-        f"a full backlog is evicted ({', '.join(evicting) or 'the default of the broker'})",
-        "Use producer_exception or producer_request_hold in the receipt namespace: eviction "
-        "removes receipts.",
-    )
-
-
-def _evicts(policy: object) -> bool:
-    return policy == "consumer_backlog_eviction"
 
 
 def _inactivity(policies: dict[str, Any], settings: dict[str, str]) -> tuple[str, str] | None:
@@ -211,28 +168,27 @@ def _inactivity(policies: dict[str, Any], settings: dict[str, str]) -> tuple[str
     )
 
 
-def _subscription_expiry(
-    policies: dict[str, Any], settings: dict[str, str]
-) -> tuple[str, str] | None:
-    minutes = _first_int(
-        policies.get("subscription_expiration_time_minutes"),
-        settings.get("subscriptionExpirationTimeMinutes"),
-    )
-    if minutes <= 0:
-        return None
-    return (
-        f"an idle subscription is deleted after {minutes} min, with its receipts",
-        "Turn off subscription expiration for the receipt namespace (0).",
-    )
-
-
-def _first_int(*values: object) -> int:
-    for value in values:
-        try:
-            return int(str(value))
-        except ValueError:
-            continue
-    return 0
+def _removals(found: Expiry) -> list[tuple[str, str]]:
+    """What removes receipts, and the way out."""
+    risks = []
+    if found.ttl_s:
+        what = f"messages expire after {found.ttl_s} s, including receipts"
+        hint = (
+            "Unset the message TTL of this namespace, or set receipt_namespace to one without it: "
+            "an epoch that is in doubt for longer stays in doubt."
+        )
+        risks.append((what, hint))
+    if found.evicting:
+        what = f"a full backlog is evicted ({', '.join(found.evicting)})"
+        hint = (
+            "Use producer_exception or producer_request_hold in the receipt namespace: eviction "
+            "removes receipts."
+        )
+        risks.append((what, hint))
+    if found.subscription_min:
+        what = f"an idle subscription is deleted after {found.subscription_min} min, with receipts"
+        risks.append((what, "Turn off subscription expiration for the receipt namespace (0)."))
+    return risks
 
 
 def _check_topic(

@@ -15,10 +15,9 @@ from eos.schemas._schema_properties import framing_of
 from eos.schemas.reading._json_rows import JsonRows, check_same_text
 from eos.schemas.reading._primitive_reader import NOT_UTF8
 from eos.wire.avro import AvroDecoder, AvroType, RecordOf, Union, arrow_type, parse_definition
-from eos.wire.binary_columns import BinaryColumn, Int64s, Mask, as_texts, joined
+from eos.wire.binary_columns import BinaryColumn, Int64s, Mask, RowFailures, as_texts, joined
 from eos.wire.commands import SchemaInfo
 from eos.wire.decoding import Irregular, Spans, from_base64, gather
-from eos.wire.row_failures import RowFailures
 
 # The text of JSON is that of Jackson and of Spark's ``to_json``: dates and timestamps are ISO 8601,
 # bytes are base64, null fields may be omitted.

@@ -9,11 +9,10 @@ import pyarrow as pa
 
 from eos.errors import IncompatibleSchema
 from eos.schemas._schema_properties import is_inline, pair_of
-from eos.wire.binary_columns import BinaryColumn, Int64s, Mask
+from eos.wire.binary_columns import BinaryColumn, Int64s, Mask, RowFailures
 from eos.wire.byte_rows import Bytes
 from eos.wire.commands import SchemaInfo, SchemaType
 from eos.wire.decoding import Spans, gather
-from eos.wire.row_failures import RowFailures
 
 # Of a value that is decoded in Python, to objects thirty times as large.
 MAX_OBJECT_BYTES: Final = 8 << 20

@@ -38,7 +38,7 @@ from eos.wire.avro import (
     field_text,
     unreadable,
 )
-from eos.wire.row_failures import RowFailures
+from eos.wire.binary_columns import RowFailures
 
 # How JSON was written -> as what it can be read.
 _READABLE: Final = {

@@ -28,9 +28,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from eos.schemas._schema_properties import UTF8, charset_of
-from eos.wire.binary_columns import BinaryColumn, Int64s, Mask, as_texts, as_texts_of
+from eos.wire.binary_columns import BinaryColumn, Int64s, Mask, RowFailures, as_texts, as_texts_of
 from eos.wire.commands import SchemaInfo, SchemaType
-from eos.wire.row_failures import RowFailures
 
 NOT_UTF8: Final = "The value is not UTF-8 text."
 _MILLIS_A_DAY: Final = 86_400_000

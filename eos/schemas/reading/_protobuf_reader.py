@@ -24,8 +24,8 @@ from eos.schemas._definition import at
 from eos.schemas._protobuf_schema import message_class, parsed_data
 from eos.schemas.reading._column_reader import MAX_OBJECT_BYTES, TOO_LONG, as_column
 from eos.wire.avro import MAX_DEPTH, MAX_FIELDS
+from eos.wire.binary_columns import RowFailures
 from eos.wire.commands import SchemaInfo, SchemaType
-from eos.wire.row_failures import RowFailures
 
 _F: Final = FieldDescriptorProto
 _TIMESTAMP: Final = "google.protobuf.Timestamp"

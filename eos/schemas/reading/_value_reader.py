@@ -20,9 +20,8 @@ from eos.schemas.reading._avro_reader import AvroReader, JsonReader, parsed
 from eos.schemas.reading._column_reader import ColumnReader, PairReader, check_kind
 from eos.schemas.reading._primitive_reader import PrimitiveReader
 from eos.schemas.reading._protobuf_reader import ProtobufReader
-from eos.wire.binary_columns import FALSE
+from eos.wire.binary_columns import FALSE, RowFailures
 from eos.wire.commands import SchemaInfo, SchemaType
-from eos.wire.row_failures import RowFailures
 
 MAX_VALUE_BYTES: Final = 64 << 20  # decoding takes up to five times as much memory
 _TOO_LONG: Final = f"The value is longer than {MAX_VALUE_BYTES >> 20} MiB."

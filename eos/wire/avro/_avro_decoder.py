@@ -52,8 +52,7 @@ from eos.wire.avro._types import (
     Union,
     unreadable,
 )
-from eos.wire.binary_columns import BinaryColumn, valid_rows
-from eos.wire.row_failures import RowFailures
+from eos.wire.binary_columns import BinaryColumn, RowFailures, valid_rows
 
 _CHUNK_ROWS = 1 << 14  # each may get 16 KiB of default values
 _CHUNK_BYTES = 4 << 20  # items of lists take a hundred times their size while they are read

@@ -253,7 +253,11 @@ HARMFUL = {
     "expiry": ({"message_ttl_in_seconds": 60}, {}),
     "expiry by default": ({}, {"ttlDurationDefaultInSeconds": "60"}),
     "eviction": (
-        {"backlog_quota_map": {"message_age": {"policy": "consumer_backlog_eviction"}}},
+        {
+            "backlog_quota_map": {
+                "message_age": {"policy": "consumer_backlog_eviction", "limitTime": 60}
+            }
+        },
         {},
     ),
     "eviction by default": (

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from eos.errors import IncompatibleSchema
 from eos.wire.avro import AvroDecoder, encode_avro, parse_definition
-from eos.wire.row_failures import RowFailures
+from eos.wire.binary_columns import RowFailures
 from tests.wire.avro.kinds import KINDS, UTC, arrow_of, logical, oracle
 
 # Data that fastavro accepts: see eos/wire/avro/_avro_decoder.py. With a negative number it counts
