@@ -79,6 +79,14 @@ def members(union: Union) -> tuple[AvroType, ...]:
     return found
 
 
+def has_members(union: Union, column: pa.DataType) -> bool:
+    """Whether a column is a struct of the members of a union of several types, as it is read."""
+    found = members(union)
+    if len(found) < 2 or not pa.types.is_struct(column):
+        return False
+    return [field.name for field in column] == [f"member{number}" for number in range(len(found))]
+
+
 def time_type_of(kind: Primitive) -> str | None:
     """Return the logical type of a date, time or timestamp; None for a plain number."""
     is_int = kind.name == "int" and kind.logical in ("date", "time-millis")
@@ -173,9 +181,9 @@ def check_fits(
         raise InputError(why, hint="Cast or drop the column, or change the schema.")
 
 
-def branch_for(union: Union, column: pa.DataType) -> int:
+def branch_for(union: Union, column: pa.DataType) -> int | None:
     """Return the number of the branch for a column: the first one of its own type, else the first
-    one that fits."""
+    one that fits; None for a column of members."""
     # It depends on the column's type, never on values; null is for a column of nulls.
     fits = _FitCheck(as_json=False)
     fitting = [
@@ -183,6 +191,8 @@ def branch_for(union: Union, column: pa.DataType) -> int:
         for index, branch in enumerate(union.branches)
         if (branch != NULL or pa.types.is_null(column)) and not fits.why_not(branch, column, ())
     ]
+    if not fitting and has_members(union, column):
+        return None
     if not fitting:
         raise InputError(f"No type of the union fits {sql_name(column)}.")
     own = (index for index in fitting if not _is_converted(union.branches[index], column))
@@ -222,6 +232,13 @@ class _FitCheck:
                 ]
                 if "" in reasons:
                     return ""
+                if has_members(kind, column) and not self._as_json:
+                    pairs = zip(members(kind), column, strict=True)
+                    found = (
+                        self.why_not(one, child.type, (*path, f".{child.name}"))
+                        for one, child in pairs
+                    )
+                    return next(filter(None, found), "")
                 return reasons[0] if len(reasons) == 1 else _mismatch(kind, column, path)
             case RecordOf() if pa.types.is_struct(column):
                 return self._why_not_record(kind, column, path)

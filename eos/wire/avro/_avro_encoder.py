@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eos.errors import InputError
-from eos.wire.avro._arrow_types import branch_for
+from eos.wire.avro._arrow_types import NULL, branch_for
 from eos.wire.avro._defaults import encode_default
 from eos.wire.avro._types import (
     NO_DEFAULT,
@@ -85,7 +85,7 @@ class _Data:
         if isinstance(kind, Union):
             self._union(kind, column, where, path)
             return
-        if kind == Primitive("null"):
+        if kind == NULL:
             return
         if column.null_count and column.null_count != len(column) - _count(where, len(column)):
             raise InputError(
@@ -116,14 +116,36 @@ class _Data:
 
     def _union(self, kind: Union, column: pa.Array, where: Mask | None, path: str) -> None:
         index, null_index = branch_for(kind, column.type), kind.null_index
+        if index is None:
+            self._members(kind, column, where, path)
+            return
         if null_index is None or not column.null_count:
-            self._constant(bytes([index << 1]), where)
+            self._branches(np.broadcast_to(np.int64(index), self._count), where)
             self.add(kind.branches[index], column, where, path)
             return
         valid: Mask = column.is_valid().to_numpy(zero_copy_only=False)
-        indices = np.where(valid, index << 1, null_index << 1).astype(np.uint8)
-        self._head.fixed(indices[:, None], where)
+        self._branches(np.where(valid, index, null_index), where)
         self.add(kind.branches[index], column, valid, path)
+
+    def _branches(self, numbers: Int64s, where: Mask | None) -> None:
+        if numbers.max(initial=0) < 64:  # nearly always: one byte
+            self._head.fixed((numbers << 1).astype(np.uint8)[:, None], where)
+        else:
+            self._long(numbers, where)
+
+    def _members(self, kind: Union, column: pa.StructArray, where: Mask | None, path: str) -> None:
+        children = column.flatten()  # a member is null where the struct is
+        there = np.stack([child.is_valid().to_numpy(zero_copy_only=False) for child in children])
+        counts = there.sum(axis=0)
+        if (counts[_present(where)] > 1).any():
+            raise InputError(f"{_named(path)} has several members of a union in a row.")
+        if kind.null_index is None and (counts[_present(where)] == 0).any():
+            raise InputError(f"{_named(path)} has no member of a union in a row.")
+        branches = [number for number, one in enumerate(kind.branches) if one != NULL]
+        chosen = np.array(branches)[there.argmax(axis=0)]
+        self._branches(np.where(counts == 0, kind.null_index or 0, chosen), where)
+        for branch, child, rows in zip(branches, children, there, strict=True):
+            self.add(kind.branches[branch], child, rows, path)
 
     def _record(
         self, kind: RecordOf, column: pa.StructArray, where: Mask | None, path: str

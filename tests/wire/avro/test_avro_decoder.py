@@ -16,7 +16,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from eos.errors import IncompatibleSchema
-from eos.wire.avro import AvroDecoder, encode_avro, parse_definition
+from eos.wire.avro import AvroDecoder, check_fits, encode_avro, parse_definition
 from eos.wire.binary_columns import RowFailures
 from tests.wire.avro.kinds import KINDS, UTC, arrow_of, logical, oracle
 
@@ -172,6 +172,11 @@ def test_in_a_union_of_several_types_each_has_a_column(data):
         wanted = dict.fromkeys(row)
         wanted[f"member{index}"] = arrow_of([value], kinds[index].arrow).to_pylist()[0]
         assert row == wanted
+    # What was read is written as it was.
+    union = parse_definition(json.dumps([*branches, "null"]))
+    column = pa.array(found, decoder([*branches, "null"]).type)
+    check_fits(union, column.type)
+    assert encode_avro(union, column).drop_null().to_pylist() == written
 
 
 SCALARS: dict[str, st.SearchStrategy[Any]] = {

@@ -157,6 +157,51 @@ def test_the_branch_of_the_columns_own_type_is_chosen_from_a_union(union, column
     assert encoded(union, column) == [wanted]
 
 
+MEMBERS = pa.struct([("member0", pa.int32()), ("member1", pa.string())])
+
+
+@pytest.mark.parametrize(
+    ("union", "rows", "why"),
+    [
+        (["int", "string"], [{"member0": 1, "member1": "a"}], "several members"),
+        (["int", "string"], [{"member0": None, "member1": None}], "no member"),
+        (["int", "string"], [None, {"member0": 1}], "no member"),
+    ],
+)
+def test_a_row_without_exactly_one_member_of_a_union_is_refused(union, rows, why):
+    definition = {"type": "record", "name": "r", "fields": [{"name": "u", "type": union}]}
+    column = pa.array([{"u": row} for row in rows], pa.struct([("u", MEMBERS)]))
+    with pytest.raises(InputError, match=f"Field 'u' has {why}"):
+        encoded(definition, column)
+
+
+def test_a_null_of_a_union_is_a_struct_that_is_null_or_has_no_member():
+    union = ["int", "null", "string"]
+    definition = {"type": "record", "name": "r", "fields": [{"name": "u", "type": union}]}
+    rows = [None, {"member0": None, "member1": None}, {"member0": 3}, {"member1": "a"}]
+    column = pa.array([{"u": row} for row in rows], pa.struct([("u", MEMBERS)]))
+    assert encoded(definition, column) == [b"\x02", b"\x02", b"\0\6", b"\4\2a"]
+
+
+def test_members_of_another_type_are_refused_and_json_has_none():
+    kind = parse_definition('["int", "boolean"]')
+    with pytest.raises(InputError, match="member1"):
+        check_fits(kind, MEMBERS)
+    kind = parse_definition('["int", "string"]')
+    check_fits(kind, MEMBERS)
+    with pytest.raises(InputError):
+        check_fits(kind, MEMBERS, as_json=True)
+
+
+def test_branches_beyond_the_64th_have_numbers_of_two_bytes():
+    fixed = [{"type": "fixed", "name": f"f{size}", "size": size} for size in range(1, 70)]
+    union = [*fixed, "string", "null"]
+    definition = {"type": "record", "name": "r", "fields": [{"name": "u", "type": union}]}
+    for rows in (["a", "b"], ["a", None]):
+        column = pa.array([{"u": row} for row in rows], pa.struct([("u", pa.string())]))
+        assert encoded(definition, column) == [oracle(definition, {"u": row}) for row in rows]
+
+
 def test_a_null_struct_in_a_map_may_have_non_nullable_fields():
     inner = pa.struct([pa.field("x", pa.binary(), nullable=False)])
     column = pa.array([[("k", None)], [("k", {"x": b"ab"})], None], pa.map_(pa.string(), inner))
