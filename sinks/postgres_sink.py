@@ -224,8 +224,9 @@ class PostgresOutput(Output):
         part = begun()
         assert isinstance(part, PostgresPart)
         columns = tuple(column.name for column in written.staging)
+        database = self.participant.database
         target = CopyTarget(
-            self.participant.database,
+            self.participant.run("looking up the login", database.resolved),
             self._staging_schema,
             part.staging,
             columns,

@@ -34,7 +34,7 @@ _LOCAL: Final = ("", "localhost", "127.0.0.1", "::1")
 # libpq's own variables, which executors don't have.
 _FROM_DRIVER: Final = {
     "host": "PGHOST", "hostaddr": "PGHOSTADDR", "port": "PGPORT", "dbname": "PGDATABASE",
-    "user": "PGUSER", "password": "PGPASSWORD",
+    "user": "PGUSER",
     "sslmode": "PGSSLMODE", "sslrootcert": "PGSSLROOTCERT",
 }  # fmt: skip
 _CONNECT_S: Final = 10
@@ -118,6 +118,15 @@ class Database:
             return psycopg.connect(**settings, autocommit=True, prepare_threshold=None)
         except psycopg.Error as error:
             _refuse_connection(error)
+
+    def resolved(self, connection: psycopg.Connection[Any]) -> Database:
+        """Return this database for other machines: with what the variables, the password file and
+        the service file of this one gave ``connection``."""
+        parts = {**_parsed(self.conninfo), **connection.info.get_parameters()}
+        if connection.info.password:
+            parts["password"] = connection.info.password
+        names = parts.keys() - {"service", "servicefile", "passfile"}
+        return Database(libpq.make_conninfo("", **{name: parts[name] for name in sorted(names)}))
 
 
 def recorded_database(place: str) -> Database:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import psycopg
@@ -9,6 +10,7 @@ import pytest
 
 from eos.errors import ConfigurationError, ConnectionLost, EosError, InputError
 from eos.postgres.database import Database, failures
+from eos.testing import PostgresServer
 from tests.support.postgres import Shop
 
 
@@ -82,3 +84,31 @@ def test_a_role_that_may_not_write_is_told_why(
         assert says in str(refused.value)
     finally:
         shop.execute(f"DROP ROLE {role}")
+
+
+@pytest.mark.parametrize("means", ["a password file", "a service file", "variables"])
+def test_executors_need_no_files_and_variables_of_the_driver(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, postgres_server: PostgresServer, means: str
+) -> None:
+    place, password = f"host=127.0.0.1 port={postgres_server.port}", postgres_server.password
+    with monkeypatch.context() as driver:
+        conninfo = f"{place} dbname=postgres user=postgres"
+        if means == "a password file":
+            (tmp_path / "passwords").write_text(f"*:*:*:*:{password}")
+            (tmp_path / "passwords").chmod(0o600)
+            driver.setenv("PGPASSFILE", str(tmp_path / "passwords"))
+        elif means == "a service file":
+            lines = ["[shop]", *conninfo.split(), f"password={password}"]
+            (tmp_path / "services").write_text("\n".join(lines))
+            driver.setenv("PGSERVICEFILE", str(tmp_path / "services"))
+            conninfo = "service=shop"
+        else:
+            conninfo = f"{place} dbname=postgres"
+            driver.setenv("PGUSER", "postgres")
+            driver.setenv("PGPASSWORD", password)
+        here = Database(conninfo)
+        with here.connect("driver") as connection:
+            there = here.resolved(connection)
+        assert password not in here.place + there.place + repr(there)
+    with there.connect("executor") as connection:
+        assert connection.info.user == "postgres"
