@@ -127,6 +127,12 @@ class Witness:
             ConnectionLost: no sentinel was read in time.
         """
         deadline = time.monotonic() + timeout_s
+        found = self._commits_after(part, known, deadline)
+        return found or self._commits_after(part, known, deadline)  # as for ``ask``
+
+    def _commits_after(
+        self, part: PulsarPart, known: Collection[str | None], deadline: float
+    ) -> str | None:
         if not self._receipts.exists():
             return None
         with self._read_from(part) as reader:

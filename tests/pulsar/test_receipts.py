@@ -88,6 +88,30 @@ def test_readers_that_pass_over_the_receipt_prove_no_absence(
     assert len(opened) == 2
 
 
+def test_one_reader_that_passes_over_a_newer_commit_does_not_hide_it(make_driver, monkeypatch):
+    driver = make_driver()
+    driver.run("0")
+    older = pulsar_part(driver.records()[-1])
+    driver.run("1")
+    newer = pulsar_part(driver.records()[-1])
+    read_from, opened = Witness._read_from, []
+
+    def passing_over(self, part):
+        reader = read_from(self, part)
+        read = reader.read
+        opened.append(reader)
+        if len(opened) == 1:
+            reader.read = lambda end: (one for one in read(end) if one.id != newer.receipt_id)
+        return reader
+
+    monkeypatch.setattr(Witness, "_read_from", passing_over)
+    witness = driver.participant._witness
+    assert newer.receipt_id is not None
+    assert str(newer.receipt_id) in witness.commits_after(older, [older.mark_uuid], timeout_s=20)
+    both = [older.mark_uuid, newer.mark_uuid]
+    assert witness.commits_after(older, both, timeout_s=20) is None
+
+
 @pytest.mark.parametrize("count", ODD_COUNTS)
 def test_entries_with_odd_counts_do_not_hide_mark_or_sentinel(make_driver, client, count):
     driver = make_driver()
