@@ -39,11 +39,13 @@ from eos.wire.avro import (
     Union,
     check_fits,
     describe_type,
+    has_members,
     parse_definition,
 )
 from eos.wire.spark_text import sql_name
 
 TOP_NAME: Final = "Row"
+_NULL: Final = Primitive("null")
 # Names must "start with [A-Za-z_]" and "subsequently contain only [A-Za-z0-9_]" (Avro 1.12,
 # "Names").
 _NAME: Final = r"[A-Za-z_][A-Za-z0-9_]*"
@@ -210,9 +212,10 @@ def evolve_definition(registered: bytes, made: Any, column: pa.DataType, *, as_j
         kind = parse_definition(registered.decode())
     except (ConfigurationError, UnicodeDecodeError):
         return made
-    if _fits(kind, column, as_json):
+    extension = _Extension(as_json)
+    if extension.fits(kind, column):
         return registered
-    merged = _merged(json.loads(registered), kind, made, column, "", as_json)
+    merged = extension.of(json.loads(registered), kind, made, column, "")
     try:
         check_fits(parse_definition(json.dumps(merged)), column, as_json=as_json)
     except (ConfigurationError, InputError):
@@ -220,55 +223,72 @@ def evolve_definition(registered: bytes, made: Any, column: pa.DataType, *, as_j
     return merged
 
 
-def _merged(
-    declared: Any, kind: AvroType, made: Any, column: pa.DataType, path: str, as_json: bool
-) -> Any:
-    # ``declared`` (parsed: ``kind``) with the changes that ``column`` needs; ``made`` was derived
-    # from it.
-    if _fits(kind, column, as_json):
-        return declared
-    inner = _inner(made)
-    match kind, declared:
-        case Union(branches), list():
-            for index, branch in enumerate(branches):
-                if _is_same_container(branch, column):
-                    changed = _merged(declared[index], branch, inner, column, path, as_json)
-                    return [*declared[:index], changed, *declared[index + 1 :]]
-                _check_meaning(branch, inner, path)
-            return made
-        case RecordOf(), {"type": "record"} if pa.types.is_struct(column):
-            return _merged_record(declared, kind, inner, column, path, as_json)
-        case ListOf(items), {"type": "array"} if pa.types.is_list(column):
-            of = (declared["items"], items, inner["items"], column.value_type)
-            return {**declared, "items": _merged(*of, f"{path}[]", as_json)}
-        case MapOf(values), {"type": "map"} if pa.types.is_map(column):
-            of = (declared["values"], values, inner["values"], column.item_type)
-            return {**declared, "values": _merged(*of, f"{path}{{}}", as_json)}
-    _check_meaning(kind, inner, path)
-    return inner
+class _Extension:
+    def __init__(self, as_json: bool) -> None:
+        self._as_json = as_json
 
+    def fits(self, kind: AvroType, column: pa.DataType) -> bool:
+        try:
+            check_fits(kind, column, as_json=self._as_json)
+        except InputError:
+            return False
+        return True
 
-def _merged_record(
-    declared: Any, kind: RecordOf, made: Any, column: pa.StructType, path: str, as_json: bool
-) -> Any:
-    new = {field["name"]: field for field in made["fields"]}
-    fields: list[Any] = []
-    for field, parsed in zip(declared["fields"], kind.fields, strict=True):
-        name = field["name"]
-        wanted = new.pop(name, None)
-        if wanted is None:
-            if "default" in field:
-                fields.append(field)
-            continue
-        of = (field["type"], parsed.type, wanted["type"], column.field(name).type)
-        changed = _merged(*of, at(path, name), as_json)
-        # The registered default need not be of the changed type.
-        if changed is not field["type"] and "default" in field and field["default"] is not None:
-            field = {key: one for key, one in field.items() if key != "default"}
-        fields.append({**field, "type": changed})
-    names = [field.name for field in kind.fields]
-    check_new_names([field for field in column if field.name in new], names, path)
-    return {**declared, "fields": [*fields, *new.values()]}
+    def of(self, declared: Any, kind: AvroType, made: Any, column: pa.DataType, path: str) -> Any:
+        # ``declared`` (parsed: ``kind``) with the changes that ``column`` needs. ``made`` was
+        # derived from it.
+        if self.fits(kind, column):
+            return declared
+        inner = _inner(made)
+        match kind, declared:
+            case Union(branches), list() if not self._as_json and has_members(kind, column):
+                members = zip(inner["fields"], column, strict=True)
+                return [
+                    one if branch == _NULL else self._member(one, branch, *next(members), path)
+                    for one, branch in zip(declared, branches, strict=True)
+                ]
+            case Union(branches), list():
+                for index, branch in enumerate(branches):
+                    if _is_same_container(branch, column):
+                        changed = self.of(declared[index], branch, inner, column, path)
+                        return [*declared[:index], changed, *declared[index + 1 :]]
+                    _check_meaning(branch, inner, path)
+                return made
+            case RecordOf(), {"type": "record"} if pa.types.is_struct(column):
+                return self._record(declared, kind, inner, column, path)
+            case ListOf(items), {"type": "array"} if pa.types.is_list(column):
+                parts = (declared["items"], items, inner["items"], column.value_type)
+                return {**declared, "items": self.of(*parts, f"{path}[]")}
+            case MapOf(values), {"type": "map"} if pa.types.is_map(column):
+                parts = (declared["values"], values, inner["values"], column.item_type)
+                return {**declared, "values": self.of(*parts, f"{path}{{}}")}
+        _check_meaning(kind, inner, path)
+        return inner
+
+    def _member(self, declared: Any, kind: AvroType, made: Any, column: pa.Field, path: str) -> Any:
+        return self.of(declared, kind, made["type"], column.type, at(path, column.name))
+
+    def _record(
+        self, declared: Any, kind: RecordOf, made: Any, column: pa.StructType, path: str
+    ) -> Any:
+        new = {field["name"]: field for field in made["fields"]}
+        fields: list[Any] = []
+        for field, parsed in zip(declared["fields"], kind.fields, strict=True):
+            name = field["name"]
+            wanted = new.pop(name, None)
+            if wanted is None:
+                if "default" in field:
+                    fields.append(field)
+                continue
+            parts = (field["type"], parsed.type, wanted["type"], column.field(name).type)
+            changed = self.of(*parts, at(path, name))
+            # The registered default need not be of the changed type.
+            if changed is not field["type"] and "default" in field and field["default"] is not None:
+                field = {key: one for key, one in field.items() if key != "default"}
+            fields.append({**field, "type": changed})
+        names = [field.name for field in kind.fields]
+        check_new_names([field for field in column if field.name in new], names, path)
+        return {**declared, "fields": [*fields, *new.values()]}
 
 
 def _check_meaning(kind: AvroType, made: Any, path: str) -> None:
@@ -297,14 +317,6 @@ def _meaning(kind: AvroType) -> tuple[str, object]:
         case Primitive("int" | "long", logical):
             return "whole", logical
     return "", None
-
-
-def _fits(kind: AvroType, column: pa.DataType, as_json: bool) -> bool:
-    try:
-        check_fits(kind, column, as_json=as_json)
-    except InputError:
-        return False
-    return True
 
 
 def _is_same_container(kind: AvroType, column: pa.DataType) -> bool:

@@ -83,6 +83,22 @@ def test_a_registered_definition_is_changed_as_little_as_necessary(registered, c
         assert fields_of(writer.info) == wanted
 
 
+def test_a_struct_of_members_extends_the_records_of_a_union():
+    known = avro(has("u", ["null", "string", INNER]))
+    inner = pa.struct([("a", pa.int64()), ("b", pa.int32())])
+    of_members = pa.struct([("member0", pa.string()), ("member1", inner)])
+    column = pa.struct([pa.field("u", of_members), pa.field("new", pa.bool_())])
+    writer = AvroSchema().writer(column, known)
+    grown = {**INNER, "fields": [has("a", "long"), optional("b", "int")]}
+    assert fields_of(writer.info) == [
+        has("u", ["null", "string", grown]),
+        optional("new", "boolean"),
+    ]
+    rows = [{"u": {"member1": {"a": 1, "b": 2}}}, {"u": {"member0": "x"}, "new": True}]
+    data = writer.encode(pa.array(rows, column)).to_pylist()
+    assert data == [b"\x04\x02\x02\x04\x00", b"\x02\x02x\x02\x01"]
+
+
 @pytest.mark.parametrize(
     "registered",
     [
