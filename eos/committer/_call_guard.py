@@ -83,6 +83,14 @@ class CallGuard:
                 epoch=epoch,
             )
 
+    def notices_gaps(self, query_id: str) -> bool:
+        """Whether ``check_follows`` refuses a query's first epoch in a run if the one before it
+        failed without a record."""
+        history = self._log.history
+        is_first = history.streaming_queries <= {query_id}
+        is_known = not is_first or history.last_committed_epoch(query_id) is not None
+        return is_known and self._policies.on_gap == "refuse"
+
     def check_follows(self, query_id: str, epoch: str) -> None:
         """Check that the query's first epoch in this run follows the epochs in the log.
 

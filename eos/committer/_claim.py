@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from typing import Literal
 
 from eos import failpoints
@@ -54,8 +55,11 @@ class Claim:
         """The CLAIMED of this run, once it is appended."""
         return self._record
 
-    def ensure(self) -> LogRecord:
+    def ensure(self, before: Callable[[], None] = lambda: None) -> LogRecord:
         """Step 1, if not yet done: claim the sink, attach to its outputs, end unfinished attempts.
+
+        Args:
+            before: called right before the sink is claimed; its errors leave another driver alone.
 
         Raises:
             Fenced: another driver claimed the sink at the same moment.
@@ -64,7 +68,7 @@ class Claim:
         """
         if self._record is not None and self._is_ready:
             return self._record
-        claim = self.take()
+        claim = self.take(before)
         if self._has_open_attempt:
             self._is_ready = True
             return claim
@@ -81,7 +85,7 @@ class Claim:
         failpoints.reached(Step.CLAIM)
         return claim
 
-    def take(self) -> LogRecord:
+    def take(self, before: Callable[[], None] = lambda: None) -> LogRecord:
         """The first half of ``ensure``: fence all other drivers, but end nothing yet.
 
         Raises:
@@ -91,7 +95,7 @@ class Claim:
         """
         if self._record is None:
             parts = self.participants.claim()
-            self._record = self._find_shared_claim() or self._append_claim(parts)
+            self._record = self._find_shared_claim() or self._append_claim(parts, before)
         for part, participant in self.participants.of_record(self._record):
             for attempt in attempts(self._deadline_s):
                 with attempt:
@@ -117,7 +121,7 @@ class Claim:
         self._log.adopt(run_id)
         return newest
 
-    def _append_claim(self, parts: tuple[Part, ...]) -> LogRecord:
+    def _append_claim(self, parts: tuple[Part, ...], before: Callable[[], None]) -> LogRecord:
         for participant, part in zip(self.participants.own, parts, strict=True):
             for attempt in attempts(self._deadline_s):
                 with attempt:  # a driver that can't write must not fence one that can
@@ -126,6 +130,7 @@ class Claim:
                     participant.make(part, in_recovery=self._in_recovery)
         if not self._in_recovery:  # which may finish the epochs of a table by all its names
             attempts(self._deadline_s)(self.participants.check_targets, parts)
+        before()
         run_id = self._shared_run or str(uuid.uuid4())
         return self._log.append(
             LogRecord.claimed(sink_id=self._log.sink_id, run_id=run_id, participants=parts)

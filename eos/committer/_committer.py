@@ -37,6 +37,7 @@ from eos.protocol import (
     Run,
     Skip,
     State,
+    check_follows,
     check_lineage,
     decide_epoch,
     is_streaming,
@@ -163,7 +164,8 @@ class Committer:
         check_epoch(query_id, epoch)
         self._guard.check(query_id, epoch, call)
         try:
-            self.claim()
+            self._catch_up()
+            self._claim.ensure(lambda: self._check_early(query_id, epoch, check, planned_at))
             timer.step_ended(Step.CLAIM)
             result: EpochResult | None = None
             for attempt in reruns(self._max_attempts, may_rerun):
@@ -190,6 +192,25 @@ class Committer:
                 participant.rest()
         self._guard.add(query_id, epoch, call)  # last: an interrupted call may be repeated
         return result
+
+    def _check_early(
+        self, query_id: str, epoch: str, check: Callable[[], None], planned_at: PlanTime | None
+    ) -> None:
+        # Another driver may be writing: a run that would be refused after its claim, because of an
+        # old checkpoint or wrong columns, must not fence it.
+        history = self._log.history
+        if any(record.query_id == query_id for record in history.unfinished):
+            return  # they are ended first, and may be committed
+        # Without a claim no failure is recorded. If user code swallows it, it must be noticed by
+        # the gap that it leaves.
+        if is_streaming(query_id) and not self._guard.notices_gaps(query_id):
+            return
+        check_follows(history, query_id, epoch)
+        decision = decide_epoch(history, query_id, epoch)
+        if isinstance(decision, Run):
+            attempts(self._deadline_s)(check)
+        elif planned_at is not None:
+            self._guard.check_replayed(query_id, epoch, planned_at)
 
     def _skipped(
         self,
