@@ -108,22 +108,20 @@ class IcebergOutput(Output):
         from eos.iceberg.data_file_entry import DataFileEntry
         from eos.iceberg.data_files import stage
 
-        part = begun()
+        part, schema = begun(), self._schema
         assert isinstance(part, IcebergPart)
-        assert self._schema is not None
-        table, options = self.participant.table, self._options
-        # Not before the attempt has begun: a fenced driver must not change the table.
-        loaded = table.load()
-        loaded.add_columns(self._schema)
-        target = loaded.target(options.file_bytes, options.compression)
-        attempt_id = str(part.attempt_id)
-        task = StageTask(target, attempt_id, tuple(df.columns), stage=stage)
+        assert schema is not None
+        options, attempt_id = self._options, str(part.attempt_id)
         # Spark looks columns up by name, and does not find one with a dot in it.
         numbered = df.toDF(*(f"c{n}" for n in range(len(df.columns))))
-        writing = numbered.mapInArrow(task, REPORT_SCHEMA)
 
         def write() -> Sequence[Any]:
-            staged = collect_staged(writing, context)
+            # Not before OPEN is in the log: a fenced driver must not change the table.
+            loaded = self.participant.table.load()
+            loaded.add_columns(schema)
+            target = loaded.target(options.file_bytes, options.compression)
+            task = StageTask(target, attempt_id, tuple(df.columns), stage=stage)
+            staged = collect_staged(numbered.mapInArrow(task, REPORT_SCHEMA), context)
             return [DataFileEntry.from_json(text, attempt_id) for text in staged]
 
         return write

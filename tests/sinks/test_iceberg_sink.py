@@ -205,6 +205,17 @@ def test_columns_are_compared_by_name_and_added_on_request(spark, make_sink, row
     assert {"id": 1, "most": 1.5} in rows()
 
 
+def test_a_driver_that_ends_before_open_adds_no_column(spark, make_sink, catalog):
+    def die() -> None:
+        raise Died
+
+    make_sink().write(spark.range(1), epoch="a")
+    wider = spark.range(1).selectExpr("id", "'x' AS more")
+    with failpoints.armed(Step.BEGIN, die), pytest.raises(Died):
+        make_sink(merge_schema=True).write(wider, epoch="b")
+    assert opened(catalog).schema().column_names == ["id"]
+
+
 def test_comments_are_kept(spark, make_sink, catalog):
     df = spark.sql("SELECT 1 AS id").withMetadata("id", {"comment": "the key"})
     make_sink().write(df, epoch="a")
