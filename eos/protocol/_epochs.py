@@ -226,15 +226,20 @@ def check_not_renamed(
     Raises:
         NewLineage: ``on_new_query`` refuses it; or the epoch is readable there, or may be.
     """
-    is_open = any(record.query_id == query_id for record in other.unfinished)
-    if other.is_done(query_id, epoch):
-        state = f"Epoch {epoch} is committed there, and would be written twice."
-    elif is_open:
-        state = "An epoch is unfinished there, and may be committed."
+    last = other.last_committed_epoch(query_id)
+    # An open one, too: its driver may be alive. After ABORTING nobody commits it.
+    may_be_committed = any(
+        record.query_id == query_id and record.state is not State.ABORTING
+        for record in other.unfinished
+    )
+    if other.must_skip(query_id, epoch):
+        state = f"Its epochs up to {last} are done there: {epoch} would be written twice."
+    elif may_be_committed:
+        state = "An epoch is unfinished there, and may still be committed."
     elif on_new_query == "continue":
         return
     else:
-        state = f"Its last epoch there is {other.last_committed_epoch(query_id)}."
+        state = "No epoch is done there." if last is None else f"Its last epoch there is {last}."
     raise NewLineage(
         f"The query has written to this output as sink {other.sink_id}, whose log is in the same "
         f"folder. {state}",

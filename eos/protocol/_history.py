@@ -5,7 +5,7 @@ The rules about several records: no gap, one writing run, one witness, a query's
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from eos.protocol._part import Part, Stage
 from eos.protocol._record import UNNAMED, LogRecord, epoch_number, is_streaming
@@ -25,10 +25,10 @@ class History:
         self._last_claim: LogRecord | None = None
         self._last_written: LogRecord | None = None
         self._run_ids: set[str] = set()
-        self._parts: dict[ParticipantKey, Part] = {}
+        self._named: dict[ParticipantKey, LogRecord] = {}
         self._last_begun: dict[ParticipantKey, LogRecord] = {}
-        self._committed: dict[ParticipantKey, dict[bool, Part]] = {}
-        self._anchors: dict[ParticipantKey, set[int | str]] = {}
+        self._committed: dict[ParticipantKey, dict[bool, LogRecord]] = {}
+        self._anchors: dict[ParticipantKey, dict[int | str, LogRecord]] = {}
         self._newest: dict[tuple[str, str], LogRecord] = {}
         self._unfinished: dict[tuple[str, str], LogRecord] = {}
         self._owing: dict[tuple[str, str], LogRecord] = {}
@@ -76,7 +76,7 @@ class History:
 
     def parts(self, kind: str) -> tuple[Part, ...]:
         """The newest part of each participant of one kind, unordered."""
-        return tuple(part for part in self._parts.values() if part.kind == kind)
+        return _parts((key, one) for key, one in self._named.items() if key[0] == kind)
 
     def last_begun(self, key: ParticipantKey) -> LogRecord | None:
         """A record of the attempt that a participant has begun last; None if it has begun none.
@@ -89,8 +89,8 @@ class History:
         """The participant's parts that its output should have: of the newest committed attempt, and
         of the newest one with rows. A person's decision does not count: it proves nothing."""
         newest = self._committed.get(key, {})
-        # Mostly the same part: an output is asked about it once.
-        return tuple({id(part): part for part in newest.values()}.values())
+        # Mostly the same record: an output is asked about it once.
+        return _parts((key, one) for one in {one.seq: one for one in newest.values()}.values())
 
     def anchors(self, key: ParticipantKey) -> frozenset[int | str]:
         """Needed after an attempt's end, for example Pulsar's coordinators; see ``Part``."""
@@ -100,6 +100,17 @@ class History:
     def streaming_queries(self) -> frozenset[str]:
         """Ids of the streaming queries that opened a transaction."""
         return frozenset(self._streaming_queries)
+
+    @property
+    def evidence(self) -> Iterator[LogRecord]:
+        """The records that ``last_claim``, ``last_written`` and its answers about participants are
+        taken from; a record may come several times."""
+        yield from filter(None, (self._last_claim, self._last_written))
+        yield from (*self._named.values(), *self._last_begun.values())
+        for committed in self._committed.values():
+            yield from committed.values()
+        for anchored in self._anchors.values():
+            yield from anchored.values()
 
     @property
     def unfinished(self) -> tuple[LogRecord, ...]:
@@ -124,7 +135,7 @@ class History:
     def prepared(self, key: ParticipantKey) -> tuple[Part, ...]:
         """The participant's parts of all epochs whose newest attempt was PREPARED."""
         newest = (one for one in self._newest.values() if stage_of(one) is Stage.PREPARED)
-        return tuple(filter(None, (one.part(key) for one in newest)))
+        return _parts((key, one) for one in newest)
 
     def last_committed_epoch(self, query_id: str) -> int | None:
         """Highest epoch of a streaming query that is COMMITTED or EMPTY."""
@@ -213,20 +224,18 @@ class History:
             self._add_epoch(record)
 
     def _add_part(self, record: LogRecord, part: Part) -> None:
-        self._parts[part.key] = part
-        self._anchors.setdefault(part.key, set()).update(part.anchors)
+        self._named[part.key] = record
+        self._anchors.setdefault(part.key, {}).update(dict.fromkeys(part.anchors, record))
         if part.begun_at is None:
             return
-        last = self._last_begun.get(part.key)
-        before = None if last is None else last.part(part.key)
         # The end of an older attempt may be recorded after the begin of a newer one.
-        if _follows(part, before):
+        if _follows(part, self._last_begun.get(part.key)):
             self._last_begun[part.key] = record
         if record.state is State.COMMITTED and record.reason is None:
             newest = self._committed.setdefault(part.key, {})
             for with_rows in {False, bool(part.records)}:
                 if _follows(part, newest.get(with_rows)):
-                    newest[with_rows] = part
+                    newest[with_rows] = record
 
     def _add_epoch(self, record: LogRecord) -> None:
         key = record.key
@@ -241,7 +250,8 @@ class History:
             else:
                 epochs.pop(key, None)
         if is_streaming(query_id):
-            self._streaming_queries.add(query_id)
+            if record.attempt is not None:  # FAILED has none, nor ABANDONED after it
+                self._streaming_queries.add(query_id)
             if record.state in FINAL:
                 number = epoch_number(query_id, epoch)
                 last = self._last_committed.get(query_id, -1)
@@ -276,8 +286,13 @@ class History:
                 raise refused(record, f"epoch {last} of the query is committed already")
 
 
-def _follows(part: Part, before: Part | None) -> bool:
-    """Whether a part of a later record was begun with ``before``, or later."""
+def _parts(records: Iterable[tuple[ParticipantKey, LogRecord]]) -> tuple[Part, ...]:
+    return tuple(filter(None, (record.part(key) for key, record in records)))
+
+
+def _follows(part: Part, last: LogRecord | None) -> bool:
+    """Whether a part of a later record was begun with that in ``last``, or later."""
+    before = None if last is None else last.part(part.key)
     if before is None or before.begun_at is None or before.begun_in != part.begun_in:
         return True
     return part.begun_at is not None and part.begun_at >= before.begun_at

@@ -8,9 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from eos.protocol._record import UNNAMED, LogRecord, epoch_number, is_streaming
+from eos.protocol._history import History
+from eos.protocol._record import UNNAMED, LogRecord, epoch_number
 from eos.protocol._states import FINAL, OWING, UNFINISHED, State
+
+KEEP_CLAIMS: Final = 1_000
+"""Number of the newest claims that stay: a run that has lost the sink must not claim it again."""
 
 
 @dataclass(frozen=True)
@@ -56,54 +61,30 @@ def _needed(
 ) -> set[int]:
     """``seq`` of each record at or below the horizon that something may depend on."""
     newest = {record.key: record for record in records if record.key is not None}
-    last_final = _last_finals(below)
+    newest_below = {record.key: record.seq for record in below if record.key is not None}
+    history = History.of(below[-1].sink_id, below, horizon=below[-1].seq)
     needed = {below[-1].seq}  # the log's order needs a known beginning
-    newest_of: dict[object, int] = {}
+    needed.update(record.seq for record in history.evidence)
+    needed.update([r.seq for r in records if r.state is State.CLAIMED][-KEEP_CLAIMS:])
     for record in below:
-        if record.state is State.CLAIMED:
-            newest_of["claim"] = record.seq  # an append is checked against it
+        if record.key is None:
             continue
-        assert record.key is not None
-        query_id, epoch = record.key
-        for part in record.participants:
-            if part.begun_at is not None:
-                newest_of["begun", part.key] = record.seq  # what its output is compared with
-            for anchor in part.anchors:
-                newest_of["anchor", part.key, anchor] = record.seq  # for Pulsar's coordinators
-        if is_streaming(query_id):
-            newest_of["query", query_id] = record.seq  # for the lineage
-        last = newest[record.key]
-        if last.state in UNFINISHED:
+        state = newest[record.key].state
+        if state in UNFINISHED:
             needed.add(record.seq)
         elif record.key in keys_above:
-            newest_of["epoch", record.key] = record.seq  # its attempts are numbered on
+            needed.add(newest_below[record.key])  # its attempts are numbered on
         # What is owed may run again, and people must see it. A batch key is skipped for ever; a
         # stream's newest final record skips everything at or below it.
-        elif (
-            last.seq == record.seq
-            and not epoch.startswith(UNNAMED)
-            and (last.state in OWING or not _is_passed(query_id, epoch, record, last_final))
+        elif not record.key[1].startswith(UNNAMED) and (
+            state in OWING or not _is_passed(history, record.key)
         ):
-            needed.add(record.seq)
-    needed |= set(newest_of.values())
+            needed.add(newest_below[record.key])
     # If any record of an epoch stays, its newest one stays: an older one would become its state.
-    newest_below = {record.key: record.seq for record in below if record.key is not None}
     return needed | {newest_below[r.key] for r in below if r.seq in needed and r.key is not None}
 
 
-def _last_finals(below: Sequence[LogRecord]) -> dict[str, int]:
-    last: dict[str, int] = {}
-    for record in below:
-        if record.state in FINAL and record.key is not None and is_streaming(record.key[0]):
-            query_id, epoch = record.key
-            last[query_id] = max(last.get(query_id, -1), epoch_number(query_id, epoch))
-    return last
-
-
-def _is_passed(query_id: str, epoch: str, record: LogRecord, last_final: dict[str, int]) -> bool:
-    """Whether a streaming query has finished a later epoch, or this one is not its newest final."""
-    if not is_streaming(query_id):
-        return False
-    last = last_final.get(query_id, -1)
-    number = epoch_number(query_id, epoch)
-    return number < last or (number == last and record.state not in FINAL)
+def _is_passed(history: History, key: tuple[str, str]) -> bool:
+    """Whether a streaming query has finished a later epoch."""
+    last = history.last_committed_epoch(key[0])
+    return last is not None and epoch_number(*key) < last

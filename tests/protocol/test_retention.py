@@ -2,16 +2,38 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eos.errors import CommitLogError
-from eos.protocol import BATCH, FINAL, UNFINISHED, UNNAMED, History, State, decide_epoch, thin
-from eos.pulsar.part import KIND, pulsar_part
+from eos.errors import CommitLogError, UnfinishedEpoch
+from eos.ids import MessageId
+from eos.protocol import (
+    BATCH,
+    FINAL,
+    OWING,
+    UNFINISHED,
+    UNNAMED,
+    EpochDecision,
+    History,
+    LogRecord,
+    Reason,
+    ReasonKind,
+    State,
+    _retention,
+    decide_epoch,
+    thin,
+)
+from eos.protocol._retention import KEEP_CLAIMS
+from eos.pulsar.part import KIND, PulsarPart, pulsar_part
 from tests.protocol.epochs import (
+    EMPTY,
     EXPIRED,
     FAILED,
+    FIGURES,
     QUERY,
     at,
     changed,
@@ -21,9 +43,18 @@ from tests.protocol.epochs import (
     opened,
     step,
 )
+from tests.support.table_part import KIND as TABLE
+from tests.support.table_part import TablePart
 
 CLAIM_KEY = pulsar_part(claim()).key
 QUERIES = (QUERY, "7d0e7a52-0000-4b5f-8d0a-1b2c3d4e5f60", BATCH)
+OUTPUTS = (
+    (pulsar_part(claim()),),
+    (TablePart(),),
+    (pulsar_part(claim()), TablePart("other")),
+)
+FEW_CLAIMS = 3
+DECIDED = Reason(ReasonKind.DECIDED, "Ada: test data")
 
 
 def restored(records, keep_epochs=1, horizon=0):
@@ -33,86 +64,208 @@ def restored(records, keep_epochs=1, horizon=0):
     return thinning, History.of("orders", thinning.records, horizon=thinning.horizon)
 
 
+class Drivers:
+    """Drivers of one sink, one after another; ``draw`` decides what happens to them."""
+
+    def __init__(self, draw) -> None:
+        self.draw = draw
+        self.history = History("orders")
+        self.records: list[LogRecord] = []
+        self.moments = 0  # positions of the receipt topic, and versions of the tables
+        self.steps = {
+            "claim": self.claim,
+            "write": lambda: self.write("prepared", "committed"),
+            "write nothing": self.write_nothing,
+            "do not finish": lambda: self.write(self.draw(st.sampled_from(["open", "prepared"]))),
+            "finish": self.finish,
+            "abort": lambda: self.write("aborted"),
+            "expire": lambda: self.write("prepared", "expired"),
+            "fail": self.fail,
+            "give up": self.give_up,
+        }
+        self.claim()
+
+    def add(self, record: LogRecord) -> LogRecord:
+        self.records.append(at(record, self.history.last_seq + 1))
+        self.history.append(self.records[-1])
+        return self.records[-1]
+
+    def claim(self) -> None:
+        parts = self.draw(st.sampled_from(OUTPUTS))
+        runs = sum(record.state is State.CLAIMED for record in self.records)
+        self.claimed = self.add(replace(claim(f"run-{runs}"), participants=parts))
+        self.finish()
+
+    def finish(self) -> None:
+        """Every unfinished attempt is ended."""
+        for left in self.history.unfinished:
+            if left.state is State.OPEN and left.run_id == self.claimed.run_id:
+                left = self.end(left, self.draw(st.sampled_from(["prepared", "open"])))
+            if left.state in FINAL:
+                continue
+            if left.state is State.PREPARED:
+                # A person's decision is not a commit that the output is known to have.
+                reason = self.draw(st.sampled_from([None, None, None, DECIDED]))
+                self.add(left.advance(State.COMMITTED, claim=self.claimed, reason=reason))
+            else:
+                self.end(left, "aborted")
+
+    def moment(self) -> int:
+        self.moments += 1
+        return self.moments
+
+    def begin(self) -> LogRecord | None:
+        """OPEN of a new epoch, or of one that has to run again."""
+        query = self.draw(st.sampled_from(QUERIES))
+        if query == BATCH:
+            name = self.draw(st.sampled_from(["key-", UNNAMED]))
+            epoch = f"{name}{len(self.records)}"
+        elif any(one.query_id == query for one in self.history.unfinished):
+            return None
+        else:
+            epoch = self.next_epoch(query)
+        before = self.history.newest(query, epoch)
+        attempt = 1 if before is None else (before.attempt or 0) + 1
+        first = opened(self.claimed, epoch, query_id=query, attempt=attempt)
+        return self.add(replace(first, participants=tuple(map(self.begun, first.participants))))
+
+    def begun(self, part):
+        if isinstance(part, TablePart):
+            return replace(part, version=self.moment())
+        mark = MessageId(17, self.moment())
+        txn = self.draw(st.integers(0, 2))
+        begun = pulsar_part(opened(claim(), least=mark.entry))
+        return replace(begun, mark_id=mark, txn=begun.txn._replace(most=txn))
+
+    def prepared(self, part):
+        if isinstance(part, TablePart):
+            return replace(part, files=self.draw(st.integers(0, 2)))
+        return replace(part, receipt_id=MessageId(17, self.moment()), partitions=FIGURES)
+
+    def next_epoch(self, query: str) -> str:
+        done = self.history.last_committed_epoch(query)
+        number = 0 if done is None else done + 1
+        passed = {State.ABANDONED}
+        if self.draw(st.integers(0, 3)) == 0:
+            passed |= OWING  # as an older release did
+        while (one := self.history.newest(query, str(number))) and one.state in passed:
+            number += 1
+        return str(number)
+
+    def write(self, *ends: str) -> None:
+        record = self.begin()
+        for end in ends if record is not None else ():
+            record = self.end(record, end)
+
+    def write_nothing(self) -> None:
+        for _ in range(self.draw(st.integers(1, 4))):
+            self.write("empty")
+
+    def end(self, record: LogRecord, end: str) -> LogRecord:
+        if end == "prepared":
+            parts = tuple(map(self.prepared, record.participants))
+            if not sum(part.records for part in parts):
+                return self.end(record, "empty")
+            return self.add(record.advance(State.PREPARED, claim=self.claimed, participants=parts))
+        if record.state in FINAL or end == "open":
+            return record
+        if end == "committed":
+            return self.add(step(record, State.COMMITTED, self.claimed))
+        reason = {"empty": EMPTY, "aborted": FAILED, "expired": EXPIRED}[end]
+        if end == "expired" and len(record.participants) == 1:
+            return self.add(step(record, State.ABORTED, self.claimed, reason))
+        if record.state is not State.ABORTING:
+            record = self.add(step(record, State.ABORTING, self.claimed, reason))
+        last = State.EMPTY if end == "empty" else State.ABORTED
+        return self.add(step(record, last, self.claimed))
+
+    def fail(self) -> None:
+        query = self.draw(st.sampled_from(QUERIES[:2]))
+        epoch = self.next_epoch(query)
+        if self.history.newest(query, epoch) is None:
+            self.add(LogRecord.failed(self.claimed, query_id=query, epoch=epoch, reason=FAILED))
+
+    def give_up(self) -> None:
+        for owed in self.history.unwritten[:1]:
+            self.add(step(owed, State.ABANDONED, self.claimed, DECIDED))
+
+
 @st.composite
 def logs(draw):
-    """Logs that two drivers could have written: streaming queries, batch keys, failed attempts."""
-    history, runs = History("orders"), 0
-    claimed = None
-    streaming = {query: 0 for query in QUERIES if query != BATCH}
-    records = []
+    """Logs that drivers could have written: streaming queries, batch keys, failed attempts."""
+    drivers = Drivers(draw)
+    for name in draw(st.lists(st.sampled_from(sorted(drivers.steps)), min_size=6, max_size=30)):
+        drivers.steps[name]()
+    return drivers.records
 
-    def add(record):
-        records.append(at(record, history.last_seq + 1))
-        history.append(records[-1])
-        return records[-1]
 
-    for number in range(draw(st.integers(3, 14))):
-        if claimed is None or draw(st.integers(0, 4)) == 0:
-            runs += 1
-            claimed = add(claim(f"run-{runs}"))
-            for left in history.unfinished:
-                if left.state is State.OPEN:
-                    left = add(step(left, State.ABORTING, claimed, FAILED))
-                last = State.COMMITTED if left.state is State.PREPARED else State.ABORTED
-                reason = None if last is State.COMMITTED else FAILED
-                add(step(left, last, claimed, reason))
-        query = draw(st.sampled_from(QUERIES))
-        epoch = f"key-{number}" if query == BATCH else str(streaming[query])
-        if query != BATCH and history.is_done(query, epoch):
-            streaming[query] += 1
-            epoch = str(streaming[query])
-        if any(one.query_id == query and query != BATCH for one in history.unfinished):
-            continue
-        before = history.newest(query, epoch)
-        attempt = before.attempt + 1 if before else 1
-        most = draw(st.integers(0, 2))
-        first = opened(claimed, epoch, query_id=query, attempt=attempt, least=history.last_seq)
-        record = add(changed(first, txn=pulsar_part(first).txn._replace(most=most)))
-        end = draw(st.sampled_from(["open", "prepared", "aborted", "expired", "committed"]))
-        if end == "open":
-            continue
-        if end == "aborted":
-            aborting = add(step(record, State.ABORTING, claimed, FAILED))
-            add(step(aborting, State.ABORTED, claimed))
-            continue
-        prepared = add(step(record, State.PREPARED, claimed))
-        if end == "expired":
-            add(step(prepared, State.ABORTED, claimed, EXPIRED))
-        elif end == "committed":
-            add(step(prepared, State.COMMITTED, claimed))
-    return records
+def decided(history: History, query_id: str, epoch: str) -> EpochDecision | str:
+    try:
+        return decide_epoch(history, query_id, epoch)
+    except UnfinishedEpoch as error:
+        return error.message
+
+
+def newer_receipts(history: History) -> set[str]:
+    """Receipts of the log behind its last mark: a claim finds them, and must know them."""
+    last = history.last_begun(CLAIM_KEY)
+    mark = None if last is None else pulsar_part(last).mark_id
+    parts = [part for part in history.prepared(CLAIM_KEY) if isinstance(part, PulsarPart)]
+    return {part.mark_uuid for part in parts if mark is not None and part.receipt_id > mark}
+
+
+def assert_same_answers(thinned: History, whole: History, records: list[LogRecord]) -> None:
+    """All that callers read from a history, except for epochs without a key: those are forgotten,
+    and the records of a stream's epochs that later ones have passed."""
+    assert (thinned.last, thinned.last_claim) == (whole.last, whole.last_claim)
+    assert thinned.last_written == whole.last_written
+    assert (thinned.unfinished, thinned.owing) == (whole.unfinished, whole.owing)
+    assert thinned.streaming_queries == whole.streaming_queries
+    claims = [record for record in records if record.state is State.CLAIMED]
+    for one in claims[-FEW_CLAIMS:]:
+        assert thinned.has_claimed(one.run_id)  # else a fenced run would claim again
+    for kind in (KIND, TABLE):
+        assert Counter(thinned.parts(kind)) == Counter(whole.parts(kind))
+    assert newer_receipts(thinned) == newer_receipts(whole)
+    for key in {part.key for record in records for part in record.participants}:
+        assert thinned.committed(key) == whole.committed(key)
+        assert thinned.last_begun(key) == whole.last_begun(key)
+        assert thinned.anchors(key) == whole.anchors(key)
+    for query_id in QUERIES:
+        assert thinned.last_committed_epoch(query_id) == whole.last_committed_epoch(query_id)
+    keys = {record.key for record in records if record.key}
+    for query_id, epoch in {key for key in keys if not key[1].startswith(UNNAMED)}:
+        if whole.newest(query_id, epoch).state is not State.ABANDONED:
+            assert thinned.is_done(query_id, epoch) == whole.is_done(query_id, epoch)
+        assert thinned.must_skip(query_id, epoch) == whole.must_skip(query_id, epoch)
 
 
 @settings(max_examples=200, deadline=None)
 @given(logs(), st.integers(1, 4), st.integers(1, 4))
 def test_a_thinned_log_leads_to_the_same_decisions_as_the_whole_one(records, first, second):
     whole = History.of("orders", records)
-    thinning = thin(records, keep_epochs=first)
-    if thinning is None:
-        return
-    again = thin(thinning.records, keep_epochs=second, horizon=thinning.horizon)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_retention, "KEEP_CLAIMS", FEW_CLAIMS)
+        thinning = thin(records, keep_epochs=first)
+        if thinning is None:
+            return
+        again = thin(thinning.records, keep_epochs=second, horizon=thinning.horizon)
     for one in filter(None, (thinning, again)):
         thinned = History.of("orders", one.records, horizon=one.horizon)
         assert sum(r.seq <= one.horizon for r in one.records) == one.kept
-        assert (thinned.last, thinned.last_claim) == (whole.last, whole.last_claim)
-        assert thinned.unfinished == whole.unfinished
-        assert thinned.anchors(CLAIM_KEY) == whole.anchors(CLAIM_KEY)
-        assert thinned.streaming_queries == whole.streaming_queries
-        assert thinned.parts(KIND) == whole.parts(KIND)
+        assert_same_answers(thinned, whole, records)
         for query_id, epoch in {record.key for record in records if record.key}:
-            assert thinned.is_done(query_id, epoch) == whole.is_done(query_id, epoch)
             newest = whole.newest(query_id, epoch)
             if newest.state in UNFINISHED:
                 assert [r for r in one.records if r.key == newest.key] == [
                     r for r in records if r.key == newest.key
                 ]
                 continue
-            decided = decide_epoch(whole, query_id, epoch)
-            found = decide_epoch(thinned, query_id, epoch)
-            if whole.is_done(query_id, epoch) and thinned.newest(query_id, epoch) is None:
-                assert type(found) is type(decided)  # still skipped, without its figures
-            else:
-                assert found == decided
+            found = thinned.newest(query_id, epoch)
+            assert found in (newest, None)
+            if epoch.startswith(UNNAMED) or (found is None and whole.must_skip(query_id, epoch)):
+                continue  # still skipped, without its figures
+            assert decided(thinned, query_id, epoch) == decided(whole, query_id, epoch)
 
 
 @settings(max_examples=100, deadline=None)
@@ -127,7 +280,7 @@ def test_the_newest_epochs_stay_whole_and_every_batch_key_stays(records, keep):
     seqs = {record.seq for record in thinning.records}
     assert {r.seq for r in records if r.seq > thinning.horizon} <= seqs
     for final in finals:
-        assert final.query_id != BATCH or final.seq in seqs
+        assert final.seq in seqs or final.query_id != BATCH or final.epoch.startswith(UNNAMED)
 
 
 def run_of(count: int):
@@ -141,6 +294,91 @@ def run_of(count: int):
 def test_the_size_of_a_thinned_log_does_not_grow_with_the_epochs():
     sizes = [len(restored(run_of(count)[0], 5)[0].records) for count in (50, 400)]
     assert sizes == [17, 17]
+
+
+def test_the_size_of_a_thinned_log_does_not_grow_with_the_claims():
+    sizes = []
+    for runs in (KEEP_CLAIMS, KEEP_CLAIMS + 500):
+        records = [claim(f"earlier-{n}") for n in range(runs)] + run_of(50)[0]
+        sizes.append(len(restored(numbered(records), 5)[0].records))
+    assert sizes == [KEEP_CLAIMS + 16] * 2
+
+
+def test_the_claim_that_the_newest_epochs_need_stays_behind_any_number_of_claims():
+    records, _ = run_of(50)
+    later = [claim(f"later-{n}") for n in range(KEEP_CLAIMS)]
+    thinning, _ = restored(numbered([*records, *later]), 5)
+    assert len(thinning.records) == KEEP_CLAIMS + 17
+
+
+def test_a_run_that_has_lost_the_sink_does_not_claim_it_again_after_a_retention():
+    fenced = claim("run-0")
+    _, history = restored(numbered([fenced, *committed_epoch(fenced, "7"), *run_of(50)[0]]), 5)
+    assert history.has_claimed("run-0")
+    with pytest.raises(CommitLogError, match="claimed the sink before"):
+        history.check(at(fenced, history.last_seq + 1))
+
+
+def empty_epochs(claimed, epochs):
+    for epoch in epochs:
+        first = opened(claimed, str(epoch))
+        aborting = step(first, State.ABORTING, claimed, EMPTY)
+        yield from (first, aborting, step(aborting, State.EMPTY, claimed))
+
+
+def test_the_newest_commit_with_rows_stays_behind_any_number_of_empty_epochs():
+    """An older copy of a table is known by it. The newest rows of all are in no output."""
+    records, claimed = run_of(2)
+    first = opened(claimed, "2")
+    expired = step(first, State.PREPARED, claimed)
+    again = opened(claimed, "2", attempt=2, least=8)
+    aborting = step(again, State.ABORTING, claimed, EMPTY)
+    records += [first, expired, step(expired, State.ABORTED, claimed, EXPIRED)]
+    records += [again, aborting, step(aborting, State.EMPTY, claimed)]
+    for count in (50, 400):
+        whole = numbered([*records, *empty_epochs(claimed, range(3, count))])
+        thinning, history = restored(whole, 5)
+        newest = History.of("orders", whole).committed(CLAIM_KEY)
+        assert history.committed(CLAIM_KEY) == newest == records[6].participants
+        assert history.last_written == whole[9]
+        assert len(thinning.records) == 20
+
+
+def test_of_attempts_at_the_same_time_the_last_begun_and_the_last_ended_stay():
+    """The output has left the sink since. When it comes back, it is compared with both: with the
+    last mark, and with the receipts behind it."""
+    claimed = claim()
+    first, second = (
+        changed(opened(claimed, f"{UNNAMED}{n}", query_id=BATCH), mark_id=MessageId(17, n))
+        for n in (1, 2)
+    )
+    records = [claimed, first, second]
+    for left, receipt in ((second, 3), (first, 4)):
+        prepared = step(left, State.PREPARED, claimed)
+        prepared = changed(prepared, receipt_id=MessageId(17, receipt))
+        records += [prepared, step(prepared, State.COMMITTED, claimed)]
+    elsewhere = replace(claim("run-3"), participants=(TablePart(),))
+    records += [claim("run-2"), elsewhere]
+    for epoch in range(50):
+        parts = [TablePart(version=epoch + 1)]
+        one = replace(opened(claimed, str(epoch)), run_id="run-3", participants=tuple(parts))
+        written = [TablePart(version=epoch + 1, files=1)]
+        prepared = one.advance(State.PREPARED, claim=elsewhere, participants=written)
+        records += [one, prepared, step(prepared, State.COMMITTED, elsewhere)]
+    whole = History.of("orders", numbered(records))
+    _, history = restored(numbered(records), 5)
+    assert history.last_begun(CLAIM_KEY) == whole.last_begun(CLAIM_KEY)
+    known = {pulsar_part(first).mark_uuid, pulsar_part(second).mark_uuid}
+    assert newer_receipts(history) == newer_receipts(whole) == known
+
+
+def test_an_epoch_that_a_later_one_has_passed_stays_until_a_person_decides():
+    """As in logs that an older release has written."""
+    claimed = claim()
+    failed = LogRecord.failed(claimed, query_id=QUERY, epoch="0", reason=FAILED)
+    written = [one for n in range(1, 50) for one in committed_epoch(claimed, str(n))]
+    _, history = restored(numbered([claimed, failed, *written]), 5)
+    assert [one.epoch for one in history.owing] == ["0"]
 
 
 def test_a_batch_key_stays_forever():
