@@ -98,7 +98,8 @@ def _by_state(state: State, verdict: Verdict) -> str | None:
     if state in (State.OPEN, State.ABORTING):
         return (
             f"The epoch is {state.value}: its commit was never decided, so it can't be committed. "
-            "`resolve` ends it as ABORTED, even without its receipt topic."
+            "`resolve` ends it as ABORTED, even without its receipt topic, and after its time to "
+            "live also without an answer to END_TXN."
         )
     if verdict is Verdict.ABANDONED:
         if state in OWING:

@@ -147,8 +147,8 @@ def gather(
             witness = asked.ask(part, timeout_s=timeout_s)
         partitions = [_partition_evidence(client, part, one, timeout_s) for one in part.partitions]
         coordinator = _ask_coordinator(client, admin, record, part.txn)
-        age = age_s(record.opened_at) or 0.0
-        left = round((part.ttl_ms or 0) / 1000 - age, 1)
+        age = age_s(record.opened_at)
+        left = -(age_s(record.expires_at) or 0.0)
     return Evidence(
         sink_id=record.sink_id,
         moments=timeline_of(records),

@@ -160,9 +160,8 @@ def _unfinished(record: LogRecord) -> Unfinished:
     assert record.epoch is not None
     assert record.attempt is not None
     assert record.opened_at is not None
-    age = age_s(record.opened_at) or 0.0
-    ttl_ms = pulsar_part(record).ttl_ms
-    left = None if ttl_ms is None else round(ttl_ms / 1000 - age, 1)
+    over_s = age_s(record.expires_at)
+    left = None if over_s is None else -over_s
     return Unfinished(
         query_id=record.query_id,
         epoch=record.epoch,
@@ -171,7 +170,7 @@ def _unfinished(record: LogRecord) -> Unfinished:
         what=record.label,
         txn=record.txn_id,
         opened_at=record.opened_at,
-        age_s=age,
+        age_s=age_s(record.opened_at) or 0.0,
         ttl_left_s=left,
         written_age_s=age_s(record.written_at) or 0.0,
         meaning=meaning_of(record.state, is_over=left is not None and left < 0),

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Never, Self
@@ -116,9 +117,10 @@ class Takeover:
                 return GivenUpOutput(part)
             return open_participant(sink_id, part, access)
 
-        self._participants = Participants(
-            self._log, [open_other(part) for part in claim.participants], open_other=open_other
-        )
+        with ExitStack() as opening:  # the first one is closed if the second can't be opened
+            own = [opening.enter_context(closing(open_other(one))) for one in claim.participants]
+            opening.pop_all()
+        self._participants = Participants(self._log, own, open_other=open_other)
         # Unlike a driver, continue on a new cluster: a person needs a way out. Without its mark, no
         # transaction is ended there.
         self._claim = Claim(

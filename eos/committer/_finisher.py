@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final
 
 from eos import failpoints
@@ -25,6 +28,8 @@ from eos.protocol import (
     next_action,
 )
 from eos.steps import EndingStep
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -86,7 +91,7 @@ class Finisher:
             self.participants.of(part)  # all of them must be available before any is ended
         known = [] if decided is None else [decided]
         while True:
-            match next_action(record, known):
+            match next_action(record, known, is_over=_is_over(record)):
                 case Finished():
                     return EndedAttempt(record, None)
                 case StayInDoubt() as doubt:
@@ -98,6 +103,7 @@ class Finisher:
                     failpoints.reached(EndingStep.ABORTING)
                     known = known[:1]  # the others were only prepared, and are asked to abort
                 case AppendState() as outcome:
+                    _warn_of_silence(record, known, outcome.state)
                     why = reason if decided is not None else None
                     if outcome.expired and decided is None:
                         why = _expired(known[0])
@@ -180,6 +186,20 @@ def rolled_back(log: CommitLog, why: str) -> CommitLogError:
     )
 
 
+def _is_over(record: LogRecord) -> bool:
+    return record.expires_at is not None and record.expires_at < datetime.now(UTC)
+
+
+def _warn_of_silence(record: LogRecord, fates: Sequence[Fate], state: State) -> None:
+    for part, fate in zip(record.participants, fates, strict=True):
+        if fate.known is Known.UNKNOWN:
+            logger.warning(
+                "Sink %s, epoch %s: %s did not confirm its abort: %s. It is never committed, and "
+                "its time to live is over: it is recorded as %s. Was one of its topics terminated?",
+                *(record.sink_id, record.epoch, part.label, fate.why, state),
+            )
+
+
 def _expired(fate: Fate) -> Reason:
     return Reason(ReasonKind.EXPIRED, fate.why or "it can't be committed any more")
 
@@ -196,5 +216,10 @@ def _hint(record: LogRecord, *, is_lost: bool) -> str | None:
             "No run can bring it back. Write the epoch's rows there by hand, or accept the loss, "
             f"and record it: eos recovery decide {record.sink_id} --epoch {record.epoch} "
             "--as committed --because TEXT."
+        )
+    if record.state is State.ABORTING and record.expires_at is not None and not _is_over(record):
+        return (
+            f"{InDoubt.default_hint} After {record.expires_at:%Y-%m-%d %H:%M:%S} UTC (its time to "
+            "live), it needs no answer from what expires."
         )
     return _BY_A_PERSON if record.state is State.PREPARED else None

@@ -52,8 +52,9 @@ class Participants:
                 sink_id=self._sink_id,
             ) from None
         for part in parts:
-            # Before the first record: a part of an unknown kind can't be read back.
-            if kind_of(part.kind) is None:
+            # Before the first record: a part of an unknown kind can't be read back. One that was
+            # read as unknown can: that of an output which a person gives up.
+            if not isinstance(part, UnknownPart) and kind_of(part.kind) is None:
                 raise ConfigurationError(
                     f"The output {part.output} is of kind {part.kind!r}, which no installed "
                     "package declares.",

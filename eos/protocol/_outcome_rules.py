@@ -90,11 +90,12 @@ class Finished:
 Action = EndPart | AppendState | StayInDoubt | Finished
 
 
-def next_action(record: LogRecord, fates: Sequence[Fate]) -> Action:
+def next_action(record: LogRecord, fates: Sequence[Fate], *, is_over: bool = False) -> Action:
     """Return the next action for the attempt whose newest record is ``record``.
 
     Args:
         fates: the outcomes known so far, of its first participants, in their order.
+        is_over: its time to live has passed.
 
     Raises:
         ValueError: a CLAIMED or FAILED record, which belongs to no attempt.
@@ -104,7 +105,7 @@ def next_action(record: LogRecord, fates: Sequence[Fate]) -> Action:
             # Log first: once this append has won, no other process can PREPARE it.
             return AppendState(State.ABORTING)
         case State.ABORTING:
-            return _abort(record, fates)
+            return _abort(record, fates, is_over=is_over)
         case State.PREPARED:
             return _commit(record, fates)
         case State.COMMITTED | State.ABORTED | State.EMPTY | State.ABANDONED:
@@ -112,7 +113,7 @@ def next_action(record: LogRecord, fates: Sequence[Fate]) -> Action:
     raise ValueError(f"{record.state} does not belong to an attempt")
 
 
-def _abort(record: LogRecord, fates: Sequence[Fate]) -> Action:
+def _abort(record: LogRecord, fates: Sequence[Fate], *, is_over: bool) -> Action:
     # No PREPARED can follow ABORTING, so it is never committed.
     for part, fate in zip(record.participants, fates, strict=False):
         if fate.known is Known.OVERTAKEN:
@@ -122,8 +123,10 @@ def _abort(record: LogRecord, fates: Sequence[Fate]) -> Action:
             return StayInDoubt(text, is_rolled_back=stage_of(record) is not Stage.PREPARED)
     if len(fates) < len(record.participants):
         return EndPart(len(fates), commit=False)  # also if an earlier one did not answer
-    for fate in fates:
-        if fate.known is Known.UNKNOWN:
+    for part, fate in zip(record.participants, fates, strict=True):
+        # What expires needs no answer: nobody commits it (I1), and its time ends it. Earlier, an
+        # answer frees its readers.
+        if fate.known is Known.UNKNOWN and not (part.can_expire and is_over):
             return StayInDoubt(fate.why)
     empty = record.reason is not None and record.reason.kind is ReasonKind.EMPTY
     return AppendState(State.EMPTY if empty else State.ABORTED)

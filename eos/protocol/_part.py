@@ -42,6 +42,11 @@ class Part(ABC):
         """Whether prepared data may expire, that is, be aborted without a request."""
 
     @property
+    def ttl_ms(self) -> int | None:
+        """How long after OPEN it may expire; None if it can't, or it is unknown."""
+        return None
+
+    @property
     @abstractmethod
     def output(self) -> str:
         """The target, for people and SQL: a topic, a table; "" if it is not known yet."""

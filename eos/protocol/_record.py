@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
@@ -273,6 +273,14 @@ class LogRecord:
     def txn_id(self) -> str | None:
         """The ids of the attempt's transactions."""
         return " and ".join(filter(None, (part.txn_id for part in self.participants))) or None
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """When the attempt has expired, by the clock of ``opened_at``; None if it can't expire."""
+        ttl_ms = next((part.ttl_ms for part in self.participants if part.ttl_ms is not None), None)
+        if self.opened_at is None or ttl_ms is None:
+            return None
+        return self.opened_at + timedelta(milliseconds=ttl_ms)
 
     @property
     def context(self) -> dict[str, str | None]:

@@ -124,6 +124,24 @@ def test_no_answer_stays_in_doubt(state):
     assert SILENT.known is Known.UNKNOWN
 
 
+def test_an_abort_that_is_not_answered_ends_with_the_time_to_live():
+    """A terminated topic takes no abort marker: the coordinator never answers."""
+    aborted = AppendState(State.ABORTED)
+    assert next_action(record(State.ABORTING), [SILENT], is_over=True) == aborted
+    several = record(State.ABORTING, 2)
+    assert next_action(several, [SILENT], is_over=True) == EndPart(1, commit=False)
+    assert next_action(several, [SILENT, ABORTED], is_over=True) == aborted
+
+
+@pytest.mark.parametrize(
+    ("state", "fates"),
+    [(State.PREPARED, [SILENT]), (State.ABORTING, [ABORTED, SILENT])],
+    ids=["a commit", "an output that can't expire"],
+)
+def test_nothing_else_ends_with_the_time_to_live(state, fates):
+    assert next_action(record(state, len(fates)), fates, is_over=True) == StayInDoubt("no answer")
+
+
 def test_an_aborted_attempt_without_records_makes_the_epoch_empty():
     empty = Reason(ReasonKind.EMPTY, "no records")
     assert next_action(record(State.ABORTING, reason=empty), [ABORTED]) == AppendState(State.EMPTY)

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import logging
+from dataclasses import replace
+from datetime import UTC, datetime
+
 import pytest
 
 from eos import failpoints
 from eos.client import PulsarClient
-from eos.errors import ConfigurationError, Fenced
+from eos.commit_log import CommitLog
+from eos.committer import Committer
+from eos.errors import ConfigurationError, Fenced, InDoubt
+from eos.protocol import BATCH, State, UnknownPart, unknown
+from eos.recovery import _takeover
+from eos.recovery.decide import decide
 from eos.recovery.resolve import resolve
 from eos.steps import Step
+from tests.protocol.epochs import FAILED, claim, opened, step
 from tests.support.judge import drain
+from tests.support.logs import log_of
 from tests.support.plain_driver import PlainDriver, rows_of
+from tests.testing.outputs import TableOutput
 
 
 @pytest.fixture
@@ -55,3 +67,85 @@ def test_unknown_sink_is_refused_and_no_log_is_created(tmp_path, pulsar_standalo
     with pytest.raises(ConfigurationError, match="does not exist"):
         resolve("unknown", commit_log=tmp_path, service_url=pulsar_standalone.service_url)
     assert list(tmp_path.iterdir()) == []
+
+
+class SilentTopic(_takeover.GivenUpOutput):
+    """A topic whose coordinator answers no END_TXN."""
+
+    def abort(self, part, *, deadline_s, is_own):
+        return unknown("no usable answer")
+
+
+@pytest.fixture
+def silent(monkeypatch):
+    monkeypatch.setattr(_takeover, "open_participant", lambda _, part, __: SilentTopic(part))
+
+
+def test_an_abort_without_an_answer_ends_with_the_time_to_live(silent, tmp_path, caplog):
+    begun = opened(claim())
+    log = log_of(tmp_path, claim(), begun, step(begun, State.ABORTING, claim(), FAILED))
+    with caplog.at_level(logging.WARNING, "eos"):
+        (last,) = resolve(log.sink_id, commit_log=tmp_path)
+    assert (last.state, last.reason) == ("ABORTED", FAILED)
+    assert "transaction (3,7) did not confirm its abort: no usable answer" in caplog.text
+
+
+def test_before_its_end_an_abort_without_an_answer_is_in_doubt(silent, tmp_path):
+    log = log_of(tmp_path, claim(), replace(opened(claim()), opened_at=datetime.now(UTC)))
+    with pytest.raises(InDoubt, match=r"no usable answer.*needs no answer") as failed:
+        resolve(log.sink_id, commit_log=tmp_path)
+    log.refresh()
+    (left,) = log.history.unfinished
+    assert left.state == "ABORTING"
+    assert f"After {left.expires_at:%Y-%m-%d %H:%M:%S} UTC" in failed.value.hint
+
+
+GONE = UnknownPart(kind="acme", identity="x", output="acme:x", text="{}")
+
+
+@pytest.fixture
+def uninstalled(tmp_path):
+    """An epoch that is OPEN in an output whose package is gone."""
+    claimed = replace(claim(), participants=(GONE,))
+    begun = replace(opened(claimed, query_id=BATCH), participants=(GONE,))
+    return log_of(tmp_path / "log", claimed, begun)
+
+
+def test_an_output_whose_package_is_gone_can_be_given_up(uninstalled, tmp_path):
+    where = {"commit_log": tmp_path / "log"}
+    with pytest.raises(InDoubt, match="Install its package"):
+        resolve("orders", **where)
+    (last,) = resolve("orders", **where, give_up=["acme:x"])
+    assert (last.state, last.participants) == ("ABORTED", (GONE,))
+    table = TableOutput(tmp_path / "table").participant()
+    Committer(CommitLog.open(tmp_path / "log", "orders"), [table]).claim()
+
+
+@pytest.mark.parametrize("verdict", ["aborted", "committed"])
+def test_a_person_decides_about_an_output_whose_package_is_gone(uninstalled, tmp_path, verdict):
+    newest = uninstalled.history.unfinished[0]
+    written = [replace(GONE, records=1, bytes=1)]
+    uninstalled.append(newest.advance(State.PREPARED, claim=newest, participants=written))
+    where = {"commit_log": tmp_path / "log", "give_up": ["acme:x"]}
+    with pytest.raises(InDoubt, match="given up"):
+        resolve("orders", **where)
+    last = decide("orders", epoch="0", verdict=verdict, because="it is gone", **where)
+    assert last.state == verdict.upper()
+
+
+def test_outputs_are_closed_if_one_cannot_be_opened(monkeypatch, tmp_path):
+    claimed = claim()
+    log_of(tmp_path, replace(claimed, participants=(*claimed.participants, GONE)))
+    closed = []
+
+    def open_participant(_sink_id, part, _access):
+        if part == GONE:
+            raise InDoubt("not installed")
+        topic = SilentTopic(part)
+        topic.close = lambda: closed.append(part)
+        return topic
+
+    monkeypatch.setattr(_takeover, "open_participant", open_participant)
+    with pytest.raises(InDoubt, match="not installed"):
+        resolve("orders", commit_log=tmp_path)
+    assert closed == [*claimed.participants]
