@@ -31,15 +31,18 @@ class Plan(Report):
     steps: list[PlanStep]
     warnings: list[str] = Field(default_factory=list)
     refused: list[str] = Field(default_factory=list)  # requests, each with the reason
+    unknown: list[str] = Field(default_factory=list)  # what could not be looked at
 
     @property
     def exit(self) -> Exit:
-        """Steps or refusals need action; without any, the exit is clean."""
-        return Exit.NEEDS_ACTION if self.steps or self.refused else Exit.CLEAN
+        """Steps or refusals need action; without any, and with nothing unknown, it is clean."""
+        if self.steps or self.refused:
+            return Exit.NEEDS_ACTION
+        return Exit.UNKNOWN if self.unknown else Exit.CLEAN
 
     def render(self, console: Console) -> None:
-        """The numbered steps, then refusals and warnings."""
-        if not self.steps and not self.refused:
+        """The numbered steps, then refusals, warnings, and what is unknown."""
+        if not self.steps and not self.refused and not self.unknown:
             console.print("[green]Nothing to do.[/]")
         for number, step in enumerate(self.steps, 1):
             console.print(f"[bold]{number}.[/] {escape(step.what)}")
@@ -48,6 +51,8 @@ class Plan(Report):
             console.print(f"[red]Refused:[/] {escape(text)}")
         for text in self.warnings:
             console.print(f"[yellow]Warning:[/] {escape(text)}")
+        for text in self.unknown:
+            console.print(f"[yellow]Unknown:[/] {escape(text)}")
 
 
 class Outcome(Report):
@@ -127,6 +132,10 @@ class ChangeProgress:
         bucket = self._unknown if exit_of(error) is Exit.UNKNOWN else self._failed
         bucket.append(f"{what}: {error}")
 
+    def unknown(self, what: str) -> None:
+        """Record what could not be looked at."""
+        self._unknown.append(what)
+
     def refused(self, why: str) -> None:
         """Record a request that is not applied; it needs action like a failed step."""
         if why not in self._failed + self._unknown:  # `resolve` has tried to open a log again
@@ -162,6 +171,8 @@ def carry_out(
     do(progress)
     for why in plan.refused:
         progress.refused(why)
+    for what in plan.unknown:
+        progress.unknown(what)
     return progress.outcome
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -9,7 +10,7 @@ from enum import StrEnum
 from eos.cli.reports import duration
 from eos.protocol import FINAL, OWING, Known, LogRecord, State
 from eos.pulsar.end_rules import MarkAnswer, WitnessAnswer
-from eos.recovery._evidence import AtCoordinator, Evidence
+from eos.recovery._evidence import SAME_CLOCK, AtCoordinator, Evidence, OutputEvidence
 
 
 class Verdict(StrEnum):
@@ -53,7 +54,7 @@ def objections(
     ]
     if newer:
         text = f"{newer[0].output} has later commits: this log is an older copy."
-        return [Objection(f"{text} Restore the newest one; or add --give-up {newer[0].output}.")]
+        return [Objection(f"{text} Restore the newest one; or add {_give_up(newer[0])}")]
     is_whole = evidence.mark is MarkAnswer.ABSENT and evidence.is_whole
     is_there = evidence.witness is WitnessAnswer.READABLE or is_whole
     if len(record.participants) > 1 and verdict is Verdict.COMMITTED and is_there:
@@ -63,12 +64,16 @@ def objections(
     return [*_by_proofs(verdict, evidence), *_by_transaction(verdict, evidence)]
 
 
+def _give_up(one: OutputEvidence) -> str:
+    return f"--give-up {shlex.quote(one.output)}"
+
+
 def _by_silence(seen: Evidence, give_up: Collection[str]) -> Iterator[Objection]:
     for one in seen.outputs:
         if not one.has_answered and one.output not in give_up:
             yield Objection(
                 f"{one.output} does not answer, and may have the epoch or still accept it. Make it "
-                f"reachable and retry. If it will never answer again, add --give-up {one.output}.",
+                f"reachable and retry. If it will never answer again, add {_give_up(one)}",
                 is_unknown=True,
             )
 
@@ -151,11 +156,15 @@ def _by_proofs(verdict: Verdict, seen: Evidence) -> Iterator[Objection]:
 
 
 def _by_transaction(verdict: Verdict, seen: Evidence) -> Iterator[Objection]:
-    left = seen.ttl_left_s or 0.0
+    left, clocks = seen.ttl_left_s or 0.0, ""
+    if seen.at_coordinator in (AtCoordinator.NOT_ASKED, AtCoordinator.OTHER_TRANSACTION):
+        # Only the clocks of the driver and of this machine show that it is over.
+        left += SAME_CLOCK.total_seconds()
+        clocks = f", and {duration(SAME_CLOCK.total_seconds())} for clocks that differ"
     if left >= 0:
         yield Objection(
-            f"Its transaction may be open for another {duration(left)} (time to live). Until then, "
-            "a slow or returning driver may commit it. Retry afterwards."
+            f"Its transaction may be open for another {duration(left)} (time to live{clocks}). "
+            "Until then, a slow or returning driver may commit it. Retry afterwards."
         )
     match seen.at_coordinator, verdict:
         case AtCoordinator.UNKNOWN, _:

@@ -23,7 +23,7 @@ from eos.pulsar.witness import Witness
 from eos.recovery._timeline import TimelineEntry, timeline_of, timeline_table
 from eos.task_report import PartitionFigures
 
-_SAME_CLOCK = timedelta(minutes=10)  # another cluster's transaction began at another time
+SAME_CLOCK = timedelta(minutes=10)  # clocks of two machines differ by less
 
 
 class AtCoordinator(StrEnum):
@@ -246,9 +246,9 @@ def _ask_coordinator(
 
 def _status(found: OpenTransaction, record: LogRecord) -> AtCoordinator:
     assert record.opened_at is not None
-    # Another cluster reuses the same ids.
+    # Another cluster reuses the same ids, at other times.
     is_own = round(found.ttl_s * 1000) == pulsar_part(record).ttl_ms
-    if not is_own or abs(found.opened_at - record.opened_at) > _SAME_CLOCK:
+    if not is_own or abs(found.opened_at - record.opened_at) > SAME_CLOCK:
         return AtCoordinator.OTHER_TRANSACTION
     status = found.status.upper()
     if status.startswith("COMMIT"):

@@ -15,6 +15,7 @@ from eos.protocol import (
     LogRecord,
     ReasonKind,
     State,
+    decide_command,
     epoch_number,
     is_streaming,
 )
@@ -186,10 +187,7 @@ def _owing(history: History, record: LogRecord) -> UnwrittenEpoch:
     assert record.query_id is not None
     assert record.epoch is not None
     query_id, epoch = record.query_id, record.epoch
-    give_up = (
-        f"`eos recovery decide {record.sink_id} --query {query_id} --epoch {epoch} "
-        "--as abandoned --because TEXT`"
-    )
+    give_up = f"\n{decide_command(record.sink_id, query_id, epoch, 'abandoned')}"
     is_passed = False
     if is_streaming(query_id):
         last = history.last_committed_epoch(query_id)
@@ -197,15 +195,15 @@ def _owing(history: History, record: LogRecord) -> UnwrittenEpoch:
         meaning = "Its rows are not readable, and later epochs are refused until it is written"
         way_out = (
             f"Restart the query: it writes the epoch. If Spark continues after it, set the "
-            f"checkpoint back (docs/recovery.md). To continue without its rows: {give_up}"
+            f"checkpoint back (docs/recovery.md). To continue without its rows:{give_up}"
         )
         # Only an older release let a later epoch pass it: its query never writes this one again.
         if is_passed:
             meaning = f"Its rows are missing: epoch {last} was written without them"
-            way_out = f"Write them under a separate batch key, or do without; then: {give_up}"
+            way_out = f"Write them under a separate batch key, or do without; then:{give_up}"
     else:
         meaning = "Not written: none of its rows is readable"
-        way_out = f"Run the job again with the same key. To do without its rows: {give_up}"
+        way_out = f"Run the job again with the same key. To do without its rows:{give_up}"
     return UnwrittenEpoch(
         query_id=query_id,
         epoch=epoch,
@@ -279,7 +277,8 @@ def render_unwritten(console: Console, sink_id: str, owing: list[UnwrittenEpoch]
         console.print(
             f"[bold]{escape(sink_id)}[/], {epoch_label(one)}: [yellow]{one.state.value}[/] "
             f"({escape(one.reason)}), {duration(one.written_age_s)} ago.\n   "
-            f"{escape(one.meaning)}. {escape(one.way_out)}."
+            f"{escape(one.meaning)}. {escape(one.way_out)}",
+            soft_wrap=True,  # the command is copied
         )
 
 

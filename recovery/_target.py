@@ -112,12 +112,20 @@ class Target(Cluster):
         """The addresses in --service-url, or else in the URLs recorded in the logs."""
         if self.service_url or not self.commit_log or not self.auth.exposes:
             return super().addresses()  # a wrong admin URL could not expose anything
-        found: list[Address] = []
+        return tuple(one for url in self._recorded_urls() for one in parse_service_url(url))
+
+    def recorded_url(self) -> str | None:
+        """The service URL in the newest records of all logs; None if they name none, or several."""
+        urls = self._recorded_urls() if self.commit_log else set()
+        return urls.pop() if len(urls) == 1 else None
+
+    def _recorded_urls(self) -> set[str]:
+        found = set()
         for name in list_sinks(self.root, storage_options=self.storage_options):
             with contextlib.suppress(EosError):  # the verb itself reports a broken log
                 last = self.log(name).history.last
-                found += parse_service_url(pulsar_part(last).service_url) if last else ()
-        return tuple(found)
+                found.add(pulsar_part(last).service_url if last else "")
+        return found - {""}  # that of a sink without a topic
 
     @property
     def access(self) -> Access:

@@ -6,6 +6,7 @@ import logging
 from typing import Final
 
 from eos.committer import EpochResult
+from eos.errors import recovery_command
 from eos.ids import TopicName
 from eos.protocol import BATCH, History
 from eos.pulsar.part import pulsar_part
@@ -108,8 +109,8 @@ def warn_of_lost_topic(sink_id: str, topic: TopicName) -> None:
     logger.warning(
         "Topic %s, to which sink %s has written, no longer exists. It is recreated "
         "(create_topics) without the rows of committed epochs, which are not written again; "
-        "`eos recovery verify %s` shows them.",
+        "`%s` shows them.",
         topic,
         sink_id,
-        sink_id,
+        recovery_command("verify", sink_id),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import uuid
 from collections.abc import Callable
 from typing import Literal
@@ -220,7 +221,7 @@ class Claim:
                 if fate.known is Known.COMMITTED
                 else f"{part.label} can't be aborted now: {fate.why}. Nothing was decided.",
                 hint="`eos recovery resolve` finishes the epoch, or says what is missing. If the "
-                f"output will never answer again: --give-up '{part.output}'.",
+                f"output will never answer again: --give-up {shlex.quote(part.output)}",
                 **record.context,
             )
 

@@ -25,6 +25,7 @@ from eos.protocol import (
     ReasonKind,
     State,
     StayInDoubt,
+    decide_command,
     next_action,
 )
 from eos.steps import EndingStep
@@ -90,6 +91,7 @@ class Finisher:
         for part in record.participants:
             self.participants.of(part)  # all of them must be available before any is ended
         known = [] if decided is None else [decided]
+        lost: list[str] = []
         while True:
             match next_action(record, known, is_over=_is_over(record)):
                 case Finished():
@@ -104,7 +106,7 @@ class Finisher:
                     known = known[:1]  # the others were only prepared, and are asked to abort
                 case AppendState() as outcome:
                     _warn_of_silence(record, known, outcome.state)
-                    why = reason if decided is not None else None
+                    why = _without(reason, lost) if decided is not None else None
                     if outcome.expired and decided is None:
                         why = _expired(known[0])
                     return EndedAttempt(record, outcome, why)
@@ -112,7 +114,7 @@ class Finisher:
                     fate = self._end(record, index, commit=commit, is_own=is_own)
                     # A decision to commit holds although some parts can't be committed any more.
                     if commit and decided is not None and fate.known is not Known.COMMITTED:
-                        reason = _without(reason, record, index, fate)
+                        lost.append(f"{record.participants[index].label} ({fate.why})")
                         fate = COMMITTED
                     known.append(fate)
                     failpoints.reached(EndingStep.PART)
@@ -204,18 +206,17 @@ def _expired(fate: Fate) -> Reason:
     return Reason(ReasonKind.EXPIRED, fate.why or "it can't be committed any more")
 
 
-def _without(reason: Reason, record: LogRecord, index: int, fate: Fate) -> Reason:
-    """A person's reason, with the part that is given up."""
-    part = record.participants[index]
-    return Reason(reason.kind, f"{reason.detail}; without {part.label} ({fate.why})")
+def _without(reason: Reason, lost: Sequence[str]) -> Reason:
+    """A person's reason, with the parts that are given up."""
+    return reason.ending_in(f"; without {' and '.join(lost)}") if lost else reason
 
 
 def _hint(record: LogRecord, *, is_lost: bool) -> str | None:
     if is_lost:
         return (
             "No run can bring it back. Write the epoch's rows there by hand, or accept the loss, "
-            f"and record it: eos recovery decide {record.sink_id} --epoch {record.epoch} "
-            "--as committed --because TEXT."
+            "and record it:\n"
+            + decide_command(record.sink_id, record.query_id, record.epoch, "committed")
         )
     if record.state is State.ABORTING and record.expires_at is not None and not _is_over(record):
         return (

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, cast
 
 from eos.commit_log import CommitLog
-from eos.errors import ConfigurationError, EosError, InDoubt, named
+from eos.errors import ConfigurationError, EosError, InDoubt, named, recovery_command
 from eos.participant import Access, Kind, Participant, kind_of
 from eos.protocol import LogRecord, Part, ParticipantKey, UnknownPart, check_order
 
@@ -100,8 +100,8 @@ class Participants:
             raise InDoubt(
                 f"An epoch of this sink has a participant {part.kind!r} ({part.identity}) that the "
                 "sink no longer writes with.",
-                hint=f"Finish it: eos recovery resolve {self._sink_id} --apply. Or write with the "
-                "same outputs as before.",
+                hint="Write with the same outputs as before, or finish it: "
+                + recovery_command("resolve", self._sink_id, "--apply"),
                 sink_id=self._sink_id,
             )
         participant = self._open_other(part)
@@ -139,7 +139,8 @@ def require_kind(sink_id: str, part: Part) -> Kind:
             f"An epoch of this sink has a participant {part.kind!r} ({part.output}), which is not "
             "installed here.",
             hint="Install its package (which declares it as an entry point of the group "
-            "eos.participants), and run this again.",
+            "eos.participants), and run this again. If it is gone for good: "
+            + recovery_command("resolve", sink_id, "--give-up", part.output, "--apply"),
             sink_id=sink_id,
         )
     return kind

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, Self
 
-from eos.errors import NewLineage, RewoundCheckpoint, UnfinishedEpoch
+from eos.errors import NewLineage, RewoundCheckpoint, UnfinishedEpoch, recovery_command
 from eos.protocol._history import History
 from eos.protocol._record import LogRecord, epoch_number, is_streaming
 from eos.protocol._states import FINAL, UNFINISHED, State
@@ -97,12 +97,17 @@ def unfinished_epoch_error(
         f"write epoch {owed}, stop the query, delete commits/{owed} and offsets/{int(owed) + 1} "
         "and all later ones from its checkpoint, and start it again (but not if the function also "
         "writes to other sinks that have continued: they would refuse Spark's new plan). To "
-        f"continue without its rows: eos recovery decide {sink_id} --query {query_id} --epoch "
-        f'{owed} --as abandoned --because "why"; then write them with sink.write(rows, epoch="a '
-        'key").',
+        'continue without its rows, and write them later with sink.write(rows, epoch="a key"):\n'
+        f"{decide_command(sink_id, query_id, owed, 'abandoned')}",
         query_id=query_id,
         epoch=epoch,
     )
+
+
+def decide_command(sink_id: str, query_id: str | None, epoch: str | None, verdict: str) -> str:
+    """Return the command with which a person decides about an epoch, for a line of its own."""
+    which = ("--query", str(query_id), "--epoch", str(epoch))
+    return recovery_command("decide", sink_id, *which, "--as", verdict, "--because", "TEXT")
 
 
 def check_follows(history: History, query_id: str, epoch: str) -> None:

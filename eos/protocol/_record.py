@@ -112,6 +112,12 @@ class Reason:
             clean = clean[: MAX_DETAIL_CHARS - 3] + "..."
         object.__setattr__(self, "detail", clean)
 
+    def ending_in(self, more: str) -> Reason:
+        """This reason with ``more`` behind it, which is never cut off: what is before it may be."""
+        room = max(0, MAX_DETAIL_CHARS - len(more))
+        fits = len(self.detail) <= room
+        return Reason(self.kind, (self.detail if fits else self.detail[:room][:-3] + "...") + more)
+
     def __str__(self) -> str:
         return f"{self.kind.value}: {self.detail}"
 

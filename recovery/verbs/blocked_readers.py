@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Annotated, Final, Literal, NamedTuple
@@ -12,7 +13,7 @@ from rich.console import Console
 from eos.admin import AdminClient, OpenTransaction
 from eos.cli.reports import Exit, Facts, Report, age_s, counted, duration, escape, table_of, worst
 from eos.client import PulsarClient
-from eos.errors import EosError, Indeterminate, TopicNotFound
+from eos.errors import ConfigurationError, EosError, Indeterminate, TopicNotFound
 from eos.ids import TopicName, TxnId
 from eos.protocol import LogRecord
 from eos.pulsar.part import pulsar_part
@@ -37,13 +38,19 @@ class BlockedTopic(Facts):
     last_entry: str
 
 
-def connect_coordinators(target: Target, records: list[LogRecord], problems: list[str]) -> None:
-    """Connect to all coordinators."""
+def connect_coordinators(target: Target, problems: list[str]) -> None:
+    """Connect to all coordinators of the given cluster, or of the only one that the logs name.
+
+    Raises:
+        ConfigurationError: there is no such cluster.
+    """
     # Until a client has connected, they do not load or list transactions (measured).
     try:
-        with target.client(pulsar_part(records[-1]).service_url if records else None) as client:
+        with target.client(target.recorded_url()) as client:
             for tc_id in range(client.coordinators.count()):
                 client.coordinators.connect(tc_id)
+    except ConfigurationError:
+        raise
     except EosError as error:
         problems.append(f"the transaction coordinators: {error}")
 
@@ -156,7 +163,7 @@ def _sentence(one: BlockedTopic) -> str:
         case "loading":
             return f"{where}; the topic's transaction buffer is loading. Run the command again."
     by = f"the ended transaction {one.txn}" if one.txn else "a transaction that has ended"
-    return f"{where}; pinned by {by}. Free it with `heal {one.topic}`."
+    return f"{where}; pinned by {by}. Free it with `heal {shlex.quote(one.topic)}`."
 
 
 def orphans(
@@ -178,7 +185,7 @@ def orphans(
     """
     logs, admin = _read_logs(target), target.admin()
     problems: list[str] = []
-    connect_coordinators(target, logs.records, problems)
+    connect_coordinators(target, problems)
     open_ = admin.open_transactions()
     opened = {one.txn for one in open_}
     if not opened <= logs.owners.keys():
@@ -270,18 +277,26 @@ def heal(
 
     If an abort overtakes a task's write, the aborted transaction may remain in the topic's buffer.
     Readers then do not get the committed data after it. The repair works once no older transaction
-    is open on the coordinator; until then the command waits. Needs --admin-url.
+    is open on the coordinator; until then the command waits. Needs --admin-url, and --service-url
+    or --commit-log.
 
-        eos recovery heal persistent://public/default/orders --admin-url http://broker:8080 --apply
+        eos recovery heal persistent://public/default/orders --admin-url http://broker:8080 \\
+            --service-url pulsar://broker:6650 --apply
 
     Exit codes: 0 nothing is pinned, or all were freed; 1 a plan with steps; 2 still pinned, or
     something could not be reached; 64 wrong options.
     """
     admin = target.admin()
-    problems: list[str] = []
-    connect_coordinators(target, [], problems)  # or they list no transactions
+    unknown: list[str] = []
+    connect_coordinators(target, unknown)  # or they list no transactions
     open_ = admin.open_transactions()
-    pinned = _pinned(admin, existing_partitions(admin, topic), open_)
+    seen = _look(admin, existing_partitions(admin, topic), open_)
+    pinned = {
+        name: one.max_read
+        for name, one in seen.items()
+        if isinstance(one, BlockedTopic) and one.cause == "pinned"
+    }
+    unknown += [f"{name}: {one}" for name, one in seen.items() if isinstance(one, EosError)]
     plan = Plan(
         steps=[
             PlanStep(
@@ -291,27 +306,34 @@ def heal(
             )
             for name in pinned
         ],
-        warnings=[*(_older(open_) if pinned else []), *problems],
+        warnings=_older(open_) if pinned else [],
+        unknown=unknown,
     )
 
     def do(progress: ChangeProgress) -> None:
-        with target.client() as client:
+        with target.client(target.recorded_url()) as client:
             _free(client, admin, pinned, progress, Patience(wait_s))
 
     return carry_out(target, plan, do, apply=apply, yes=yes)
 
 
-def _pinned(
-    admin: AdminClient, topics: list[TopicName], open_: list[OpenTransaction]
-) -> list[TopicName]:
-    found = []
+def _look(
+    admin: AdminClient, topics: Iterable[TopicName], open_: list[OpenTransaction]
+) -> dict[TopicName, BlockedTopic | EosError | None]:
+    """What blocks the readers of each topic: None for nothing, an error if it is unknown."""
+    found: dict[TopicName, BlockedTopic | EosError | None] = {}
     for name in topics:
         try:
-            state = blocked_topic(admin, name, open_, {})
+            found[name] = one = blocked_topic(admin, name, open_, {})
         except TopicNotFound:
-            continue  # a partition that was never used
-        if state is not None and state.cause == "pinned":
-            found.append(name)
+            found[name] = None  # a partition that was never used
+        except EosError as error:
+            found[name] = error
+        else:
+            if one is not None and one.cause == "loading":
+                found[name] = Indeterminate(
+                    "The topic's transaction buffer is loading.", hint="Run the command again."
+                )
     return found
 
 
@@ -326,35 +348,49 @@ def _older(open_: list[OpenTransaction]) -> list[str]:
 def _free(
     client: PulsarClient,
     admin: AdminClient,
-    topics: list[TopicName],
+    pinned: Mapping[TopicName, str],
     progress: ChangeProgress,
     patience: Patience,
 ) -> None:
-    left = topics
-    while left:
-        for tc_id in range(client.coordinators.count()):
+    """Free topics; ``pinned``: up to where each was readable."""
+    left = dict(pinned)
+    coordinators = client.coordinators.count()
+    while True:
+        for tc_id in range(coordinators):
             progress.doing(f"empty transaction on coordinator {tc_id} for {len(left)} topics")
             try:
-                commit_empty(client, tc_id, [str(name) for name in left])
+                commit_empty(client, tc_id, map(str, left))
             except EosError as error:
                 progress.failed(f"coordinator {tc_id}", error)
                 return
+        try:
+            seen = _look(admin, left, admin.open_transactions())
+        except EosError as error:
+            seen = dict.fromkeys(left, error)
         # An empty commit frees a topic only when no older transaction is open on its coordinator
         # (measured), so what is still pinned is tried again.
-        still = _pinned(admin, left, admin.open_transactions())
-        for name in left:
-            if name not in still:
-                progress.done(f"{name}: its readers continue")
-        left = still
-        if left and patience.is_over:
-            for name in left:
-                # Unknown, not failed: the repair works once the older transaction has ended.
-                older = Indeterminate(
-                    "The partition is still pinned: an older transaction is open on its "
-                    "coordinator.",
-                    hint="`orphans` lists open transactions. Retry when they have ended.",
-                )
-                progress.failed(str(name), older)
+        for name in [name for name in left if _is_free(seen[name], left[name])]:
+            progress.done(f"{name}: its readers continue")
+            del left[name]
+        if not left:
             return
-        if left:
-            patience.pause()
+        if patience.is_over:
+            for name in left:
+                progress.failed(str(name), _doubt(seen[name]))
+            return
+        patience.pause()
+
+
+def _is_free(seen: BlockedTopic | EosError | None, max_read: str) -> bool:
+    # Behind the dead transaction the next one may be open already.
+    return seen is None or (isinstance(seen, BlockedTopic) and seen.max_read != max_read)
+
+
+def _doubt(seen: BlockedTopic | EosError | None) -> EosError:
+    if isinstance(seen, EosError):
+        return seen
+    # Unknown, not failed: the repair works once the older transaction has ended.
+    return Indeterminate(
+        "The partition is still pinned: an older transaction is open on its coordinator.",
+        hint="`orphans` lists open transactions. Retry when they have ended.",
+    )

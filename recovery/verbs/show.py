@@ -45,7 +45,7 @@ class ShowReport(Report):
         what = f"epoch {self.epoch}" if self.epoch is not None else "the newest records"
         console.print(f"[bold]{escape(self.sink_id)}[/]: {escape(what)}")
         console.print(timeline_table(self.moments))
-        console.print(escape(self.verdict))
+        console.print(escape(self.verdict), soft_wrap=True)  # its commands are copied
 
 
 def show(
@@ -99,7 +99,7 @@ def _verdict(
     owing: list[UnwrittenEpoch],
 ) -> str:
     if waiting or owing:
-        return " ".join(
+        return "\n".join(
             [
                 *(
                     f"Epoch {one.epoch} is {one.state.value}. "
@@ -107,7 +107,7 @@ def _verdict(
                     for one in waiting
                 ),
                 *(
-                    f"Epoch {one.epoch} is {one.state.value}. {one.meaning}. {one.way_out}."
+                    f"Epoch {one.epoch} is {one.state.value}. {one.meaning}. {one.way_out}"
                     for one in owing
                 ),
             ]

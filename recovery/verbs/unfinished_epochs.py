@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Annotated, Final
 
 import typer
@@ -216,13 +217,7 @@ def _abort_orphan(target: Target, text: str, *, apply: bool, yes: bool) -> Repor
         txn = TxnId.parse(text)
     except ValueError as error:
         raise ConfigurationError(f"--txn: {error}.") from None
-    # Ended by its id, an attempt could contradict its log, which may say PREPARED.
-    owner = owner_of(target, txn)
-    if owner is not None:
-        raise ConfigurationError(
-            f"Transaction {txn} belongs to sink {owner}.",
-            hint=f"Use `abort {owner}` or `resolve {owner}`, which follow the log.",
-        )
+    _check_no_owner(target, txn)
     found = target.admin().transaction(txn)
     if found is None:
         return Plan(
@@ -245,7 +240,8 @@ def _abort_orphan(target: Target, text: str, *, apply: bool, yes: bool) -> Repor
     )
 
     def do(progress: ChangeProgress) -> None:
-        with target.client(_recorded_url(target)) as client:
+        _check_no_owner(target, txn)  # since the plan its driver may have appended OPEN
+        with target.client(target.recorded_url()) as client:
             try:
                 client.coordinators.end(txn, TxnAction.ABORT, timeout_s=target.timeout_s)
             except (TransactionNotFound, InvalidTransactionStatus):  # it ended after the plan
@@ -258,17 +254,18 @@ def _abort_orphan(target: Target, text: str, *, apply: bool, yes: bool) -> Repor
     return carry_out(target, plan, do, apply=apply, yes=yes)
 
 
-def _recorded_url(target: Target) -> str | None:
-    # A transaction of no log names no cluster; only one that all logs share is beyond doubt.
-    urls = {
-        pulsar_part(last).service_url
-        for sink_id in target.sinks()
-        if (last := target.log(sink_id).history.last) is not None
-    }
-    return urls.pop() if len(urls) == 1 else None
+def _check_no_owner(target: Target, txn: TxnId) -> None:
+    # Ended by its id, an attempt could contradict its log, which may say PREPARED.
+    owner = _owner_of(target, txn)
+    if owner is not None:
+        quoted = shlex.quote(owner)
+        raise ConfigurationError(
+            f"Transaction {txn} belongs to sink {owner}.",
+            hint=f"Use `abort {quoted}` or `resolve {quoted}`, which follow the log.",
+        )
 
 
-def owner_of(target: Target, txn: TxnId) -> str | None:
+def _owner_of(target: Target, txn: TxnId) -> str | None:
     """The sink whose log contains ``txn``; None if no log does."""
     # All logs below the root: a transaction's id does not name its sink.
     for sink_id in target.sinks():

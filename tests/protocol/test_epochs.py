@@ -22,6 +22,7 @@ from eos.protocol import (
     check_lineage,
     check_replayed,
     decide_epoch,
+    unfinished_epoch_error,
 )
 from eos.pulsar.part import PulsarPart, pulsar_part
 from eos.task_report import PartitionFigures
@@ -237,3 +238,10 @@ def test_batch_keys_have_no_order():
     for key in failed_keys:
         aborted(log, key, BATCH)
     assert isinstance(decide_epoch(log.history, BATCH, "3"), Run)
+
+
+def test_the_command_that_gives_an_epoch_up_can_be_copied():
+    error = unfinished_epoch_error(QUERY, "5", "4", "it failed", sink_id="my orders")
+    assert error.hint.splitlines()[-1] == (
+        f"eos recovery decide 'my orders' --query {QUERY} --epoch 4 --as abandoned --because TEXT"
+    )

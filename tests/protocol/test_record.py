@@ -303,3 +303,12 @@ def test_any_text_of_an_error_makes_a_reason_of_one_bounded_line():
     assert reason.detail.endswith("...")
     assert len(reason.detail) == 500
     assert Reason.parse(str(reason)) == reason
+
+
+def test_a_reason_keeps_what_is_added_to_it():
+    added = "; without table /t (the disk is full)"
+    long = Reason(ReasonKind.DECIDED, "Ada: " + "x" * 600).ending_in(added)
+    assert long.detail.startswith("Ada: xxx")
+    assert long.detail.endswith(f"xxx...{added}")
+    assert len(long.detail) == 500
+    assert Reason(ReasonKind.DECIDED, "Ada: x").ending_in(added).detail == f"Ada: x{added}"

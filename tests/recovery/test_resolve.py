@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -13,12 +14,13 @@ from eos.client import PulsarClient
 from eos.commit_log import CommitLog
 from eos.committer import Committer
 from eos.errors import ConfigurationError, Fenced, InDoubt
-from eos.protocol import BATCH, State, UnknownPart, unknown
+from eos.protocol import ABORTED, BATCH, COMMITTED, State, UnknownPart, unknown
+from eos.pulsar.part import pulsar_part
 from eos.recovery import _takeover
 from eos.recovery.decide import decide
 from eos.recovery.resolve import resolve
 from eos.steps import Step
-from tests.protocol.epochs import FAILED, claim, opened, step
+from tests.protocol.epochs import FAILED, FIGURES, RECEIPT_ID, claim, opened, step
 from tests.support.judge import drain
 from tests.support.logs import log_of
 from tests.support.plain_driver import PlainDriver, rows_of
@@ -149,3 +151,29 @@ def test_outputs_are_closed_if_one_cannot_be_opened(monkeypatch, tmp_path):
     with pytest.raises(InDoubt, match="not installed"):
         resolve("orders", commit_log=tmp_path)
     assert closed == [*claimed.participants]
+
+
+def test_the_loss_of_an_output_is_accepted_with_the_command_that_the_error_prints(
+    monkeypatch, tmp_path
+):
+    class Ended(_takeover.GivenUpOutput):
+        """The topic has the epoch, the other output has lost it."""
+
+        def commit(self, part, *, deadline_s, is_own):
+            return COMMITTED if part.can_expire else ABORTED
+
+    monkeypatch.setattr(_takeover, "open_participant", lambda _, part, __: Ended(part))
+    claimed = replace(claim(), participants=(*claim().participants, GONE))
+    begun = opened(claimed, "repair of 7", query_id=BATCH)
+    begun = replace(begun, participants=(*begun.participants, GONE))
+    topic = replace(pulsar_part(begun), receipt_id=RECEIPT_ID, partitions=FIGURES)
+    written = [topic, replace(GONE, records=4, bytes=300)]
+    log_of(
+        tmp_path, claimed, begun, begun.advance(State.PREPARED, claim=claimed, participants=written)
+    )
+    with pytest.raises(InDoubt, match="No run can bring it back") as failed:
+        resolve("orders", commit_log=tmp_path)
+    assert shlex.split(failed.value.hint.splitlines()[-1]) == [
+        *("eos", "recovery", "decide", "orders", "--query", "batch", "--epoch", "repair of 7"),
+        *("--as", "committed", "--because", "TEXT"),
+    ]

@@ -86,6 +86,8 @@ def test_each_state_has_a_remedy(
         topic = pulsar_part(record).receipt_topic.removeprefix("persistent://")
         admin.delete_topic(broker.admin_url, topic)
     where = ("--commit-log", root, "--service-url", broker.service_url)
+    # Asked by `decide`: without it, clocks might differ.
+    where += ("--admin-url", broker.admin_url)
     assert recovery("status", *where).code == 1
     for (verb, *options), code, after in WAYS[state][place]:
         ended = recovery(verb, name, *options, *where, "--apply", "--yes", "--json")

@@ -6,23 +6,33 @@ import contextlib
 import itertools
 import json
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime
 from threading import Event
+from types import SimpleNamespace
 
 import pytest
 
 from eos import failpoints
-from eos.admin import AdminClient
+from eos.admin import AdminClient, OpenTransaction, ReadPosition
 from eos.client import PulsarClient
-from eos.ids import TopicName
+from eos.commit_log import CommitLog
+from eos.errors import ConnectionLost, EosError
+from eos.ids import MessageId, TopicName, TxnId
+from eos.protocol import LogRecord, UnknownPart
 from eos.pulsar.part import pulsar_part
+from eos.recovery._target import Target
+from eos.recovery.verbs import blocked_readers
 from eos.recovery.verbs.blocked_readers import blocked_topic
 from eos.retry import Patience
 from eos.steps import Step
 from eos.testing import PulsarStandalone
 from eos.transport.auth import Auth
+from tests.protocol.epochs import claim
 from tests.support import admin
 from tests.support.http_server import scripted_server
 from tests.support.judge import drain
+from tests.support.logs import small_log
 from tests.support.plain_driver import PlainDriver
 
 
@@ -199,3 +209,98 @@ def test_healing_a_missing_or_unpinned_topic(recovery, make_driver, where):
     ended = recovery("heal", "persistent://public/default/none-such", *at)
     assert ended.code == 64
     assert "does not exist" in ended.err
+
+
+PINNED = ReadPosition(
+    max_read=MessageId(1, 2),
+    last_entry=MessageId(1, 9),
+    first_ledger=1,
+    open_transactions=1,
+    is_ready=True,
+)
+LOADING = replace(PINNED, is_ready=False)
+FREE = replace(PINNED, max_read=PINNED.last_entry)
+FURTHER = replace(PINNED, max_read=MessageId(1, 5))
+RUNNING = OpenTransaction(
+    txn=TxnId(0, 3),
+    status="OPEN",
+    opened_at=datetime.now(UTC),
+    ttl_s=60,
+    topics=("persistent://public/default/t",),
+)
+
+
+@pytest.fixture
+def heal(recovery, monkeypatch):
+    """Heals a topic of this position, which has ``after``, or an error, behind the empty commit."""
+
+    def run(before: ReadPosition, after: ReadPosition | EosError = FREE, *, opened=(), apply=True):
+        now: list[ReadPosition | EosError] = [before]
+
+        def open_transactions():
+            if isinstance(now[-1], EosError):
+                raise now[-1]
+            return list(opened) if len(now) > 1 else []
+
+        api = SimpleNamespace(
+            partitions=lambda topic: [topic],
+            read_position=lambda _: now[-1],
+            open_transactions=open_transactions,
+            is_open_in_buffer=lambda *_: False,
+        )
+        coordinators = SimpleNamespace(count=lambda: 1, connect=lambda _: None)
+        client = contextlib.nullcontext(SimpleNamespace(coordinators=coordinators))
+        monkeypatch.setattr(Target, "admin", lambda _: api)
+        monkeypatch.setattr(Target, "client", lambda *_: client)
+        monkeypatch.setattr(blocked_readers, "commit_empty", lambda *_: now.append(after))
+        do = ("--apply", "--yes") if apply else ()
+        return recovery("heal", RUNNING.topics[0], "--wait-s", 0, *do, "--json")
+
+    return run
+
+
+def test_a_topic_whose_buffer_is_loading_is_unknown(heal):
+    """A broker that has just started: that is when partitions are pinned."""
+    plan = heal(LOADING, apply=False)
+    assert (plan.code, plan.json["steps"]) == (2, [])
+    assert "is loading" in plan.json["unknown"][0]
+
+
+@pytest.mark.parametrize(
+    ("after", "opened", "code"),
+    [
+        (FREE, [], 0),
+        (FURTHER, [RUNNING], 0),
+        (PINNED, [RUNNING], 2),
+        (LOADING, [], 2),
+        (ConnectionLost("no answer"), [], 2),
+    ],
+    ids=["free", "the next is open", "a live one at the same place", "loading", "no answer"],
+)
+def test_readers_continue_only_if_they_were_seen_to(heal, after, opened, code):
+    ended = heal(PINNED, after, opened=opened)
+    assert ended.code == code
+    assert len(ended.json["done" if code == 0 else "unknown"]) == 1
+
+
+def test_healing_needs_a_cluster_before_it_is_confirmed(recovery, monkeypatch):
+    monkeypatch.setattr(Target, "admin", lambda _: None)
+    ended = recovery("heal", "t", "--admin-url", "http://127.0.0.1:1")
+    assert (ended.code, "--service-url" in ended.err) == (64, True)
+
+
+def test_the_cluster_is_the_only_one_that_the_logs_name(tmp_path):
+    """A sink of tables names none."""
+    where = {"service_url": None, "admin_url": None, "timeout_s": 1, "auth": Auth()}
+    target = Target(**where, commit_log=str(tmp_path), storage_options=None)
+    small_log(tmp_path, "orders")
+    table = UnknownPart(kind="table", text="{}")
+    tables = LogRecord.claimed(sink_id="zebras", run_id="r", participants=[table])
+    CommitLog.open(tmp_path, "zebras").append(tables)
+    assert target.recorded_url() == "pulsar://localhost:6650"
+    other = replace(claim(sink_id="others").participants[0], service_url="pulsar://elsewhere:6650")
+    CommitLog.open(tmp_path, "others").append(
+        LogRecord.claimed(sink_id="others", run_id="r", participants=[other])
+    )
+    assert target.recorded_url() is None
+    assert replace(target, commit_log=None).recorded_url() is None

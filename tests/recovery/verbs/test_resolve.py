@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from eos import failpoints
+from eos.admin import OpenTransaction
 from eos.errors import Fenced
 from eos.protocol import BATCH
 from eos.pulsar.part import pulsar_part
+from eos.recovery._target import Target
 from eos.steps import Step
+from tests.protocol.epochs import claim, opened
 from tests.support.judge import drain
+from tests.support.logs import log_of
 from tests.support.plain_driver import rows_of
 
 
@@ -188,6 +194,19 @@ def test_only_transactions_in_no_log_are_aborted_by_id(
     assert ended.json["done"] == [f"transaction {orphan.id}: aborted"]
     ended = recovery("abort", "--txn", orphan.id, *where)
     assert (ended.code, "it has ended" in ended.out) == (0, True)
+
+
+def test_an_owner_that_came_since_the_plan_is_found(recovery, root, monkeypatch):
+    log, begun = log_of(root, claim()), opened(claim())
+
+    def transaction(txn):
+        log.append(begun)  # its driver goes on while a person confirms
+        return OpenTransaction(txn, "OPEN", datetime.now(UTC), ttl_s=60, topics=())
+
+    monkeypatch.setattr(Target, "admin", lambda _: SimpleNamespace(transaction=transaction))
+    where = ("--commit-log", root, "--admin-url", "http://127.0.0.1:1", "--timeout-s", 1)
+    ended = recovery("abort", "--txn", pulsar_part(begun).txn, *where, "--apply", "--yes")
+    assert (ended.code, "belongs to sink orders" in ended.err) == (64, True)
 
 
 @pytest.mark.parametrize(

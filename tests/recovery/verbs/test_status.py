@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import shlex
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from eos.errors import InputError, UnfinishedEpoch
-from eos.protocol import BATCH
+from eos.protocol import BATCH, UnknownPart
 from eos.pulsar.part import pulsar_part
 from eos.steps import Step
 from tests.protocol.epochs import claim, committed_epoch
@@ -200,3 +202,16 @@ def test_abandoned_epoch_is_shown_and_clean(recovery, root):
     assert shown.code == 0
     assert "abandoned by a person" in shown.out
     assert "DECIDED: Ada: test data" in shown.out
+
+
+def test_the_printed_command_can_be_copied(recovery, root, monkeypatch):
+    """Batch keys are any text, and terminals are narrow."""
+    elsewhere = UnknownPart(kind="acme", output="x", text="{}")
+    claimed = replace(claim(), participants=(elsewhere,))
+    log_of(root, claimed, failed_epoch(claimed, "repair of 7; $(true)", query_id=BATCH))
+    monkeypatch.setenv("COLUMNS", "40")
+    for verb in (("status",), ("show", "orders"), ("verify",)):
+        printed = recovery(*verb, "--commit-log", root).raw.splitlines()
+        (command,) = [line for line in printed if line.startswith("eos recovery decide orders")]
+        plan = recovery(*shlex.split(command)[2:], "--commit-log", root)
+        assert (plan.code, "append ABANDONED" in plan.out) == (1, True), plan
