@@ -1,10 +1,12 @@
 """Every state that a dead driver can leave, with its receipt topic kept, deleted, or on another
-cluster: one command repairs each, and then the query continues."""
+cluster, or with a terminated topic: one command repairs each, and then the query continues."""
 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -33,6 +35,11 @@ WAYS = {
     "FAILED": {"there": [GIVE_UP], "deleted": [GIVE_UP], "other": [GIVE_UP]},
     "ABORTED": {"there": [GIVE_UP], "deleted": [GIVE_UP], "other": [GIVE_UP]},
 }
+UNANSWERED = (("resolve", "--deadline-s", "5", "--timeout-s", "3"), 0, "ABORTED")
+for state in ("OPEN", "ABORTING", "PREPARED"):
+    WAYS[state]["terminated"] = [UNANSWERED]
+for state in ("FAILED", "ABORTED"):
+    WAYS[state]["terminated"] = [GIVE_UP]
 FAILED = Reason(ReasonKind.FAILED, "a task failed")
 
 
@@ -60,7 +67,7 @@ def leave(driver: PlainDriver, dies_behind, state: str) -> None:
         log.append(record.advance(State.ABORTED, claim=claim))
 
 
-@pytest.mark.parametrize("place", ["there", "deleted", "other"])
+@pytest.mark.parametrize("place", ["there", "deleted", "other", "terminated"])
 @pytest.mark.parametrize("state", WAYS)
 def test_each_state_has_a_remedy(
     recovery,
@@ -79,7 +86,13 @@ def test_each_state_has_a_remedy(
     leave(driver, dies_behind, state)
     driver.close()
     record = driver.records()[-1]
-    if pulsar_part(record).txn is not None:
+    if place == "terminated":
+        # Before the broker could abort it: from now on it tries for ever.
+        path = f"/v2/persistent/public/default/{name}/terminate"
+        admin.call(pulsar_standalone.admin_url, "POST", path)
+        while record.expires_at is not None and datetime.now(UTC) < record.expires_at:
+            time.sleep(0.1)
+    elif pulsar_part(record).txn is not None:
         await_expiry(client, pulsar_part(record).txn)
     broker = elsewhere if place == "other" else pulsar_standalone
     if place == "deleted":
@@ -92,9 +105,10 @@ def test_each_state_has_a_remedy(
     for (verb, *options), code, after in WAYS[state][place]:
         ended = recovery(verb, name, *options, *where, "--apply", "--yes", "--json")
         assert (ended.code, driver.states("1")[-1]) == (code, after), ended
+    topic = f"{driver.topic}-2" if place == "terminated" else driver.topic
     with PulsarClient(broker.service_url) as there:
-        there.entry_producer(driver.topic, create=True).close()
-    again = make_driver(service_url=broker.service_url)
+        there.entry_producer(topic, create=True).close()
+    again = make_driver(service_url=broker.service_url, topic=topic)
     epoch = "2" if driver.states("1")[-1] == "ABANDONED" else "1"
     assert again.run(epoch).status == "written"
     assert recovery("status", *where).code == 0
