@@ -163,8 +163,7 @@ class Participant(ABC):
         """Return ``part`` with the totals of ``written``, the results of the writing tasks.
 
         Raises:
-            TransactionPoisoned: the attempt must not be committed.
-            EosError: likewise.
+            TransactionPoisoned, EosError: the attempt must not be committed.
         """
 
     @abstractmethod
@@ -178,10 +177,8 @@ class Participant(ABC):
     def commit(self, part: Part, *, deadline_s: float, is_own: bool) -> Fate:
         """Commit the part of PREPARED, or find that it is committed.
 
-        Idempotent; other processes may call it concurrently.
-
-        Args:
-            is_own: this process has just prepared it.
+        Idempotent; other processes may call it concurrently. ``is_own``: this one has just
+        prepared it.
         """
 
     @abstractmethod
@@ -195,8 +192,7 @@ class Participant(ABC):
     def audit(self, committed: Sequence[Part]) -> Sequence[Audited | None] | None:
         """Check whether the output still contains its committed attempts; changes nothing.
 
-        Args:
-            committed: the parts of committed attempts of this kind, in the log's order.
+        ``committed``: the parts of committed attempts of this kind, in the log's order.
 
         Returns:
             The state of each part, or None for a part of another output of this kind. None instead
@@ -287,6 +283,10 @@ class VersionedParticipant(Participant, Generic[V]):
         """Return the newest version of the part's series in the output; None without one."""
 
     @abstractmethod
+    def _is_target(self, part: V) -> bool:
+        """Whether an attempt's target is this one, or a copy of it, at whatever place."""
+
+    @abstractmethod
     def _commit_once(self, part: V) -> Fate:
         """As ``commit``, in one attempt."""
 
@@ -297,18 +297,18 @@ class VersionedParticipant(Participant, Generic[V]):
     def _by_version(self, part: V, newest: int | None) -> Fate | None:
         """Return the outcome by the newest version in the output; None: it does not show it."""
         version = part.version or 0
-        if newest is None or newest < version:
-            return None
-        if newest == version:
-            return COMMITTED
+        if newest is None or newest <= version:
+            return COMMITTED if newest == version else None
         return overtaken(f"{part.output} has version {newest} of this log, after {version}")
 
     def lost_commit(self, claim: Part, history: History) -> str | None:
         """Report the newest version that the log holds as committed, if the output lacks it."""
-        for part in history.committed(claim.key):
-            mine = cast("V", part)
-            if self._is_lost(mine.version or 0, self._newest(mine)):
-                return f"{part.label} is missing: {self._older}"
+        # By the target's id: a copy may be at another place, or have another name.
+        for known in history.parts(claim.kind):
+            for part in cast("tuple[V, ...]", history.committed(known.key)):
+                version = part.version or 0
+                if self._is_target(part) and self._is_lost(version, self._newest(part)):
+                    return f"version {version} of table {claim.output} is missing: {self._older}"
         return None
 
     def attach(self, claim: Part, history: History) -> None:

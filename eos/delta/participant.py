@@ -112,6 +112,9 @@ class DeltaParticipant(VersionedParticipant[DeltaPart]):
     def _newest(self, part: DeltaPart) -> int | None:
         return self.table.committed_version(part.app_id)
 
+    def _is_target(self, part: DeltaPart) -> bool:
+        return self.target_id() == part.table_id
+
     def _is_lost(self, version: int, newest: int | None) -> bool:
         if newest is None:
             return not self.table.forgets_transactions

@@ -26,7 +26,7 @@ from eos.postgres._target_table import (
     check_schema,
 )
 from eos.postgres.database import Database, failures, psycopg
-from eos.postgres.part import KIND, PostgresPart
+from eos.postgres.part import PostgresPart
 from eos.protocol import ABORTED, COMMITTED, Fate, History, Known, LogRecord, Part, unknown
 from eos.retry import Patience, attempts
 
@@ -130,18 +130,6 @@ class PostgresParticipant(VersionedParticipant[PostgresPart]):
             return f"there is no table {mine.target}"
         return None
 
-    def lost_commit(self, claim: Part, history: History) -> str | None:
-        """Report the newest version that the log holds as committed, if the database lacks it."""
-        # The same database at another place, moved or by another name, is known by its mark.
-        is_moved = history.last_begun(claim.key) is None
-        for key in _keys(claim, history) if is_moved else [claim.key]:
-            for part in map(_own, history.committed(key)):
-                is_marked, _, newest = self._endings(part)
-                if newest >= (part.version or 0) or (is_moved and not is_marked):
-                    continue
-                return f"{part.label} is missing: {self._older}"
-        return None
-
     def make(self, claim: Part, *, in_recovery: bool) -> None:
         """Check that the sink's own tables can be there."""
         mine = _own(claim)
@@ -149,6 +137,10 @@ class PostgresParticipant(VersionedParticipant[PostgresPart]):
 
     def _newest(self, part: PostgresPart) -> int | None:
         return self._endings(part)[2]
+
+    def _is_target(self, part: PostgresPart) -> bool:
+        # The same database at another place, moved or by another name, is known by its mark.
+        return part.target == self.table.name and self._endings(part)[0]
 
     def ready(self, history: History) -> None:
         """Drop staging tables that earlier attempts have left."""
@@ -368,12 +360,6 @@ def _ended(part: PostgresPart, ending: Ending) -> Fate:
         case "aborted":
             return ABORTED
     return unknown(f"{part.label} is another attempt's in eos_epochs: the log is an older copy")
-
-
-def _keys(claim: Part, history: History) -> list[tuple[str, str]]:
-    # Of the table at all places where the log has had it.
-    target = _own(claim).target
-    return [part.key for part in history.parts(KIND) if _own(part).target == target]
 
 
 def _own(part: Part) -> PostgresPart:

@@ -270,6 +270,22 @@ def test_a_commit_that_the_table_has_lost_is_known_by_its_version(output, log):
     assert part.label in str(participant.lost_commit(part, log.history))
 
 
+def test_an_older_copy_of_the_table_at_another_place_is_refused(output, log):
+    written(output, log)
+    older = TableOutput(Path(shutil.copytree(output.uri, f"{output.uri}-older")))
+    written(output, log, "b")
+    moved = TableOutput(Path(shutil.copytree(output.uri, f"{output.uri}-moved")))
+    with pytest.raises(NewCluster, match=r"Version 2 of table \S+-older is missing: an older copy"):
+        written(older, log, "c")
+    written(moved, log, "c")
+    # The first place now lacks what was written at the second.
+    with pytest.raises(NewCluster, match=r"Version 3 of table \S+/table is missing: an older copy"):
+        written(output, log, "d")
+    other = TableOutput(Path(f"{output.uri}-new"))
+    written(other, log, "d")
+    assert sorted(other.read()) == ["one", "two"]
+
+
 def test_a_table_with_an_epoch_that_the_log_never_prepared_is_refused(
     output, log, tmp_path, monkeypatch
 ):

@@ -481,6 +481,20 @@ def test_many_snapshots_and_their_expiry_in_a_row(output, log):
     assert isinstance(log.records()[-1], LogRecord)
 
 
+def test_an_older_copy_of_the_table_by_another_name_is_refused(output, log, tmp_path):
+    run(output, log, "a")
+    older = output.table().metadata_location
+    run(output, log, "b")
+    catalog = output.catalog()
+    for name, location in (("older", older), ("moved", output.table().metadata_location)):
+        catalog.register_table(f"shop.{name}", location)
+    with pytest.raises(NewCluster, match=r"Version 2 of table default\.shop\.older is missing"):
+        run(IcebergOutput(tmp_path, name="shop.older"), log, "c")
+    run(IcebergOutput(tmp_path, name="shop.moved"), log, "c")
+    run(IcebergOutput(tmp_path, name="shop.new"), log, "d")
+    assert len(catalog.load_table("shop.moved").scan().to_arrow()) == 6
+
+
 def test_one_table_by_two_names_is_refused_before_the_claim(output, log):
     """The second output would find the first one's version, and take it for its own."""
     other = TableAddress(NAME, "other", properties=output.address.properties)
