@@ -17,7 +17,7 @@ import pyarrow.dataset
 from eos.delta.column_rules import check_key
 from eos.delta.open_files import leaves
 from eos.delta.rows import conform, has_folders, split
-from eos.errors import InputError
+from eos.errors import Fatal, InputError
 from eos.participant import Upsert
 
 if TYPE_CHECKING:  # executors have no deltalake
@@ -134,6 +134,9 @@ def merge(
     The driver reads them, and rewrites each file of the table that has one of the keys. A commit in
     between makes it fail, unless it only added files outside the keys' range. If no row is changed,
     as by a delete of unknown keys, ``deltalake`` commits nothing.
+
+    Raises:
+        Fatal: it can't read the table's rows; nothing was committed.
     """
     from eos.commit_log.delta_table import NO_HOOKS
     from eos.delta.opening import commit_properties
@@ -154,8 +157,25 @@ def merge(
         merging = merging.when_matched_delete(f"s.{DELETE}")
     merging = merging.when_matched_update_all(except_cols=[DELETE])
     only_new = f"NOT s.{DELETE}"
-    done = merging.when_not_matched_insert_all(only_new, except_cols=[DELETE]).execute()
+    merging = merging.when_not_matched_insert_all(only_new, except_cols=[DELETE])
+    try:
+        done = merging.execute()
+    except Exception as error:
+        # Not looked for before the decision: it would read as much as the merge.
+        if "non UTF-8" in str(error):
+            raise _unreadable(pa.schema(table.schema().to_arrow())) from error
+        raise
     return any(done[f"num_target_rows_{what}"] for what in ("inserted", "updated", "deleted"))
+
+
+def _unreadable(schema: pa.Schema) -> Fatal:
+    texts = [field.name for field in schema if "string" in str(field.type)]
+    return Fatal(
+        "The table has rows with text that is not UTF-8, which an upsert can't read; nothing was "
+        f"written. Columns with text: {', '.join(texts)}.",
+        hint="Rewrite these rows, and the epoch can be committed. With Spark 4, for each column c: "
+        "UPDATE the table SET c = make_valid_utf8(c) WHERE NOT is_valid_utf8(c).",
+    )
 
 
 def _ranges(source: pyarrow.dataset.Dataset, upsert: Upsert) -> Iterator[str]:

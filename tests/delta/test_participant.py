@@ -8,9 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import AddAction
 
 from eos import failpoints
 from eos.commit_log import CommitLog
@@ -150,6 +152,38 @@ def test_a_commit_under_way_fails_if_a_person_aborts_it_meanwhile(output, log, m
         )
     assert deleted_at[0] > before  # nothing is deleted before the fence
     assert sorted(output.read()) == ["one", "two"]
+
+
+def test_text_of_the_table_that_a_merge_cannot_read_is_named_with_the_way_out(
+    output, log, tmp_path
+):
+    """Another writer's: Spark stores a binary that was cast to a string as it is."""
+    # A merge reads any file that may have the keys.
+    bad = pa.Array.from_buffers(pa.string(), 1, pa.array([b"A\xff"]).buffers())
+    pq.write_table(pa.table([bad], SCHEMA), tmp_path / "table" / "other.parquet")
+    size = (tmp_path / "table" / "other.parquet").stat().st_size
+    table = DeltaTable(output.uri)
+    action = AddAction("other.parquet", size, {}, 0, data_change=True, stats="{}")
+    table.create_write_transaction([action], "append", table.schema(), [])
+
+    def write(begun) -> list[Staged]:
+        (part,) = begun()
+        target = StagingTarget(output.uri, SCHEMA, upsert=Upsert(on=("value",)))
+        batch = pa.record_batch([pa.array(["three"])], schema=SCHEMA)
+        files = stage([batch], target, attempt_id=part.attempt_id, spark_partition=0)
+        return [Staged(files, schema_to_json(SCHEMA), merge=False, upsert=target.upsert)]
+
+    what = r"has rows with text that is not UTF-8.* Columns with text: value\. Rewrite these rows"
+    committer = Committer(log, [output.participant()], deadline_s=0.5)
+    with pytest.raises(InDoubt, match=what):
+        committer.run_epoch(BATCH, "a", lambda begun: lambda: [write(begun)])
+    options = {"commit_log": tmp_path / "log", "deadline_s": 0.5}
+    with pytest.raises(InDoubt, match=what):
+        resolve("contract", **options)
+    write_deltalake(output.uri, pa.table([["A?"]], SCHEMA), mode="overwrite")
+    (ended,) = resolve("contract", **options)
+    assert ended.state is State.COMMITTED
+    assert sorted(output.read()) == ["A?", "three"]
 
 
 def test_a_commit_that_begins_during_an_abort_fails(output, log, monkeypatch):
