@@ -18,7 +18,7 @@ from eos.commit_log import CommitLog
 from eos.committer import Committer, EpochResult, Observer, PartsBegun, Reports
 from eos.errors import DuplicateEpochCall, EosError
 from eos.forking import stay_in_process
-from eos.protocol import BATCH, FINAL, Part, State, unfinished_epoch_error
+from eos.protocol import BATCH, Part, State, unfinished_epoch_error
 from eos.retry import attempts
 from eos.sinks._arguments import BatchKey, NamedKey, batch_key, check_batch
 from eos.sinks._open_log import open_log
@@ -181,11 +181,14 @@ class Sink(ABC):
                 **known,
                 # A batch job's caller may end the process, or read the log, right away.
                 finish_later=query_id != BATCH,
-                may_rerun=lambda: query_id == BATCH or may_rerun(df),
+                may_rerun=lambda: not is_in_query(df) or may_rerun(df),
             )
         except BaseException as error:
             duplicate = copy.copy(error) if isinstance(error, DuplicateEpochCall) else None
-            self._failed.setdefault(query_id, _Failed(epoch, type(error).__name__, duplicate))
+            if query_id != BATCH:  # a job's keys have no order
+                failed = _Failed(epoch, type(error).__name__, duplicate)
+                before = self._failed.setdefault(query_id, failed)
+                self._failed[query_id] = min(before, failed, key=lambda one: int(one.epoch))
             if isinstance(error, EosError):
                 error.with_context(sink_id=self.options.sink_id, query_id=query_id, epoch=epoch)
             raise
@@ -197,7 +200,8 @@ class Sink(ABC):
         # error. The log has most failed epochs; only this object has those that failed before the
         # claim.
         failed = self._failed.get(query_id)
-        if failed is None or query_id == BATCH or failed.epoch == epoch:
+        # An older copy of the checkpoint asks for an earlier epoch.
+        if failed is None or int(epoch) <= int(failed.epoch):
             return
         if failed.duplicate is not None:
             raise failed.duplicate  # the rows of its second call are not written or logged
@@ -209,14 +213,16 @@ class Sink(ABC):
         )
 
     def _is_settled(self, query_id: str, epoch: str) -> bool:
-        # The log may say by now that the epoch is finished, or was abandoned by a person.
+        # The log may say by now that the epoch is finished, or was abandoned by a person. Or it is
+        # of an older copy of the checkpoint, and the log no longer has its record.
         options = self.options
         with contextlib.suppress(EosError):
             log = CommitLog.open_read_only(
                 options.commit_log, options.sink_id, storage_options=options.storage_options
             )
             newest = log.history.newest(query_id, epoch)
-            return newest is not None and newest.state in (*FINAL, State.ABANDONED)
+            is_abandoned = newest is not None and newest.state is State.ABANDONED
+            return is_abandoned or log.history.must_skip(query_id, epoch)
         return False
 
     def _opened(self, df: DataFrame, query_id: str, epoch: str, run_id: str) -> Committer:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 
 import pytest
 from pyspark.errors import StreamingQueryException
 
+from eos.commit_log import CommitLog
 from tests.support.judge import drain
 
 
@@ -49,6 +51,69 @@ def test_on_rewind_skip_skips_committed_epochs(source, make_sink, rewound, value
     source.add("4")
     source.run(make_sink(), rewound)
     assert values() == ["0", "1", "2", "3", "4"]
+
+
+def test_after_a_refusal_the_same_sink_takes_the_newest_checkpoint(
+    source, make_sink, values, tmp_path, name
+):
+    """The log no longer has the record of the epoch that was refused."""
+    checkpoint, copy = tmp_path / "checkpoint", tmp_path / "copy"
+    source.add("0")
+    source.run(make_sink(), checkpoint)
+    shutil.copytree(checkpoint, copy)
+    for value in ("1", "2", "3"):
+        source.add(value)
+    source.run(make_sink(), checkpoint)
+    CommitLog.open(tmp_path / "log", name, keep_epochs=1).compact()
+    sink = make_sink()
+    with pytest.raises(StreamingQueryException, match=r"RewoundCheckpoint.*Epoch 1 comes before"):
+        source.run(sink, copy)
+    source.add("4")
+    source.run(sink, checkpoint)
+    assert values() == ["0", "1", "2", "3", "4"]
+
+
+def test_an_earlier_epoch_may_follow_one_that_failed(source, make_sink, rewound, values):
+    source.add("3")
+    sink = make_sink(on_rewind="skip", max_attempts=1)
+
+    def write(df, epoch) -> None:
+        sink(df.selectExpr("string(raise_error('no')) AS value") if epoch == 3 else df, epoch)
+
+    shutil.copytree(rewound, f"{rewound}-again")
+    with pytest.raises(StreamingQueryException, match="USER_RAISED_EXCEPTION"):
+        source.run(write, rewound)
+    source.run(sink, f"{rewound}-again")
+    assert values() == ["0", "1", "2", "3"]
+
+
+def test_an_earlier_epoch_that_fails_too_is_the_first_to_be_written(
+    source, make_sink, values, tmp_path, monkeypatch
+):
+    """Both fail before the claim, so no log has them."""
+    checkpoint, copy = tmp_path / "checkpoint", tmp_path / "copy"
+    source.add("0")
+    source.run(make_sink(), checkpoint)
+    shutil.copytree(checkpoint, copy)
+    for value in ("1", "2"):
+        source.add(value)
+    sink = make_sink(on_gap="continue")
+    with monkeypatch.context() as broken:
+        broken.setattr(sink, "outputs", lambda: 1 / 0)
+        with pytest.raises(StreamingQueryException, match="ZeroDivisionError"):
+            source.run(lambda df, epoch: epoch == 2 and sink(df, epoch), checkpoint)
+
+    def swallowing(df, epoch) -> None:
+        if epoch == 1:
+            with monkeypatch.context() as broken, contextlib.suppress(Exception):
+                broken.setattr(sink, "outputs", lambda: 1 / 0)
+                sink(df, epoch)
+        else:
+            sink(df, epoch)
+
+    with pytest.raises(StreamingQueryException, match="Epoch 1 ended in an error"):
+        source.run(swallowing, copy)
+    assert values() == ["0"]
 
 
 def test_missing_rows_can_be_written_with_a_key_and_a_new_checkpoint(

@@ -27,11 +27,15 @@ def values(pulsar_standalone, name):
 def job(source, make_sink, tmp_path):
     """Runs a query whose rows have the state before and after them."""
 
-    def run() -> None:
+    def run(*, by_key: bool = False) -> None:
         sink = make_sink(max_attempts=2)
 
         def call(df, epoch) -> None:
-            sink(df.selectExpr("concat_ws(' ', key, new, old) AS value"), epoch)
+            rows = df.selectExpr("concat_ws(' ', key, new, old) AS value")
+            if by_key:
+                sink.write(rows, epoch=f"of {epoch}")
+            else:
+                sink(rows, epoch)
 
         source.add(*KEYS)
         source.run(call, tmp_path / "checkpoint", tokens, "update")
@@ -95,12 +99,13 @@ def test_an_epoch_that_runs_twice_keeps_the_state_of_its_written_rows(job, store
     check_chain(values(), 3)
 
 
-def test_an_epoch_with_state_format_2_does_not_run_twice(job, stores, values):
+@pytest.mark.parametrize("by_key", [False, True])
+def test_an_epoch_with_state_format_2_does_not_run_twice(job, stores, values, by_key):
     stores("rocksdb-2-changelog")
-    job()
+    job(by_key=by_key)
     with poison_once(), pytest.raises(StreamingQueryException, match="for this test"):
-        job()
-    job()  # the repeated epoch, and the next one
+        job(by_key=by_key)
+    job(by_key=by_key)  # the repeated epoch, and the next one
     check_chain(values(), 3)
 
 
