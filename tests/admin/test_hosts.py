@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from eos.admin import Transport, parse_admin_url
+from eos.admin import Transport, _transport, parse_admin_url
 from eos.errors import BrokerNotReady, ConnectionLost, ProtocolError, TopicNotFound, Unreachable
 from eos.transport.auth import Auth
-from eos.transport.http import Origin
+from eos.transport.http import Origin, Response, perform
 from tests.support.http_server import Answer, ScriptedServer, scripted_server
 
 DEAD = "127.0.0.1:1"
@@ -19,15 +20,12 @@ DEAD = "127.0.0.1:1"
 VERSION = "/admin/v2/brokers/version"
 
 
-def answers(
-    server: ScriptedServer, status: int, body: bytes = b"{}", *, after_s: float = 0
-) -> None:
+def answers(server: ScriptedServer, status: int, body: bytes = b"{}") -> None:
     """A script that answers like an admin API: its version, and this to all other requests."""
 
     def answer(path: str) -> Answer:
         if path.endswith(VERSION):
             return 200, {}, b"4.2.4"
-        time.sleep(after_s)
         return status, {}, body
 
     server.answer = answer
@@ -57,10 +55,6 @@ def transport(*hosts: str | ScriptedServer, timeout_s: float = 10, path: str = "
     return Transport(f"http://{','.join(names)}{path}", Auth(), timeout_s=timeout_s)
 
 
-def silent(server: ScriptedServer, for_s: float) -> None:
-    server.raw = lambda _: time.sleep(for_s)
-
-
 def test_hosts_and_path_of_an_admin_url_are_separated():
     origins, path = parse_admin_url("https://one:8443, two/pulsar/")
     assert origins == (Origin(True, "one", 8443), Origin(True, "two", 443))
@@ -80,17 +74,35 @@ def test_a_change_is_sent_to_the_next_host_if_the_first_was_unreachable(second):
     assert transport(DEAD, second).ask_json("PUT", "/admin/x") == {}
 
 
-def test_a_silent_host_gets_its_share_of_the_timeout(first, second):
-    silent(first, 3)
+def test_a_silent_host_gets_its_share_of_the_timeout(first, second, monkeypatch):
+    """What ends a request at its deadline is in test_transport.py."""
+    deadlines: dict[int, float] = {}
+
+    def silent_first(request: Any, service: Any, origin: Origin, *more: Any) -> Response:
+        deadlines[origin.port] = more[-1]
+        if origin.port == first.server_port:
+            raise ConnectionLost("no answer")
+        return perform(request, service, origin, *more)
+
+    monkeypatch.setattr(_transport, "perform", silent_first)
     began = time.monotonic()
-    assert transport(first, second, timeout_s=2).ask_json("GET", "/admin/x") == {}
-    assert time.monotonic() - began < 2
+    assert transport(first, second, timeout_s=20).ask_json("GET", "/admin/x") == {}
+    took_s = time.monotonic() - began
+    assert began + 10 <= deadlines[first.server_port] <= began + 10 + took_s
+    assert began + 20 <= deadlines[second.server_port] <= began + 20 + took_s
 
 
 def test_a_change_that_may_have_been_made_is_not_sent_to_a_second_host(first, second):
-    answers(first, 200, after_s=3)
+    say = first.answer
+
+    def say_nothing(path: str) -> Answer:
+        if path.endswith(VERSION):
+            return say(path)
+        raise ConnectionResetError  # after the request has arrived
+
+    first.answer = say_nothing
     with pytest.raises(ConnectionLost):
-        transport(first, second, timeout_s=1).ask("PUT", "/admin/x")
+        transport(first, second).ask("PUT", "/admin/x")
     assert (asked(first), second.asked) == (["/admin/x"], [])
 
 

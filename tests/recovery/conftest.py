@@ -7,13 +7,10 @@ from typing import Any
 
 import pytest
 
-from eos import failpoints
 from eos.client import PulsarClient
-from eos.committer import OpenAttempt
 from eos.recovery.cli import main
-from eos.steps import Step
 from tests.support.command_line import Ended, command_line
-from tests.support.plain_driver import PlainDriver
+from tests.support.plain_driver import PlainDriver, leave_behind
 
 
 @pytest.fixture
@@ -50,21 +47,7 @@ def make_driver(pulsar_standalone, client: PulsarClient, root, name):
         driver.close()
 
 
-class Died(BaseException):
-    """The driver's crash: not caught by any handler."""
-
-
 @pytest.fixture
-def dies_behind(monkeypatch) -> Callable[..., None]:
+def dies_behind() -> Callable[..., None]:
     """``dies_behind(driver, Step.PREPARE, "7")``: the driver dies after that step of epoch 7."""
-
-    def run(driver: PlainDriver, step: Step, epoch: str, **options: Any) -> None:
-        def die() -> None:
-            raise Died
-
-        with monkeypatch.context() as dead:
-            dead.setattr(OpenAttempt, "abort", lambda *_: None)
-            with failpoints.armed(step, die), pytest.raises(Died):
-                driver.run(epoch, **options)
-
-    return run
+    return leave_behind

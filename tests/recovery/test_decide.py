@@ -90,7 +90,7 @@ def test_plan_shows_the_evidence_and_changes_nothing(in_doubt, run):
     facts = run("0", "aborted", "--json").json["evidence"]
     assert (facts["mark"], facts["has_receipt_topic"]) == ("absent", False)
     assert [part["readable"] for part in facts["partitions"]] == [0]
-    assert [moment["state"] for moment in facts["moments"]] == ["OPEN", "PREPARED"]
+    assert [moment["state"] for moment in facts["moments"]][-2:] == ["OPEN", "PREPARED"]
 
 
 @pytest.mark.parametrize(
@@ -180,9 +180,11 @@ def test_unprepared_epoch_is_left_to_resolve(make_driver, dies_behind, run, step
 
 
 def test_readable_receipt_of_a_terminated_topic_can_be_decided(
-    make_driver, dies_behind, run, name, pulsar_standalone, recovery, root, client
+    make_driver, dies_behind, run, name, pulsar_standalone, recovery, root, monkeypatch
 ):
-    driver = make_driver(ttl_ms=5_000)
+    from eos.recovery import decide as module
+
+    driver = make_driver()
     dies_behind(driver, Step.PREPARE, "0")
     url = pulsar_standalone.admin_url
     admin.call(url, "POST", f"/v2/persistent/public/default/{name}/terminate")
@@ -190,8 +192,14 @@ def test_readable_receipt_of_a_terminated_topic_can_be_decided(
     assert recovery("resolve", *left, "--timeout-s", 2).code == 2
     ended = run("0", "committed", "--json")
     assert ended.json["evidence"]["witness"] == "receipt readable"
-    while "may be open for another" in " ".join(run("0", "committed", "--json").json["refused"]):
-        pass  # each check takes its time
+    (refused,) = ended.json["refused"]
+    assert "may be open for another" in refused
+
+    def look_later(*args, **kwargs):
+        return gather(*args, **kwargs).model_copy(update={"ttl_left_s": -1.0})
+
+    gather = module.gather
+    monkeypatch.setattr(module, "gather", look_later)
     assert run("0", "committed", *APPLY).code == 0
     assert driver.states("0")[-1] == "COMMITTED"
 
@@ -235,7 +243,7 @@ def test_evidence_is_checked_again_after_the_claim(in_doubt, run, monkeypatch):
     ended = run("0", "aborted", *APPLY)
     assert ended.code == 1
     assert "10 messages of its transaction are readable" in ended.json["failed"][0]
-    assert driver.states("0") == ["OPEN", "PREPARED"]
+    assert driver.states("0")[-2:] == ["OPEN", "PREPARED"]
 
 
 def test_missing_answer_is_unknown(in_doubt, run, monkeypatch):

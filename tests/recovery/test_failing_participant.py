@@ -13,7 +13,7 @@ from eos.protocol import BATCH
 from eos.recovery.resolve import resolve
 from eos.steps import Step
 from examples.folder.participant import FolderKind, FolderPart, FolderParticipant
-from tests.recovery.conftest import Died
+from tests.support.plain_driver import Interrupted
 from tests.testing.outputs import FolderOutput, TableOutput
 
 SAYS = ("participant 'folder'", "RuntimeError: no place")
@@ -75,9 +75,9 @@ def where(tmp_path, root, install):
         dead.setattr(OpenAttempt, "abort", lambda *_: None)
 
         def die() -> None:
-            raise Died
+            raise Interrupted
 
-        with failpoints.armed(Step.PREPARE, die), pytest.raises(Died):
+        with failpoints.armed(Step.PREPARE, die), pytest.raises(Interrupted):
             write("b")
     install(FailingKind())
     return ("--commit-log", root)

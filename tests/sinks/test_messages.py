@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import defaultdict
 from itertools import islice
@@ -15,6 +16,7 @@ from eos.protocol import State
 from eos.wire.batch import Hashing, partitions_for_keys
 from tests.support.admin import create_partitioned
 from tests.support.judge import drain, quiet_client
+from tests.transport.scripted import wait_until
 
 
 @pytest.fixture
@@ -55,11 +57,8 @@ def test_a_tombstone_removes_its_key_from_a_compacted_topic(
     assert status["status"] == "SUCCESS"
     reader = plain.create_reader(topic, pulsar.MessageId.earliest, is_read_compacted=True)
     found = {}
-    while True:
-        try:
-            message = reader.read_next(timeout_millis=3000)
-        except pulsar.Timeout:
-            break
+    while reader.has_message_available():
+        message = reader.read_next(timeout_millis=20_000)
         found[message.partition_key()] = message.data()
     assert found == {"c": b"c2", "b": b"b1", **left}
 
@@ -131,14 +130,24 @@ def test_by_key_each_key_goes_to_one_of_two_key_shared_consumers_in_order(
         )
         assert sink.write(df, epoch=str(epoch)).records == 1000
     got = [defaultdict(list), defaultdict(list)]
-    for index, consumer in enumerate(consumers):
-        while True:
-            try:
-                message = consumer.receive(timeout_millis=3000)
-            except pulsar.Timeout:
-                break
-            got[index][message.partition_key()].append(int(message.data()))
-            consumer.acknowledge(message)
+
+    def receive_next() -> bool:
+        """Receive from each consumer what comes within a moment."""
+        some = False
+        for index, consumer in enumerate(consumers):
+            with contextlib.suppress(pulsar.Timeout):
+                while True:
+                    message = consumer.receive(timeout_millis=200)
+                    got[index][message.partition_key()].append(int(message.data()))
+                    consumer.acknowledge(message)
+                    some = True
+        return some
+
+    def count() -> int:
+        return sum(len(values) for one in got for values in one.values())
+
+    wait_until(lambda: receive_next() and count() >= 3000)
+    assert not receive_next()
     assert not got[0].keys() & got[1].keys()
     assert got[0].keys()
     assert got[1].keys()

@@ -10,11 +10,13 @@ import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from eos.chaos.cluster.processes import kill_session
 from eos.errors import DataLost, EosError, TopicNotFound
+from eos.sources import _open_transactions
 from eos.sources._epoch_planner import EpochPlanner
 from eos.sources._offsets import Offset, Span
 from eos.sources._open_transactions import StandstillWatch
@@ -115,8 +117,10 @@ def test_an_end_in_the_future_is_waited_for_or_an_error(load, send):
     send(b"0")
     with pytest.raises(Exception, match=r"endingTime is 20\S+, 3\d{3} s from now"):
         load(endingTime=now_ms() + 3_600_000).collect()
+    end_ms = now_ms() + 6_000
     threading.Timer(0.5, lambda: send(b"1")).start()
-    assert values(load(endingTime=now_ms() + 3_000)) == [b"0", b"1"]
+    assert values(load(endingTime=end_ms)) == [b"0", b"1"]
+    assert now_ms() >= end_ms
 
 
 def test_consecutive_windows_have_each_message_once(load, send, client, name, pulsar_standalone):
@@ -194,23 +198,24 @@ def test_a_topic_recreated_under_a_running_query_is_a_loss(send, name, options, 
 
 
 def test_a_stream_blocked_by_an_open_transaction_warns_repeatedly(
-    held, send, client, name, options, admin, caplog
+    held, send, client, name, options, admin, caplog, monkeypatch
 ):
     txn, place = held
+    clock = SimpleNamespace(now=0.0)
+    # Only of the watch: the clock of all else goes on.
+    watched = SimpleNamespace(monotonic=lambda: clock.now, time=time.time, sleep=time.sleep)
+    monkeypatch.setattr(_open_transactions, "time", watched)
     epochs = planner({**options, **admin})
-    epochs._standstill = StandstillWatch(look_s=0.2, warn_s=0.5, again_s=1000)
     try:
         with caplog.at_level(logging.WARNING, "eos.sources"):
             offset = epochs.next_offset(epochs.initial())
-            for _ in range(3):
-                offset = epochs.next_offset(offset)
-                assert not caplog.records
-            time.sleep(0.5)
-            for _ in range(3):
-                offset = epochs.next_offset(offset)
-            (record,) = caplog.records
-            assert f"transaction {txn.id} is open" in record.message
-            assert f"{name} from {place.ledger}:{place.entry} on" in record.message
+            for clock.now, warnings in ((0.0, 0), (59.0, 0), (70.0, 1), (369.0, 1), (380.0, 2)):
+                for _ in range(3):
+                    offset = epochs.next_offset(offset)
+                assert len(caplog.records) == warnings
+            for record in caplog.records:
+                assert f"transaction {txn.id} is open" in record.message
+                assert f"{name} from {place.ledger}:{place.entry} on" in record.message
             caplog.clear()
             txn.commit()
             send(b"3")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -29,7 +29,7 @@ from eos.protocol import LogRecord, Part
 from eos.pulsar.part import PulsarPart
 from eos.pulsar.participant import PulsarParticipant
 from eos.pulsar.roll_call import RollCall
-from eos.steps import Step
+from eos.steps import AnyStep
 from eos.task_report import PartitionFigures, TaskSummary
 from eos.transport.address import ClusterRules
 from eos.transport.auth import Auth
@@ -198,8 +198,11 @@ class Interrupted(BaseException):
     """Ends the driver and leaves the epoch as it is."""
 
 
-def leave_behind(driver: PlainDriver, step: Step, epoch: str = "0") -> None:
-    """Run an epoch up to ``step``; nothing happens after it, not even an abort."""
+def leave_behind(driver: PlainDriver, step: AnyStep, epoch: str = "0", **options: Any) -> None:
+    """Run an epoch up to ``step``; nothing happens after it, not even an abort.
+
+    An attempt that fails before it, because its transaction has expired, runs again as usual.
+    """
 
     def interrupt() -> None:
         dead.setattr(OpenAttempt, "abort", lambda *_: None)
@@ -210,4 +213,4 @@ def leave_behind(driver: PlainDriver, step: Step, epoch: str = "0") -> None:
         failpoints.armed(step, interrupt),
         pytest.raises(Interrupted),
     ):
-        driver.run(epoch)
+        driver.run(epoch, **options)

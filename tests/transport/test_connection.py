@@ -542,12 +542,14 @@ def test_a_cached_token_that_the_broker_rejects_is_fetched_again_once(issuer, ki
 
 
 def test_a_silent_token_server_does_not_exceed_the_connections_deadline(issuer):
-    issuer.before = lambda _: time.sleep(3)
+    go_on = threading.Event()
+    issuer.before = lambda _: go_on.wait(20)
     with ScriptedBroker(lambda peer: peer.next()) as broker:
         started = time.monotonic()
         with pytest.raises(ConnectionLost, match="token server"):
             open_connection(broker, Auth(**issuer.options()), timeout_s=1)
-        assert time.monotonic() - started < 2.5
+        assert time.monotonic() - started < 15
+        go_on.set()
 
 
 def test_a_token_function_that_fails_at_a_challenge_ends_the_connection():
@@ -631,7 +633,7 @@ def test_one_timeout_covers_connecting_and_authenticating():
     def script(peer: Peer) -> None:
         peer.next(commands.Connect)
         time.sleep(0.4)
-        for _ in range(100):
+        for _ in range(200):
             peer.send(commands.Ping())
             time.sleep(0.1)
 
@@ -639,7 +641,7 @@ def test_one_timeout_covers_connecting_and_authenticating():
         started = time.monotonic()
         with pytest.raises(ConnectionLost):
             open_connection(broker, timeout_s=0.8)
-        assert time.monotonic() - started < 2
+        assert time.monotonic() - started < 15
 
 
 # --- writing ------------------------------------------------------------------------------------
