@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -15,8 +16,10 @@ from eos import failpoints
 from eos.errors import ConnectionLost
 from eos.protocol import BATCH, State
 from eos.steps import AnyStep, EndingStep, LogStep, Step
+from eos.waiting import Monitor
 from tests.support.judge import drain
 from tests.support.plain_driver import rows_of
+from tests.transport.scripted import wait_until
 
 PLACES = [*Step, *EndingStep, *LogStep]
 
@@ -53,25 +56,34 @@ def alarm() -> Iterator[None]:
     signal.signal(signal.SIGALRM, before)
 
 
+def await_wait() -> None:
+    """Wait until the main thread waits for another one: an interrupt elsewhere is another case."""
+    main = threading.main_thread().ident
+    assert main is not None
+    wait_until(lambda: sys._current_frames()[main].f_code is Monitor.wait.__code__)
+
+
 @pytest.mark.usefixtures("alarm")
 def test_the_next_call_waits_for_an_append_whose_call_was_interrupted(
     pulsar_standalone, make_driver, topic, monkeypatch
 ):
     driver = make_driver()
     driver.run("0", query_id=BATCH)
-    append, late = driver.log.append, []
+    append, late, is_interrupted = driver.log.append, [], threading.Event()
 
     def interrupting(draft):
         if draft.state is State.OPEN and not late:
             late.append(threading.current_thread())
-            time.sleep(0.3)  # by then the call waits: an interrupt of its planning is another case
+            await_wait()
             signal.pthread_kill(threading.main_thread().ident, signal.SIGALRM)
-            time.sleep(1)  # by then the call that needed it has ended
+            assert is_interrupted.wait(30)
+            await_wait()  # in the next call
         return append(draft)
 
     monkeypatch.setattr(driver.log, "append", interrupting)
     with pytest.raises(KeyboardInterrupt):
         driver.run("1", query_id=BATCH)
+    is_interrupted.set()
     assert late != [threading.main_thread()]
     assert driver.run("1", query_id=BATCH).status == "written"
     assert values(pulsar_standalone, topic) == [*rows_of("0"), *rows_of("1")]
@@ -89,7 +101,7 @@ def test_a_begin_whose_call_was_interrupted_is_not_retried(
     def unreachable(attempt):
         tries.append(time.monotonic())
         if len(tries) == 1:
-            time.sleep(0.3)  # by then the call waits
+            await_wait()
             signal.pthread_kill(threading.main_thread().ident, signal.SIGALRM)
         raise ConnectionLost("made up")
 

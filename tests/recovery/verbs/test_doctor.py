@@ -95,8 +95,9 @@ def test_rates_that_cause_timeouts_are_in_the_error_and_the_report(
     assert "dispatch rate: 77" in told[f"rates of {topic.replace('t/', 't://', 1)}"]["found"]
     assert told["rates of the broker"]["verdict"] == "ok"
 
-    with PulsarClient(pulsar_standalone.service_url, timeout_s=2) as client:
+    with PulsarClient(pulsar_standalone.service_url, timeout_s=20) as client:
         producer = client.entry_producer(f"persistent://{namespace}/slow", create=True)
+        producer._window._timeout_s = 2
         said, txn = r"publish rate.*request_timeout_s.*doctor", client.transaction()
         for _ in range(3):  # each takes 10 s at this rate
             producer.send(b"x" * 100_000, txn=txn)
