@@ -158,8 +158,7 @@ class EntryReader:
     def _read(self, deadline: float) -> Iterator[Entry]:
         while (delivery := self._take(deadline)) is not None:
             try:
-                # With any text: other writers must not be able to stop a reader of receipts.
-                entry = Entry.of(delivery, any_text=True)
+                entry = Entry.of(delivery)
             except ProtocolError as error:
                 self._end(error)  # to continue would lose it silently
                 raise

@@ -53,15 +53,14 @@ class Delivery:
     # connection, which is in sync, for its other users.
     body: bytes
 
-    def open(self, *, with_texts: bool = True) -> tuple[MessageMetadata, bytes]:
-        """Return the metadata, with or without their texts, and the payload as they were sent.
+    def open(self) -> tuple[MessageMetadata, bytes]:
+        """Return the metadata and the payload as they were sent.
 
         Raises:
             ProtocolError: the entry is malformed, or its checksum is wrong.
         """
         start, end = locate_metadata(memoryview(self.body), 0, len(self.body))
-        decode = MessageMetadata.decode if with_texts else MessageMetadata.without_texts
-        return decode(self.body[start:end]), self.body[end:]
+        return MessageMetadata.decode(self.body[start:end]), self.body[end:]
 
     def claimed_messages(self) -> int:
         """Return the message count that a corrupt entry claims; 1 if that can't be parsed."""

@@ -25,6 +25,7 @@ _KINDS: Final = {
     "int32": _FIELD.TYPE_INT32,
     "bool": _FIELD.TYPE_BOOL,
     "string": _FIELD.TYPE_STRING,
+    "any_text": _FIELD.TYPE_STRING,
     "bytes": _FIELD.TYPE_BYTES,
 }
 
@@ -32,8 +33,9 @@ _KINDS: Final = {
 def field(number: int, kind: str | type[WireMessage], *, default: Any = dataclasses.MISSING) -> Any:
     """Declare one field: its ``number`` and ``kind`` on the wire, and its value if absent.
 
-    ``kind`` is a scalar's protobuf name or a message class. Without ``default`` the field is
-    required; with ``default=()`` it is repeated. Enums are declared as ``int32``.
+    ``kind`` is a scalar's protobuf name, a message class, or ``any_text``: a string that clients
+    may send in any encoding (see ``readable``). Without ``default`` the field is required; with
+    ``default=()`` it is repeated. Enums are declared as ``int32``.
     """
     # protobuf would drop an enum's value that is newer than this code; a number is kept.
     return dataclasses.field(
@@ -119,14 +121,20 @@ def _converter(spec: dataclasses.Field[Any]) -> Callable[[Any], Any]:
     """Return a function from the protobuf library's value of a field to the dataclass's."""
     kind = spec.metadata["kind"]
     nested: type[WireMessage] | None = kind if isinstance(kind, type) else None
-    convert = nested.from_protobuf if nested else _text if kind == "string" else lambda value: value
+    texts = {"string": _text, "any_text": readable}
+    convert = nested.from_protobuf if nested else texts.get(kind, lambda value: value)
     if spec.metadata["repeated"]:
         return lambda items: tuple(convert(item) for item in items)
     return convert
 
 
-def _text(value: Any) -> str:
+def readable(text: str | bytes) -> str:
+    """Return a text of a parsed message; what is not UTF-8 is replaced, as Java's client does."""
     # The protobuf library returns text that is not UTF-8 as bytes, without an error.
+    return text if isinstance(text, str) else text.decode(errors="replace")
+
+
+def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise ProtocolError("A text field is not UTF-8.")
     return value

@@ -44,7 +44,8 @@ class DecodedMessage:
 
     ``key`` is bytes if the writer sent it in base64, or if it is text that is not UTF-8 (then
     ``has_odd_text`` is set). ``properties`` are in the order on the wire, possibly with duplicate
-    keys. A compaction leaves only the position of a removed message.
+    keys; what is not UTF-8 in them is replaced. A compaction leaves only the position of a removed
+    message.
     """
 
     value: bytes | None
@@ -198,20 +199,14 @@ def decode_key(text: bytes, *, is_base64: bool) -> str | bytes:
 
 def _decode_property(data: bytes) -> tuple[str, str]:
     parts = {
-        number: _decode_text(content)
+        # As Java's client; many clients send any bytes.
+        number: content.decode(errors="replace")
         for number, content in _fields(data, {1: _BYTES, 2: _BYTES})
         if isinstance(content, bytes)
     }
     if parts.keys() != {1, 2}:
         raise ProtocolError("batch: a property has no key or no value.")
     return parts[1], parts[2]
-
-
-def _decode_text(data: bytes) -> str:
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        raise ProtocolError("batch: text is not UTF-8.") from None
 
 
 def _fields(data: bytes, wire_types: dict[int, int]) -> Iterator[tuple[int, int | bytes]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -49,24 +48,19 @@ class Entry:
         id: its ledger, entry and partition (-1 for a topic that is not a partition).
         metadata: of the producer, including the name that the broker gave it.
         payload: as stored, compressed or not.
-        fault: why the texts are left out of ``metadata``; then its messages can't be read.
     """
 
     id: MessageId
     metadata: MessageMetadata
     payload: bytes
-    fault: str | None = None
 
     def __repr__(self) -> str:
         """Return a text without data and properties."""
         return f"Entry(id={self.id}, txn={self.txn}, num_messages={self.num_messages})"
 
     @classmethod
-    def of(cls, delivery: Delivery, *, any_text: bool = False) -> Entry:
+    def of(cls, delivery: Delivery) -> Entry:
         """Return the entry in ``delivery``.
-
-        Args:
-            any_text: accept texts that are not UTF-8; see ``fault``.
 
         Raises:
             ProtocolError: the entry is malformed, or its checksum is wrong; the error names it.
@@ -76,9 +70,6 @@ class Entry:
             return cls(at, *delivery.open())
         except ProtocolError as error:
             unreadable = error
-        if any_text:
-            with contextlib.suppress(ProtocolError):
-                return cls(at, *delivery.open(with_texts=False), unreadable.message)
         raise unreadable_entry(at, unreadable)
 
     @property
@@ -95,12 +86,7 @@ class Entry:
 
     @property
     def properties(self) -> dict[str, str]:
-        """The properties of the entry; the messages of a batch have their own.
-
-        Raises:
-            ProtocolError: they have a ``fault``.
-        """
-        self._check()
+        """The properties of the entry; the messages of a batch have their own."""
         return {pair.key: pair.value for pair in self.metadata.properties}
 
     @property
@@ -204,12 +190,7 @@ class Entry:
             count += 1
         return EntryFigures(count, size + len(keys), crc32c(bytes(keys), checksum))
 
-    def _check(self) -> None:
-        if self.fault is not None:
-            raise ProtocolError(self.fault)
-
     def _uncompressed(self) -> bytes:
-        self._check()
         metadata = self.metadata
         # The specification: "If this message is really a batch of multiple entries, this field must
         # be set to the number of messages in the batch." Brokers store any number (measured).

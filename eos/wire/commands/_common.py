@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Self
 
 from eos.ids import EntryPlace, MessageId
 from eos.wire.messages import WireMessage, field
 
 
 class KeyValue(WireMessage):
-    key: str = field(1, "string")
-    value: str = field(2, "string")
+    key: str = field(1, "any_text")
+    value: str = field(2, "any_text")
 
 
 class SchemaType(IntEnum):
@@ -87,7 +86,7 @@ class MessageIdData(WireMessage):
 
 
 class EncryptionKeys(WireMessage):
-    key: str = field(1, "string")
+    key: str = field(1, "any_text")
     value: bytes = field(2, "bytes", default=b"")
     metadata: tuple[KeyValue, ...] = field(3, KeyValue, default=())
 
@@ -95,11 +94,11 @@ class EncryptionKeys(WireMessage):
 class MessageMetadata(WireMessage):
     """The metadata of an entry."""
 
-    producer_name: str = field(1, "string")
+    producer_name: str = field(1, "any_text")
     sequence_id: int = field(2, "uint64")
     publish_time: int = field(3, "uint64")
     properties: tuple[KeyValue, ...] = field(4, KeyValue, default=())
-    replicated_from: str | None = field(5, "string", default=None)
+    replicated_from: str | None = field(5, "any_text", default=None)
     partition_key: bytes | None = field(6, "bytes", default=None)  # some clients send any bytes
     compression: int | None = field(8, "int32", default=None)
     uncompressed_size: int | None = field(9, "uint32", default=None)
@@ -117,19 +116,6 @@ class MessageMetadata(WireMessage):
     txnid_most: int | None = field(23, "uint64", default=None)
     highest_sequence_id: int | None = field(24, "uint64", default=None)
     null_value: bool | None = field(25, "bool", default=None)
-    uuid: str | None = field(26, "string", default=None)
+    uuid: str | None = field(26, "any_text", default=None)
     num_chunks_from_msg: int | None = field(27, "int32", default=None)
     chunk_id: int | None = field(29, "int32", default=None)
-
-    @classmethod
-    def without_texts(cls, data: bytes) -> Self:
-        """``decode`` without the texts: some clients send texts that are not UTF-8.
-
-        Raises:
-            ProtocolError: ``data`` is malformed, or a required field is missing.
-        """
-        message = cls.parse(data)
-        for name in ("properties", "replicated_from", "encryption_keys", "uuid"):
-            message.ClearField(name)
-        message.producer_name = ""
-        return cls.from_protobuf(message)

@@ -26,6 +26,7 @@ from eos.wire.decoding._message_columns import (
 )
 from eos.wire.decoding._message_headers import COMPACTED_OUT, PADDING_BYTES, Irregular, Spans
 from eos.wire.frames import locate_metadata, unreadable_entry
+from eos.wire.messages import readable
 
 # The columns that are the same for all messages of an entry.
 ENTRY_COLUMNS: Final = {
@@ -290,7 +291,7 @@ def entry_of(buffer: Bytes, entry: DeliveredEntry) -> Entry:
     """Return a copy of the entry.
 
     Raises:
-        ProtocolError: its metadata lack a field, or have text that is not UTF-8; names the entry.
+        ProtocolError: its metadata lack a field; names the entry.
     """
     try:
         metadata = MessageMetadata.from_protobuf(entry.metadata)
@@ -318,16 +319,11 @@ def _record_batch(
     return pa.RecordBatch.from_arrays([own[name] for name in columns], names=list(columns))
 
 
-def _readable(text: str | bytes) -> str:
-    # The protobuf library returns text that is not UTF-8 as bytes.
-    return text if isinstance(text, str) else text.decode(errors="replace")
-
-
 _OF_ENTRY: Final[dict[str, Callable[[DeliveredEntry], Any]]] = {
     "ledger": lambda entry: entry.id.ledger,
     "entry": lambda entry: entry.id.entry,
     "publish_time": lambda entry: signed(entry.metadata.publish_time),
-    "producer_name": lambda entry: _readable(entry.metadata.producer_name),
+    "producer_name": lambda entry: readable(entry.metadata.producer_name),
     "schema_version": lambda entry: entry.metadata.schema_version or None,
     "encryption_context": lambda entry: entry.encryption_context,
 }

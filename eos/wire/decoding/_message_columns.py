@@ -26,6 +26,7 @@ from eos.wire.decoding._message_headers import (
 )
 from eos.wire.decoding._varints import Words, decode_varints, words_of
 from eos.wire.from_python import bytes_column
+from eos.wire.messages import readable
 
 TIME: Final = pa.timestamp("ms", tz="UTC")
 
@@ -132,11 +133,11 @@ def columns_of_metadata(
     metadata of their entries.
 
     Raises:
-        Irregular: a required field is missing, a text is not UTF-8, or a key not base64.
+        Irregular: a required field is missing, or a key is not base64.
     """
     for one in metadata:
         # As ``MessageMetadata.from_protobuf``, which would cost more than all other work.
-        if not all(map(one.HasField, _REQUIRED)) or not isinstance(one.producer_name, str):
+        if not all(map(one.HasField, _REQUIRED)):
             raise Irregular
     found = {}
     if "value" in names:
@@ -160,11 +161,7 @@ def _key_of(metadata: Any) -> bytes | None:
 
 
 def _properties_of(metadata: Any) -> list[tuple[str, str]]:
-    pairs = [(pair.key, pair.value) for pair in metadata.properties]
-    # The protobuf library returns text that is not UTF-8 as bytes.
-    if not all(isinstance(text, str) for pair in pairs for text in pair):
-        raise Irregular
-    return pairs
+    return [(readable(pair.key), readable(pair.value)) for pair in metadata.properties]
 
 
 _REQUIRED: Final = ("producer_name", "sequence_id", "publish_time")

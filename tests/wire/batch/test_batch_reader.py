@@ -34,7 +34,6 @@ SIZE_0 = b"\x18\x00"
         (framed(b"\x18" + b"\xff" * 9 + b"\x02"), "64 bits"),
         (framed(b"\x18"), "truncated"),
         (framed(SIZE_0 + b"\x12\x05abc"), "truncated"),
-        (framed(SIZE_0 + b"\x0a\x06\x0a\x01\xff\x12\x01a"), "UTF-8"),
         (framed(SIZE_0 + b"\x30\x01\x12\x03abc"), "base64"),
         (framed(SIZE_0 + b"\x30\x01\x12\x04ab\xff="), "base64"),
         (framed(SIZE_0 + b"\x0a\x03\x0a\x01a"), "no key or no value"),
@@ -60,6 +59,11 @@ def test_a_null_value_is_not_an_empty_one() -> None:
 
 def test_a_key_that_is_not_text_is_read_as_bytes() -> None:
     assert decode_batch(framed(b"\x12\x01\xff" + SIZE_0), 1) == [DecodedMessage(b"", key=b"\xff")]
+
+
+def test_what_is_not_utf8_in_a_property_is_replaced_as_in_java() -> None:
+    (message,) = decode_batch(framed(SIZE_0 + b"\x0a\x09\x0a\x02a\xff\x12\x03\xfe\xe9b"), 1)
+    assert message == DecodedMessage(b"", properties=(("a\ufffd", "\ufffd\ufffdb"),))
 
 
 def test_a_message_removed_by_compaction_is_marked() -> None:

@@ -31,7 +31,12 @@ def values_of(spec: dataclasses.Field[Any]) -> st.SearchStrategy[Any]:
     elif kind in RANGES:
         values = st.integers(*RANGES[kind])
     else:
-        values = {"bool": st.booleans(), "string": TEXT, "bytes": st.binary(max_size=12)}[kind]
+        values = {
+            "bool": st.booleans(),
+            "string": TEXT,
+            "any_text": TEXT,
+            "bytes": st.binary(max_size=12),
+        }[kind]
     if spec.metadata["repeated"]:
         return st.lists(values, max_size=3).map(tuple)
     if spec.default is None:

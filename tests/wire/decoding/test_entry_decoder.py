@@ -313,19 +313,28 @@ def test_a_key_of_any_bytes_is_read_as_in_a_batch() -> None:
     assert read == [{"key": b"\xff\xfe", "key_is_binary": False}] * 2
 
 
-def test_other_text_that_is_not_utf8_is_shown_or_an_error_that_names_the_entry() -> None:
-    """Without its place, no mode of the source could skip the entry."""
+ODD_PAIR = b"\x0a\x01k\x12\x02a\xff"
+
+
+@pytest.mark.parametrize("names", [("properties", "producer_name"), ALL])
+def test_what_is_not_utf8_in_other_texts_is_replaced(names: tuple[str, ...]) -> None:
+    """As in Java's client; many clients send any bytes as a property."""
     entries = EntryBuffer()
-    for number, payload in ((1, framed(b"\x18\x01", b"v")), (None, b"single")):
-        entries.add(payload, num_messages_in_batch=number)
-        odd = entries.entries[-1].metadata.SerializeToString().replace(b"\n\1p", b"\n\1\xff")
+    batch = framed(b"\x0a\x07" + ODD_PAIR + b"\x18\x01", b"v") + framed(b"\x18\x01", b"w")
+    for number, payload in ((2, batch), (None, b"single")):
+        entries.add(payload, num_messages_in_batch=number, uuid="p")
+        odd = entries.entries[-1].metadata.SerializeToString().replace(b"\1p", b"\1\xff")
+        odd += b"\x22\x07" + ODD_PAIR
         entries.entries[-1] = entries.entries[-1]._replace(metadata=MessageMetadata.parse(odd))
+    read = entries.decode(names)
+    assert [line["properties"] for line in read] == [[("k", "a\ufffd")], [], [("k", "a\ufffd")]]
+    assert {line["producer_name"] for line in read} == {"\ufffd"}
     buffer = np.frombuffer(bytes(entries.data) + bytes(PADDING_BYTES), np.uint8)
-    read = []
-    with pytest.raises(ProtocolError, match="entry 7:1:-1:-1 can't be read: A text field") as error:
-        read += decode_entries(buffer, entries.entries, ("value", "producer_name"))
-    assert [one.batch.to_pylist() for one in read] == [[{"value": b"v", "producer_name": "\ufffd"}]]
-    assert error.value.place == (7, 1)
+    single = entry_of(buffer, entries.entries[1])
+    assert single.metadata.uuid == "\ufffd"
+    assert single.properties == single.first_properties == {"k": "a\ufffd"}
+    one_by_one = [m for entry in entries.entries for m in entry_of(buffer, entry).messages()]
+    assert [line["properties"] for line in read] == [list(m.properties) for m in one_by_one]
 
 
 def test_columns_of_the_entry_are_repeated_for_each_message() -> None:
