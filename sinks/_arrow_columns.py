@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eos.sinks.dataframe_columns import Layout
+from eos.wire.batch import check_texts
 from eos.wire.spark_text import calendar_text
 
 
@@ -31,7 +32,9 @@ def message_columns(batch: pa.RecordBatch, layout: Layout) -> pa.RecordBatch:
         name: _CONVERT[name](array) if name in _CONVERT else array
         for name, array in columns.items()
     }
-    converted |= {name: json_text(columns[name]) for name in layout.json}
+    for name in layout.json:
+        check_texts(columns[name])
+        converted[name] = json_text(columns[name])
     return pa.RecordBatch.from_pydict(converted)
 
 

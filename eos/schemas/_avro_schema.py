@@ -19,6 +19,7 @@ from eos.wire.avro import (
     encode_avro,
     parse_definition,
 )
+from eos.wire.batch import check_texts
 from eos.wire.commands import SchemaInfo, SchemaType
 
 
@@ -77,6 +78,7 @@ class AvroSchema(Schema):
         return text.encode(), parse_definition(text)
 
     def _encode(self, kind: AvroType, values: pa.Array) -> pa.Array:
+        check_texts(values)
         return encode_avro(kind, values)
 
 

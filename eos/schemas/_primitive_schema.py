@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from eos.errors import InputError
 from eos.schemas._schema_base import Schema, SchemaWriter
+from eos.wire.batch import check_texts
 from eos.wire.binary_columns import BINARY_TYPES, STRING_TYPES, BinaryColumn, with_nulls_of
 from eos.wire.commands import SchemaInfo, SchemaType
 from eos.wire.spark_text import sql_name
@@ -73,7 +74,7 @@ class PrimitiveSchema(Schema):
                 f"The value is {sql_name(column)}, which schema {self.name!r} does not support.",
                 hint=f"Cast it, or choose the schema {name_for(column)!r}.",
             )
-        return SchemaWriter(self.info, lambda values: _encode(values, primitive.dtype))
+        return SchemaWriter(self.info, lambda values: _encode(values, primitive))
 
 
 def name_for(column: pa.DataType) -> str:
@@ -83,10 +84,12 @@ def name_for(column: pa.DataType) -> str:
     return next((name for name in fitting if name != "bytes" or column in BINARY_TYPES), "avro")
 
 
-def _encode(values: pa.Array, dtype: str) -> pa.Array:
-    if not dtype:
+def _encode(values: pa.Array, primitive: _Primitive) -> pa.Array:
+    if primitive.type == SchemaType.STRING:
+        check_texts(values)
+    if not primitive.dtype:
         return values
-    numbers = _numbers(values).astype(dtype)
+    numbers = _numbers(values).astype(primitive.dtype)
     ends = np.arange(len(numbers) + 1) * numbers.itemsize
     data = BinaryColumn(ends, pa.py_buffer(np.ascontiguousarray(numbers))).array()
     return with_nulls_of(values, data)

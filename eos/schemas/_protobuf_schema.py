@@ -20,6 +20,7 @@ from eos.errors import ConfigurationError, IncompatibleSchema, InputError
 from eos.schemas._definition import at
 from eos.schemas._protobuf_descriptor import derived_file, extended_file, why_not
 from eos.schemas._schema_base import Schema, SchemaWriter
+from eos.wire.batch import check_texts
 from eos.wire.commands import SchemaInfo, SchemaType
 
 _FILE: Final = "row.proto"
@@ -150,6 +151,7 @@ def _in_order(files: Iterable[Any]) -> list[Any]:
 
 def _encode(message: Any, values: pa.Array) -> pa.Array:
     # Row by row, in Python; all other schemas encode whole columns.
+    check_texts(values)
     fill = _filler(message.DESCRIPTOR, "")
     encoded: list[bytes | None] = []
     for row in _objects(values, ""):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import datetime
 import json
+import re
 from typing import Any
 
 import pyarrow as pa
@@ -415,3 +416,53 @@ def test_fields_are_compared_and_of_many_only_the_differences_are_shown():
     node = {"type": "record", "name": "Node", "fields": [has("next", ["null", "Node"])]}
     endless = avro(has("node", node))
     assert len(side_by_side(endless, endless).splitlines()) == 2 + 5
+
+
+def odd_texts(*texts: bytes | None) -> pa.StringArray:
+    """Texts that Arrow does not check: as Spark's CAST(X'61FF' AS STRING) makes them."""
+    binary = pa.array(texts, pa.binary())
+    return pa.Array.from_buffers(pa.string(), len(binary), binary.buffers())
+
+
+def nested(texts: pa.Array, where: str) -> pa.Array:
+    """A column of two records with ``texts`` in a field of type ``where``."""
+    ends = pa.array([0, 1, 2], pa.int32())
+    match where:
+        case "list":
+            field: pa.Array = pa.ListArray.from_arrays(ends, texts)
+        case "map":
+            field = pa.MapArray.from_arrays(ends, pa.array(["a", "b"]), texts)
+        case "key":
+            field = pa.MapArray.from_arrays(ends, texts, pa.array([1, 2]))
+        case _:
+            field = texts
+    return pa.StructArray.from_arrays([pa.StructArray.from_arrays([field], names=["f"])], ["r"])
+
+
+@pytest.mark.parametrize("schema", [AvroSchema(), ProtobufSchema()], ids=["avro", "protobuf"])
+@pytest.mark.parametrize(
+    ("where", "path"), [("", "r.f"), ("list", "r.f[]"), ("map", "r.f{}"), ("key", "r.f{}")]
+)
+def test_text_that_is_not_utf8_is_refused_by_its_path(schema, where, path):
+    """It would be committed, and no reader accept it."""
+    column = nested(odd_texts(b"a", b"a\xff"), where)
+    encode = schema.writer(column.type).encode
+    with pytest.raises(InputError, match=re.escape(f"Field '{path}' has text")) as caught:
+        encode(column)
+    assert "\\xff" not in str(caught.value)
+    assert len(encode(column.slice(0, 1))) == 1
+    pair = pa.StructArray.from_arrays([pa.array(["k", "l"]), column], names=["key", "value"])
+    with pytest.raises(InputError, match=re.escape(f"Field '{path}' has text")):
+        KeyValueSchema(value=schema).writer(pair.type).encode(pair)
+
+
+def test_only_text_that_is_written_must_be_utf8():
+    texts = odd_texts(b"a\xff", b"b")
+    with pytest.raises(InputError, match="The value has text that is not UTF-8"):
+        PrimitiveSchema("string").writer(texts.type).encode(texts)
+    as_bytes = PrimitiveSchema("bytes").writer(texts.type).encode(texts)
+    assert as_bytes.cast(pa.binary()).to_pylist() == [b"a\xff", b"b"]
+    mask = pa.array([True, False])
+    column = pa.StructArray.from_arrays([texts], names=["f"], mask=mask)
+    data = AvroSchema().writer(column.type).encode(column)
+    assert data.to_pylist() == [None, b"\x02\x02b"]

@@ -7,9 +7,10 @@ import json
 import pyarrow as pa
 import pytest
 
+from eos.errors import InputError
 from eos.schemas import AvroSchema, JsonSchema, KeyValueSchema
 from eos.sinks._arrow_columns import message_columns
-from eos.sinks.dataframe_columns import layout_of, select_columns
+from eos.sinks.dataframe_columns import Layout, layout_of, select_columns
 
 ROWS = """
 SELECT * FROM VALUES
@@ -66,3 +67,11 @@ def test_pairs_have_their_own_key_and_value(spark):
     df = spark.sql("SELECT id AS key, NAMED_STRUCT('a', id) AS value FROM range(3)")
     ours, theirs = both(df, schema=KeyValueSchema(value=JsonSchema()))
     assert ours.to_pylist() == theirs.to_pylist()
+
+
+def test_text_that_is_not_utf8_does_not_become_json():
+    data = pa.array([b"a\xff"])
+    odd = pa.Array.from_buffers(pa.string(), 1, data.buffers())
+    layout = Layout({}, ("s",), {}, None, ("value",), ())
+    with pytest.raises(InputError, match="Field 's' has text that is not UTF-8"):
+        message_columns(pa.record_batch([odd], names=["s"]), layout)

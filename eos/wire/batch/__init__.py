@@ -29,7 +29,7 @@ from eos.wire.batch._routing import (
     override_partitions,
     partitions_for_keys,
 )
-from eos.wire.batch._row_checks import check_rows
+from eos.wire.batch._row_checks import check_rows, check_texts
 
 __all__ = [
     "AUTO",
@@ -49,6 +49,7 @@ __all__ = [
     "check_count",
     "check_end",
     "check_rows",
+    "check_texts",
     "decode_batch",
     "decompress",
     "encode_batches",

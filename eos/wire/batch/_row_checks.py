@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,6 +12,8 @@ from eos.errors import InputError, MessageTooLarge
 from eos.wire.batch._batch_rows import Rows, map_offsets
 from eos.wire.batch._metadata import message_sizes
 from eos.wire.binary_columns import STRING_TYPES, TRUE, ZERO, Int64s
+
+_CLEAN: Final = "Casting binary to string produces such text. Clean it, or use binary."
 
 
 def check_rows(rows: Rows, max_message_bytes: int) -> None:
@@ -82,6 +86,25 @@ def _check_properties(maps: pa.MapArray) -> None:
             raise not_utf8("properties", _row_of(entry, offsets))
 
 
+def check_texts(column: pa.Array, path: str = "") -> None:
+    """Raise ``InputError`` if a text in ``column``, at any depth, is not UTF-8: no reader accepts
+    such a value. The error names the field."""
+    kind = column.type
+    if kind in STRING_TYPES and not _is_utf8(column):
+        where = f"Field {path.lstrip('.')!r}" if path else "The value"
+        raise InputError(f"{where} has text that is not UTF-8.", hint=_CLEAN)
+    if pa.types.is_struct(kind):
+        for field, child in zip(kind, column.flatten(), strict=True):
+            check_texts(child, f"{path}.{field.name}")
+    elif pa.types.is_map(kind):
+        offsets = map_offsets(column)
+        first, last = int(offsets[0]), int(offsets[-1])
+        for child in (column.keys, column.items):
+            check_texts(child.slice(first, last - first), f"{path}{{}}")
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        check_texts(column.flatten(), f"{path}[]")
+
+
 def _row_of(entry: int, offsets: Int64s) -> int:
     """Return the row whose map contains an entry, numbered from the first map's first entry."""
     return int(np.searchsorted(offsets, offsets[0] + entry, side="right")) - 1
@@ -113,7 +136,7 @@ def not_utf8(name: str, row: int) -> InputError:
     """Return the error for a column whose ``row`` is not UTF-8."""
     return InputError(
         f"Column {name!r} has text that is not UTF-8 in row {row}.",
-        hint="Casting binary to string produces such text. Clean it, or use binary.",
+        hint=_CLEAN,
     )
 
 
