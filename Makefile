@@ -46,7 +46,7 @@ docs: $(STAMP) ## The docs as a site, in build/site
 chaos-quick: setup ## Two schedules of random faults, checked
 	$(BIN)/eos chaos run --schedules 2 --seed 87 --epochs 14 --report build/chaos-quick
 
-chaos: setup ## Each fault alone, a hundred random schedules, the harness's own long tests; takes hours
+chaos: setup ## Each fault alone, 240 random schedules, the harness's own long tests; takes hours
 	$(BIN)/eos chaos run --singles --report build/chaos-singles
 	$(BIN)/eos chaos run --schedules 60 --seed 1000 --report build/chaos
 	$(BIN)/eos chaos run --brokers 2 --singles --faults cluster --report build/chaos-cluster-singles

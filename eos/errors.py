@@ -269,7 +269,8 @@ class TransactionsDisabled(Fatal):
 
     default_hint = (
         "Set transactionCoordinatorEnabled=true in the broker's configuration, run "
-        "`bin/pulsar initialize-transaction-coordinator-metadata` and restart the brokers."
+        "`bin/pulsar initialize-transaction-coordinator-metadata -c CLUSTER -cs METADATA_STORE` "
+        "and restart the brokers."
     )
 
 

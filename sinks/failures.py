@@ -61,8 +61,8 @@ def explained_failures() -> Iterator[None]:
         if missing := _NO_MODULE.search(text):
             raise ConfigurationError(
                 f"The executors' Python has no module {missing[1]}.",
-                hint="Install it there (PYSPARK_PYTHON), or pass it by --py-files. What eos needs "
-                "is in docs/deployment.md, Executors.",
+                hint="Install it there (PYSPARK_PYTHON), or pass it by --py-files. Executors "
+                "need pyspark, pyarrow, numpy, protobuf, google-crc32c and eos.",
             ) from error
         if isinstance(error, Py4JJavaError) and _is_stop(_java_line(error)):
             raise SparkStopped(error.errmsg, error.java_exception) from error

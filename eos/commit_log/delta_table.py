@@ -149,7 +149,7 @@ def require_exclusive(location: Location) -> None:
     if not probe.is_exclusive:
         raise ConfigurationError(
             f"commit_log {location.uri}: {probe.detail}.",
-            hint="Use storage with conditional puts, or a file system (docs/commit-log.md).",
+            hint="Use storage with conditional puts, or a file system.",
         )
 
 

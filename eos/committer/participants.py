@@ -59,7 +59,7 @@ class Participants:
                     f"The output {part.output} is of kind {part.kind!r}, which no installed "
                     "package declares.",
                     hint="Declare it as an entry point of the group eos.participants: the driver "
-                    "and eos recovery read the log by it (docs/writing-a-sink.md).",
+                    "and eos recovery read the log by it.",
                     sink_id=self._sink_id,
                 )
         self._by_key = {part.key: one for part, one in zip(parts, self.own, strict=True)}

@@ -83,8 +83,8 @@ def _check_storage(target: Target) -> Check:
         return failed(
             name,
             probe.detail,
-            "Two drivers could both succeed with the same append. Use storage with conditional put "
-            "(docs/commit-log.md).",
+            "Two drivers could both succeed with the same append. Use storage with conditional "
+            "puts, or a file system.",
         )
     return ok(name, f"writable; {probe.detail}")
 
