@@ -196,9 +196,10 @@ class _Runner:
         for found in outcome.anomalies:
             self._tell(f"{entry.name}: {found.count} x {found.name}: {found.examples[0]}")
         # In a random schedule a fault may come too late; alone, its hit is the point.
-        if entry.is_alone and outcome.is_good and outcome.missed:
-            missed = f"{'; '.join(outcome.missed)}, which proves nothing"
-            outcome = outcome.model_copy(update={"failure": missed})
+        missed = outcome.missed + outcome.unproved
+        if entry.is_alone and outcome.is_good and missed:
+            failure = f"{'; '.join(missed)}, which proves nothing"
+            outcome = outcome.model_copy(update={"failure": failure})
         can_shrink = plan.shrink and entry.minutes is None and len(schedule.faults) > 1
         if can_shrink and not outcome.is_good:
             outcome = self._shrunk(schedule, outcome)

@@ -177,6 +177,8 @@ def _run_campaign(
         outcomes.append(outcome)
         state = "[green]good[/]" if outcome.is_good else "[red]FAILED[/]"
         fired = f"{len(outcome.fired)} of {outcome.due} faults hit"
+        if outcome.met:
+            fired += f", {len(outcome.held)} of {len(outcome.met)} conditions held"
         earlier = ", in an earlier run" if is_stored else ""
         console.print(
             f"{_progress(outcomes, campaign)}  {outcome.name}: {state} {escape(outcome.complaint)} "

@@ -56,7 +56,7 @@ class ObjectStore:
     url: Final = f"s3://{_BUCKET}"
 
     def __init__(self) -> None:
-        self.reads = 0  # the answers that readers other than brokers got
+        self.reads = 0  # the answers that readers other than brokers got in this run
         self.rule: AnswerRule | None = None
         self.comes_first = True  # whether inputs are here before they are readable
         self._folder = Path(tempfile.mkdtemp(prefix="eos-chaos-store-"))

@@ -188,26 +188,22 @@ class FaultTarget:
 
     def await_claim(self, rival: DriverProcess, *, timeout_s: float = 180.0) -> str:
         """Wait for a new claim; return a text about it, "" without one."""
-        before = self._claims()
-        if before is None:
-            time.sleep(_START_S)  # the time that a driver needs to start
-            return "without a commit log"
+        before: int | None = None
         deadline = time.monotonic() + timeout_s
-        while (claims := self._claims() or 0) <= before:
+        while True:
+            with contextlib.suppress(EosError):  # it can't be read now
+                records = self.log_records()
+                if records is None and before is None:
+                    time.sleep(_START_S)  # the time that a driver needs to start
+                    return "without a commit log"
+                claims = sum(record.state is State.CLAIMED for record in records or [])
+                before = claims if before is None else before
+                if claims > before:
+                    return f"which took claim {claims}"
             # A rival that ends before its claim was stopped by Spark's own log.
             if time.monotonic() > deadline or not rival.is_alive:
                 return ""
             time.sleep(_POLL_S)
-        return f"which took claim {claims}"
-
-    def _claims(self) -> int | None:
-        try:
-            records = self.log_records()
-        except EosError:
-            return None
-        if records is None:
-            return None
-        return sum(record.state is State.CLAIMED for record in records)
 
     def log_records(self) -> list[LogRecord] | None:
         """The records of the commit log; None for a workload without one.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Final
 
@@ -32,13 +32,19 @@ def _any_bookie(target: FaultTarget) -> list[ClusterNode]:
     return [random.choice(target.cluster.bookies)]
 
 
+def _running(servers: Sequence[ClusterNode]) -> str:
+    """Those that run, for a proof: a dead one can't be hit."""
+    pids = {server.name: server.pid for server in servers}
+    return ", ".join(f"{name} (pid {pid})" for name, pid in pids.items() if pid is not None)
+
+
 @acts
 def _down(
     target: FaultTarget, choose: Choice, how: Callable[[ClusterNode], None]
 ) -> Iterator[Proof]:
     """Stop servers, and restart them at the end of the block."""
     victims = choose(target)
-    hit = ", ".join(f"{victim.name} (pid {victim.pid})" for victim in victims)
+    hit = _running(victims)
     target.strike()
     for victim in victims:
         how(victim)
@@ -58,7 +64,7 @@ def _frozen(target: FaultTarget, choose: Choice) -> Iterator[Proof]:
         for victim in victims:
             stack.callback(victim.resume)
             victim.pause()
-        yield Proof(", ".join(f"{victim.name} (pid {victim.pid})" for victim in victims))
+        yield Proof(_running(victims))
 
 
 @acts
@@ -68,13 +74,13 @@ def _moved(
     """Kill or stop a broker until another one serves its topics, then bring it back."""
     topic = find_topic(target)
     broker = target.cluster.owner(topic)
-    hit = f"{broker.name} (pid {broker.pid})"
+    hit = _running([broker])
     target.strike()
     how(broker)
     try:
         # Only then: one that is back before its session times out keeps its topics.
         successor = target.await_new_owner(topic, broker)
-        yield Proof(f"{hit}; {successor} took over {topic}")
+        yield Proof(hit and f"{hit}; {successor} took over {topic}")
     finally:
         broker.resume()
         target.heal_broker()  # a stopped broker that lost its session may exit
@@ -99,7 +105,7 @@ def _lookup_of_the_dying(target: FaultTarget) -> Iterator[Proof]:
 
     def kill(answer: commands.LookupResponse) -> str:
         broker = by_url[answer.broker_url]
-        hit = f"{broker.name} (pid {broker.pid})"
+        hit = _running([broker])
         target.strike()
         broker.kill()
         return hit

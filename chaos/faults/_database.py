@@ -35,7 +35,7 @@ def _kill(target: FaultTarget) -> str:
     server = _server(target)
     pid = server.pid
     server.kill()
-    return f"pid {pid}"
+    return f"pid {pid}" if pid is not None else ""
 
 
 @acts
@@ -70,11 +70,20 @@ def _sessions_ended(target: FaultTarget) -> Iterator[Proof]:
 
 @contextmanager
 def _locked(target: FaultTarget) -> Iterator[Proof]:
-    # Longer than the sink waits for a lock, shorter than its deadline.
+    proof, waiting = Proof(), 0
     with _connected(target) as connection, connection.transaction():
         connection.execute(f"LOCK TABLE {DATABASE_TABLE} IN ACCESS EXCLUSIVE MODE")
-        yield Proof(f"for {_LOCKED_S:.0f} s")
-        time.sleep(_LOCKED_S)
+        # Longer than the sink waits for a lock, shorter than its deadline.
+        deadline = time.monotonic() + _LOCKED_S
+        while time.monotonic() < deadline:
+            (found,) = connection.execute(
+                "SELECT count(*) FROM pg_stat_activity "
+                "WHERE pg_backend_pid() = ANY(pg_blocking_pids(pid))"
+            ).fetchone()
+            waiting = max(waiting, found)
+            time.sleep(_POLL_S)
+    proof.hit = f"{waiting} sessions waited" if waiting else ""
+    yield proof
 
 
 _TEXTS: Final = {

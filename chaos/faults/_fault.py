@@ -79,6 +79,7 @@ class Fault:
     is_survived: bool = False  # the driver and the workers survive it
     ends_with: str = ""  # the error with which the job must end; "" if it must continue
     leaves: frozenset[AnomalyKind] = frozenset()  # caused by the fault; no sink can prevent them
+    leaves_unknown: bool = False  # `eos recovery verify` may not be able to check all afterwards
     wipes_all: bool = False  # it also deletes other clients' messages
     needs_keyless: bool = False  # it needs an empty partition: keys would soon reach all
     shapes: frozenset[QueryShape] = frozenset()  # of queries that it can hit; empty for all
@@ -136,7 +137,7 @@ def _kill_owner(target: FaultTarget, topic: str) -> str:
     pid = broker.pid  # gone after the kill
     target.strike()
     broker.kill()
-    return f"pid {pid}"
+    return f"pid {pid}" if pid is not None else ""
 
 
 _Answer = TypeVar("_Answer")
@@ -229,12 +230,12 @@ class Armed:
         """The process that stopped, at the failpoint or at ``place``; None if none did."""
         try:
             process = psutil.Process(self.await_fired(place))  # there is no process 0 either
-            # The id is written before the process stops itself.
-            while process.status() != psutil.STATUS_STOPPED:
-                time.sleep(_POLL_S)
+            # The id is written before the process stops itself. A dead one never does.
+            ends = (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE)
+            ask(lambda: process.status() in ends, WITHIN_S)
+            return process if process.status() == psutil.STATUS_STOPPED else None
         except psutil.NoSuchProcess:
             return None
-        return process
 
 
 def _pid_in(marker: Path) -> int:

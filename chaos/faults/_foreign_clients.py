@@ -146,8 +146,8 @@ def _deleted(target: FaultTarget) -> Iterator[Proof]:
     yield Proof(f"{topic} was deleted; {refused[:80] or 'the driver continued'}")
 
 
-def _fault(name: str, text: str, act: Act, *, needs_own: bool = False) -> Fault:
-    return Fault(name, "client", text, act, needs_own=needs_own)
+def _fault(name: str, text: str, act: Act, *, is_deletion: bool = False) -> Fault:
+    return Fault(name, "client", text, act, leaves_unknown=is_deletion, needs_own=is_deletion)
 
 
 FAULTS: Final = (
@@ -171,6 +171,6 @@ FAULTS: Final = (
         "the receipt topic is deleted while a driver runs; a driver that refuses is told to "
         "continue",
         _deleted,
-        needs_own=True,
+        is_deletion=True,
     ),
 )

@@ -26,6 +26,7 @@ from eos.chaos.faults._fault import (
     resolve,
 )
 from eos.chaos.faults._processes import FENCED_WITHIN_S
+from eos.cli.reports import Exit
 from eos.steps import AnyStep, EndingStep, LogStep, Step, TaskStep
 from eos.wire import commands
 from eos.wire.messages import WireMessage
@@ -66,7 +67,7 @@ def _zombies(target: FaultTarget) -> Iterator[Proof]:
     try:
         with at_first(target, commands.Send, suspend, counts=counts) as proof:
             yield proof
-        if asleep and resolve(target) == 0:
+        if asleep and resolve(target) == Exit.CLEAN:
             proof.hit = f"{pids(asleep)} were stopped while eos recovery aborted their transaction"
     finally:
         for process in asleep:
@@ -130,8 +131,9 @@ def _task_is_stopped(target: FaultTarget, place: AnyStep) -> Iterator[Proof]:
         yield Proof()
         return
     try:
-        code = resolve(target)
-        yield Proof(f"pid {asleep.pid} was stopped while eos recovery ended with {code}")
+        is_ended = resolve(target) == Exit.CLEAN
+        how = f"pid {asleep.pid} was stopped while eos recovery ended its transaction"
+        yield Proof(how if is_ended else "")
     finally:
         asleep.resume()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -12,12 +13,14 @@ from eos.chaos.cluster.processes import kill_all, stopped
 from eos.chaos.cluster.target import FaultTarget, path_of
 from eos.chaos.faults._fault import WITHIN_S, Fault, Proof, acts, pids, resolve
 from eos.chaos.faults.conditions import COUNTING
+from eos.cli.reports import Exit
 
 
 @contextmanager
 def _driver_kill(target: FaultTarget) -> Iterator[Proof]:
     driver = target.supervisor.kill()
-    yield Proof(f"pid {driver.pid}, exit code {driver.exit_code}")
+    was_alive = driver.exit_code == -signal.SIGKILL  # it may just have ended by itself
+    yield Proof(f"pid {driver.pid}" if was_alive else "")
 
 
 @contextmanager
@@ -79,7 +82,9 @@ def _second_driver(target: FaultTarget) -> Iterator[Proof]:
 
 @contextmanager
 def _cli_resolve(target: FaultTarget) -> Iterator[Proof]:
-    yield Proof(f"exit code {resolve(target)}")
+    code = resolve(target)
+    # Any other one: it could not be done.
+    yield Proof(f"exit code {code}" if code in (Exit.CLEAN, Exit.NEEDS_ACTION) else "")
 
 
 _HowToHit = Literal["kill", "cut", "overtake"]

@@ -21,6 +21,7 @@ from eos.chaos.faults._fault import (
     Fault,
     Proof,
     acts,
+    ask,
     at_first,
     kill_broker,
     kill_executor,
@@ -42,6 +43,7 @@ _TTL_S: Final = 30.0
 _UNCOMMITTED: Final = b"of a transaction that is never committed"
 _INDEX: Final = "-index"
 _SLOW_S: Final = 5.0
+_TRIMMED_WITHIN_S: Final = 60.0
 
 
 def partitions_of(target: FaultTarget) -> list[str]:
@@ -49,6 +51,12 @@ def partitions_of(target: FaultTarget) -> list[str]:
     topic = TopicName.parse(target.job.input_topic)
     found = target.broker.admin("GET", f"{path_of(str(topic))}/partitions")
     return [str(one) for one in topic.partitions(int(found["partitions"]))]
+
+
+def _ledgers(target: FaultTarget, topics: list[str]) -> set[int]:
+    """The ledgers of these topics."""
+    stats = [target.broker.admin("GET", f"{path_of(one)}/internalStats") for one in topics]
+    return {ledger["ledgerId"] for one in stats for ledger in one["ledgers"]}
 
 
 def _unload(target: FaultTarget) -> str:
@@ -87,11 +95,20 @@ def _asleep(target: FaultTarget) -> Iterator[Proof]:
 @contextmanager
 def _trimmed(target: FaultTarget) -> Iterator[Proof]:
     # Nothing may be missing afterwards: the query's subscription keeps unread messages.
-    for topic in partitions_of(target):
+    topics = partitions_of(target)
+    before = _ledgers(target, topics)
+    for topic in topics:
         # Unloading closes the ledger: the one that is being written is never trimmed.
         target.broker.admin("PUT", f"{path_of(topic)}/unload")
-        target.broker.admin("POST", f"{path_of(topic)}/trim")
-    yield Proof(target.job.input_topic)
+
+    def trim() -> str:
+        for topic in topics:
+            target.broker.admin("POST", f"{path_of(topic)}/trim")
+        gone = before - _ledgers(target, topics)
+        return f"{len(gone)} ledgers were deleted" if gone else ""
+
+    # Until the query has acknowledged one; the broker deletes it in the background.
+    yield Proof(ask(trim, _TRIMMED_WITHIN_S, poll_s=1.0))
 
 
 @contextmanager
@@ -194,7 +211,10 @@ def _workers_killed() -> Change:
     def change(target: FaultTarget, _: str, answer: ObjectAnswer) -> ObjectAnswer:
         if not once.acquire(blocking=False):
             return answer
-        return replace(answer, is_cut=bool(kill_workers(target)))
+        if kill_workers(target):
+            return replace(answer, is_cut=True)
+        once.release()  # another process read it: there is no worker yet
+        return answer
 
     return change
 
@@ -213,8 +233,10 @@ def _offloaded_at_read(target: FaultTarget) -> Iterator[Proof]:
     def hit(_: FaultTarget) -> str:
         for topic in partitions_of(target):
             offload(target.broker, topic, timeout_s=WITHIN_S)
-        return f"{len(store.names())} objects"
+        new = set(store.names()) - before
+        return f"{len(new)} objects" if new else ""
 
+    before = set(store.names())
     store.comes_first = False
     try:
         with while_reading(hit)(target) as proof:

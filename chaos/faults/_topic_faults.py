@@ -148,6 +148,7 @@ def _survived(damage: _Damage) -> Iterator[Fault]:
             "broker",
             f"{damage.text}, with a dead driver's transaction: {which}{told}",
             _survived_after(damage, step),
+            leaves_unknown=True,  # without the receipts' history
             needs_own=damage.is_gone,
         )
 

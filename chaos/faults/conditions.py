@@ -54,7 +54,8 @@ class Condition:
     shape: QueryShape = "stream"
     user_code: tuple[str, ...] = ()
     spark_conf: Mapping[str, str] = field(default_factory=dict)
-    policies: Mapping[str, object] = field(default_factory=dict)  # bodies for the admin API
+    # Bodies for the admin API.
+    policies: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     has_admin_url: bool = True
     has_table: bool = False
     has_database: bool = False  # each epoch is written to a database, too
@@ -93,18 +94,26 @@ class Condition:
 
     def hit(self, target: FaultTarget, log: DriverLog) -> str:
         """The proof; "" without one."""
-        if self.is_tiered and target.store is not None:
-            reads = target.store.reads
+        if self.is_tiered:
+            reads = 0 if target.store is None else target.store.reads
             return f"{reads} requests to tiered storage" if reads else ""
         if self.has_archive and target.archiver is not None:
             return target.archiver.proof()
         if self.has_counter and target.counter is not None:
             return target.counter.proof()
-        if self.proof:
-            return log.line_with(self.proof)
-        namespace = TopicName.parse(target.job.topic).namespace_name
-        there = target.broker.admin("GET", f"/v2/namespaces/{namespace}/{_CREATION}")
-        return f"{target.receipt_topic()} in a namespace with {there}"
+        return log.line_with(self.proof) if self.proof else self._hit_policies(target)
+
+    def _hit_policies(self, target: FaultTarget) -> str:
+        namespace, receipts = (
+            TopicName.parse(target.job.topic).namespace_name,
+            target.receipt_topic(),
+        )
+        for name, wanted in self.policies.items():
+            there = target.broker.admin("GET", f"/v2/namespaces/{namespace}/{name}")
+            # The broker adds fields that were not set.
+            if there is None or not wanted.items() <= there.items():
+                return ""
+        return f"{receipts} in a namespace with {dict(self.policies)}" if receipts else ""
 
 
 def _create_requested_topics(target: FaultTarget, log: DriverLog, over: threading.Event) -> None:

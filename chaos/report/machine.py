@@ -58,6 +58,8 @@ class CampaignVerdict:
     ended: int
     faults_due: int
     faults_fired: dict[str, int]
+    conditions_due: int
+    conditions_held: dict[str, int]
     records: int
     destroyed: int
     epochs: int
@@ -86,16 +88,18 @@ class CampaignVerdict:
 
     def _scope(self) -> str:
         # With its limits: faults that hit nothing and destroyed records belong to the verdict.
-        fired = sum(self.faults_fired.values())
-        missed = self.faults_due - fired
+        fired, held = sum(self.faults_fired.values()), sum(self.conditions_held.values())
+        missed, unproved = self.faults_due - fired, self.conditions_due - held
+        under = f"under {_many(held, 'condition')}, " if held else ""
         parts = [
-            f"{_many(fired, 'fault')} of {_many(len(self.faults_fired), 'kind')}, "
+            f"{_many(fired, 'fault')} of {_many(len(self.faults_fired), 'kind')}, {under}"
             f"{self.epochs:,} epochs, {self.records:,} records, each readable exactly once",
             f"{_many(self.ended, 'job')} ended with the required error" if self.ended else "",
             f"{_many(self.destroyed, 'record')} destroyed by a fault itself"
             if self.destroyed
             else "",
             f"{_many(missed, 'fault')} hit nothing" if missed else "",
+            f"{_many(unproved, 'condition')} without proof" if unproved else "",
         ]
         return "; ".join(filter(None, parts))
 
@@ -110,6 +114,7 @@ def verdict_of(outcomes: Sequence[ScheduleOutcome]) -> CampaignVerdict:
     for outcome in outcomes:
         anomalies.update({found.name: found.count for found in outcome.anomalies})
     fired = Counter(fault.name for outcome in outcomes for fault in outcome.fired)
+    held = Counter(name for outcome in outcomes for name in outcome.held)
     grown: dict[str, float] = {}
     for outcome in outcomes:
         for name, ratio in outcome.grown.items():
@@ -122,6 +127,8 @@ def verdict_of(outcomes: Sequence[ScheduleOutcome]) -> CampaignVerdict:
         ended=sum(bool(outcome.ended_by) for outcome in outcomes),
         faults_due=sum(outcome.due for outcome in outcomes),
         faults_fired=dict(sorted(fired.items())),
+        conditions_due=sum(len(outcome.met) for outcome in outcomes),
+        conditions_held=dict(sorted(held.items())),
         records=sum(outcome.records_out for outcome in outcomes),
         destroyed=sum(outcome.destroyed for outcome in outcomes),
         epochs=sum(outcome.epochs_done for outcome in outcomes),

@@ -20,8 +20,8 @@ _EXACT: Final = ConfigDict(extra="forbid")
 
 @dataclass(frozen=True, config=_EXACT)
 class FaultOutcome:
-    """A fault or condition that was due. ``hit`` is its proof, "" if it did not happen, with the
-    reason in ``error``. Times are seconds since the schedule began."""
+    """A fault that was due. ``hit`` is its proof, "" if it did not happen, with the reason in
+    ``error``. Times are seconds since the schedule began."""
 
     name: str
     epoch: int
@@ -87,6 +87,7 @@ class ScheduleOutcome(BaseModel, extra="forbid", frozen=True):
     anomalies: list[AnomalyOutcome]
     left: list[AnomalyOutcome]
     faults: list[FaultOutcome]
+    met: dict[str, str] = {}
     operations: list[OperationOutcome]
     attempts: list[AttemptOutcome]
     views: list[EpochView]
@@ -135,12 +136,22 @@ class ScheduleOutcome(BaseModel, extra="forbid", frozen=True):
             for fault in self.faults
             if not fault.hit
         ]
-        schedule = schedule_of(self)
-        came = sum(fault.name not in schedule.conditions for fault in self.faults)
-        later = schedule.faults[came:]
+        later = schedule_of(self).faults[len(self.faults) :]
         # A soak ends by time: faults after its last epoch were not due.
         passed = [one.fault for one in later if one.epoch < self.epochs_done]
         return begun + [f"{name}: the job was done before it began" for name in passed]
+
+    @property
+    def held(self) -> list[str]:
+        """The conditions that held, with proof."""
+        return [name for name, proof in self.met.items() if proof]
+
+    @property
+    def unproved(self) -> list[str]:
+        """The conditions without proof, each with that text."""
+        return [
+            f"{name}: nothing shows that it held" for name, proof in self.met.items() if not proof
+        ]
 
     @property
     def grown(self) -> dict[str, float]:
@@ -158,7 +169,7 @@ class ScheduleOutcome(BaseModel, extra="forbid", frozen=True):
         found = unmeasured(self.samples, end_s) if is_steady else []
         if len(self._drivers) != 1:
             found.append(f"the driver was started {len(self._drivers)} times")
-        if is_steady and self.schedule["faults"] and not any(fault.epoch for fault in self.fired):
+        if is_steady and self.schedule["faults"] and not self.fired:
             found.append("no fault has hit")
         return found
 
@@ -209,13 +220,8 @@ def outcome_of(
         ended_by=result.ended_by,
         anomalies=_found(result.anomalies),
         left=_found(result.left),
-        faults=[
-            *(
-                FaultOutcome(name, 0, 0.0, result.ended_at - start, hit)
-                for name, hit in result.met.items()
-            ),
-            *_happened(result),
-        ],
+        faults=list(_happened(result)),
+        met=result.met,
         operations=[
             OperationOutcome(
                 one.name, one.began_at - start, one.ended_at - start, one.outcome, one.detail

@@ -86,7 +86,7 @@ def _draw_epochs(axes: Any, outcome: ScheduleOutcome) -> None:
         row = int(view.epoch) + 0.28
         axes.plot([view.first_s, view.last_s], [row, row], color=_READER, linewidth=2.5)
         axes.plot([view.last_s], [row], ".", color=_READER, markersize=4)
-    for fault in (one for one in outcome.fired if one.name not in CONDITIONS):
+    for fault in outcome.fired:
         axes.axvspan(fault.began_s, fault.healed_s, color=_FAULT, alpha=0.07, linewidth=0)
     axes.set_ylabel("epoch")
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))

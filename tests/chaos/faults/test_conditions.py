@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from itertools import combinations
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,7 @@ from eos.chaos.planning import clash, draw, drawn, everything, fits, only, shape
 from eos.chaos.report.outcome import outcome_of
 from eos.chaos.workloads import OWN
 from eos.ids import TopicName
+from tests.chaos.broken_broker import BrokenBroker
 from tests.transport.scripted import wait_until
 
 ALL = [*drawn(), *CONDITIONS]
@@ -134,9 +136,9 @@ def test_conditions_are_in_the_first_job(tmp_path):
 
 def test_condition_without_proof_did_not_happen():
     made = Result(only("caches"), met={"caches": ""})
-    assert outcome_of(made, OWN).missed == ["caches: there was nothing to hit"]
+    assert outcome_of(made, OWN).unproved == ["caches: nothing shows that it held"]
     made = Result(only("caches"), met={"caches": "epoch 0, 3 rows"})
-    assert not outcome_of(made, OWN).missed
+    assert not outcome_of(made, OWN).unproved
 
 
 def test_condition_is_proved_by_a_log_line(tmp_path):
@@ -144,6 +146,39 @@ def test_condition_is_proved_by_a_log_line(tmp_path):
     assert not CONDITIONS["caches"].hit(None, log)
     (tmp_path / "driver-001.log").write_text("chaos: caches: epoch 0, 3 rows\n")
     assert CONDITIONS["caches"].hit(None, log) == "chaos: caches: epoch 0, 3 rows"
+
+
+@pytest.mark.parametrize(
+    ("there", "receipts", "is_hit"),
+    [
+        ({"allowAutoTopicCreation": False, "topicType": None}, "r", True),
+        ({"allowAutoTopicCreation": True, "topicType": None}, "r", False),
+        ({"allowAutoTopicCreation": False}, "", False),
+        (None, "r", False),
+    ],
+)
+def test_a_policy_must_be_there_and_a_driver_too(there, receipts, is_hit, tmp_path):
+    target: Any = SimpleNamespace(
+        job=SimpleNamespace(topic="persistent://public/a/t"),
+        broker=SimpleNamespace(admin=lambda *_: there),
+        receipt_topic=lambda: receipts,
+    )
+    log = DriverLog(tmp_path)
+    assert bool(CONDITIONS["no-topic-creation"].hit(target, log)) == is_hit
+    assert not CONDITIONS["partitioned-topics"].hit(target, log)
+    target.store = None
+    assert not CONDITIONS["from-tiered"].hit(target, log)
+
+
+def test_requests_of_an_earlier_run_prove_nothing(tmp_path, monkeypatch):
+    broker: Any = BrokenBroker()
+    store: Any = SimpleNamespace(reads=7)
+    monkeypatch.setattr(ScheduleRun, "_go", lambda *_: None)
+    ScheduleRun(only("deaf"), "m:f", broker, tmp_path, tell=lambda _: None, store=store).go()
+    target: Any = SimpleNamespace(store=store)
+    assert not CONDITIONS["from-tiered"].hit(target, DriverLog(tmp_path))
+    store.reads += 1
+    assert CONDITIONS["from-tiered"].hit(target, DriverLog(tmp_path))
 
 
 def test_operator_runs_the_command_in_the_error(tmp_path):

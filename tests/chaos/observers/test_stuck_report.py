@@ -12,6 +12,7 @@ import pytest
 from eos.chaos._run import Result, ScheduleRun
 from eos.chaos.checker.check import check
 from eos.chaos.checker.history import AnomalyKind, Control, ReaderSightings
+from eos.chaos.faults.nemesis import Happened
 from eos.chaos.observers.observers import lines_of, told
 from eos.chaos.planning import only
 
@@ -50,16 +51,18 @@ def test_only_a_verb_that_fails_is_told():
 
 
 @pytest.mark.parametrize(
-    ("codes", "ended_by", "kinds"),
+    ("codes", "fault", "ended_by", "kinds"),
     [
-        ({}, "", []),
-        ({"resolve": 1}, "", [AnomalyKind.STUCK, AnomalyKind.FALSE_CLEAN]),
-        ({"verify": 1}, "", [AnomalyKind.FALSE_CLEAN]),
-        ({"verify": 2}, "", []),  # it can't be known
-        ({"resolve": 2, "verify": 1}, "eos.errors.InDoubt: why", []),
+        ({}, "deaf", "", []),
+        ({"resolve": 1}, "deaf", "", [AnomalyKind.STUCK, AnomalyKind.FALSE_CLEAN]),
+        ({"verify": 1}, "deaf", "", [AnomalyKind.FALSE_CLEAN]),
+        ({"verify": 2}, "deaf", "", [AnomalyKind.FALSE_CLEAN]),
+        ({"verify": 2}, "receipts-deleted-live", "", []),  # it can't be known
+        ({"verify": 1}, "receipts-deleted-live", "", [AnomalyKind.FALSE_CLEAN]),
+        ({"resolve": 2, "verify": 1}, "deaf", "eos.errors.InDoubt: why", []),
     ],
 )
-def test_last_recovery_must_work_and_verify_must_agree(tmp_path, codes, ended_by, kinds):
+def test_last_recovery_must_work_and_verify_must_agree(tmp_path, codes, fault, ended_by, kinds):
     target = SimpleNamespace(
         log_records=list,
         database=None,
@@ -72,6 +75,7 @@ def test_last_recovery_must_work_and_verify_must_agree(tmp_path, codes, ended_by
     feed = SimpleNamespace(expected=list, noted=frozenset)
     broker = SimpleNamespace(service_url="", admin_url="")
     run = ScheduleRun(only("deaf"), "m:f", cast("Any", broker), tmp_path, tell=lambda _: None)
-    result = Result(only("deaf"), ended_by=ended_by)
+    happened = [Happened(only(fault).faults[0], 1.0, 2.0, "it was there")]
+    result = Result(only(fault), happened=happened, ended_by=ended_by)
     history = run._settled(result, cast("Any", target), cast("Any", observers), cast("Any", feed))
     assert [one.kind for one in check(history)] == kinds

@@ -11,8 +11,9 @@ import pyspark
 import pytest
 
 from eos.chaos._campaign import Campaign, of_pairs, of_seeds, of_singles, run_all
-from eos.chaos._run import Result
+from eos.chaos._run import Result, ScheduleRun
 from eos.chaos.checker.history import Anomaly, AnomalyKind, Operation
+from eos.chaos.cluster.target import PulsarHolder
 from eos.chaos.faults.nemesis import Happened
 from eos.chaos.observers.resources import Sample, Timing, grown, growth
 from eos.chaos.planning import draw, drawn, everything
@@ -20,6 +21,7 @@ from eos.chaos.report.machine import Percentiles, verdict_of, write_json, write_
 from eos.chaos.report.outcome import EpochView, ScheduleOutcome, outcome_of, schedule_of
 from eos.chaos.report.page import write_page
 from eos.errors import ConfigurationError
+from tests.chaos.broken_broker import BrokenBroker
 from tests.chaos.histories import small
 
 DEFAULT = everything()
@@ -79,6 +81,44 @@ def test_the_verdict_counts_only_faults_that_fired():
     assert verdict.faults_due == len(missed)
     assert verdict.sentence().endswith(f"; {len(missed)} faults hit nothing.")
     assert verdict_of([GOOD]).faults_fired == dict.fromkeys(sorted(f.name for f in missed), 1)
+
+
+def test_conditions_are_counted_apart_from_faults(tmp_path):
+    made = kept(result(met={"caches": "epoch 0", "no-admin": "", "adaptive": "it was set"}))
+    faults = len(made.faults)
+    assert (made.due, len(made.fired), made.missed) == (faults, faults, [])
+    verdict = verdict_of([made, GOOD])
+    assert verdict.faults_due == sum(verdict.faults_fired.values()) == 2 * faults
+    assert verdict.conditions_held == {"adaptive": 1, "caches": 1}
+    assert (
+        f"{2 * faults} faults of {faults} kinds, under 2 conditions, 2 epochs"
+        in verdict.sentence().replace(f"{verdict.epochs} epochs", "2 epochs")
+    )
+    assert verdict.sentence().endswith("; 1 condition without proof.")
+    write_page([made], tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert "under caches, adaptive;" in page
+    assert "Did not happen: no-admin: nothing shows that it held" in page
+    assert "Conditions that held" in page
+    write_page([GOOD], tmp_path / "report.html")
+    assert "Conditions that held" not in (tmp_path / "report.html").read_text()
+
+
+def test_a_condition_alone_must_hold(tmp_path, monkeypatch):
+    (entry,) = of_singles(["caches"])
+    happened = [Happened(one, 1.0, 2.0, "pid 7") for one in entry.schedule.faults]
+    for proof, failure in (("epoch 0", ""), ("", "caches: nothing shows that it held, which")):
+        made = Result(entry.schedule, small(), happened=happened, met={"caches": proof})
+        monkeypatch.setattr(ScheduleRun, "go", lambda _, made=made: made)
+        monkeypatch.setattr(PulsarHolder, "get", lambda *_, **__: BrokenBroker())
+        found: list[ScheduleOutcome] = []
+        run_all(
+            Campaign(WORKLOAD, [entry], tmp_path / str(bool(proof))),
+            tell=lambda _: None,
+            on_outcome=lambda outcome, _, found=found: found.append(outcome),
+        )
+        assert found[0].failure.startswith(failure)
+        assert found[0].is_good == bool(proof)
 
 
 def test_a_fault_that_never_began_counts_as_due_unless_a_soak_ended_before():
