@@ -47,10 +47,9 @@ class ByteRows:
         self._blocks.append((block, present))
 
     def varint(self, values: Int64s, where: Mask | None = None) -> None:
-        """Append a varint; a negative value is written as value + 2^64, as in protobuf.
-
-        Rows without the field (``where`` is false) must have the value 0.
-        """
+        """Append a varint; a negative value is written as value + 2^64, as in protobuf."""
+        if where is not None:
+            values = np.where(where, values, 0)  # a longer one would have bytes in other rows, too
         unsigned = values.astype(np.uint64, copy=False)
         least, most = int(unsigned.min(initial=2**64 - 1)), int(unsigned.max(initial=0))
         width = max(1, -(-most.bit_length() // 7))

@@ -52,7 +52,7 @@ def test_fields_are_concatenated_for_the_selected_rows(
     drawn: list[tuple[int, bool, int]],
 ) -> None:
     where = np.array([there for _, there, _ in drawn], np.bool_)
-    values = as_int64([value if there else 0 for value, there, _ in drawn])
+    values = as_int64([value for value, _, _ in drawn])
     rows, more = ByteRows(len(drawn)), ByteRows(len(drawn))
     rows.uint32(np.array([fixed for _, _, fixed in drawn], np.int64))
     rows.byte(0x12, where)

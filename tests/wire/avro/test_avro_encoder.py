@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from eos.errors import ConfigurationError, InputError
-from eos.wire.avro import check_fits, encode_avro, parse_definition
+from eos.wire.avro import arrow_type, check_fits, encode_avro, parse_definition
 from tests.wire.avro.kinds import NAMES, TEXT, columns, logical, oracle
 
 
@@ -193,13 +193,41 @@ def test_members_of_another_type_are_refused_and_json_has_none():
         check_fits(kind, MEMBERS, as_json=True)
 
 
-def test_branches_beyond_the_64th_have_numbers_of_two_bytes():
-    fixed = [{"type": "fixed", "name": f"f{size}", "size": size} for size in range(1, 70)]
-    union = [*fixed, "string", "null"]
-    definition = {"type": "record", "name": "r", "fields": [{"name": "u", "type": union}]}
-    for rows in (["a", "b"], ["a", None]):
-        column = pa.array([{"u": row} for row in rows], pa.struct([("u", pa.string())]))
-        assert encoded(definition, column) == [oracle(definition, {"u": row}) for row in rows]
+MANY = [{"type": "fixed", "name": f"f{size}", "size": size} for size in range(1, 70)]
+LAST = b"x" * 69  # of the last one of these types
+
+
+@pytest.mark.parametrize(
+    ("union", "values", "column"),
+    [
+        ([*MANY, "string"], ["a", "b"], None),
+        ([*MANY, "string", "null"], ["a", "b"], None),
+        ([*MANY, "string", "null"], ["a", None], None),
+        ([*MANY, "null"], [b"x", LAST, None], [{"member0": b"x"}, {"member68": LAST}, None]),
+    ],
+    ids=["one", "of a nullable", "null", "members"],
+)
+def test_branches_beyond_the_64th_have_two_bytes_and_nulls_around_them_none(union, values, column):
+    # The union is in records in lists and records; each of these is null in some rows.
+    record = {"type": "record", "name": "q", "fields": [{"name": "u", "type": union}]}
+    inner = [
+        {"name": "one", "type": ["null", record]},
+        {"name": "many", "type": ["null", {"type": "array", "items": ["null", "q"]}]},
+    ]
+    outer = {"type": "record", "name": "p", "fields": inner}
+    fields = [{"name": "p", "type": ["null", outer]}, {"name": "z", "type": "int"}]
+    definition = {"type": "record", "name": "r", "fields": fields}
+
+    def rows(found: list[Any]) -> list[Any]:
+        some = [None, *({"u": one} for one in found)]
+        pairs = [{"one": one, "many": many} for one in some for many in (None, [], some)]
+        return [{"p": p, "z": z} for z, p in enumerate([*pairs, None, *pairs])]
+
+    kind = pa.string() if column is None else arrow_type(parse_definition(json.dumps(union)))
+    record_of = pa.struct([("u", kind)])
+    p = pa.struct([("one", record_of), ("many", pa.list_(record_of))])
+    found = pa.array(rows(column or values), pa.struct([("p", p), ("z", pa.int32())]))
+    assert encoded(definition, found) == [oracle(definition, row) for row in rows(values)]
 
 
 def test_a_null_struct_in_a_map_may_have_non_nullable_fields():
