@@ -7,6 +7,7 @@ Source: the Avro 1.12 specification, "Binary encoding" and "Schema Resolution".
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -70,6 +71,9 @@ _PROMOTIONS: Final = {
     "bytes": {"bytes", "string"},
 }
 _DTYPES: Final = {"float": "<f4", "double": "<f8"}
+# A branch of the writer's union is compared with the reader's branches until one matches. Ordinary
+# schemas need a comparison for each field or branch; each takes up to 40 us.
+_MOST_COMPARISONS: Final = 100_000
 
 
 class AvroDecoder:
@@ -84,7 +88,13 @@ class AvroDecoder:
 
     def __init__(self, writer: AvroType, reader: AvroType) -> None:
         self.type = arrow_type(reader)
-        self._node = _Resolver().resolve(writer, reader, "")
+        try:
+            self._node = _Resolver().resolve(writer, reader, "")
+        except _TooManyComparisons:
+            raise IncompatibleSchema(
+                "The writer's schema and the reader's have unions of too many unlike types.",
+                hint="Give your own schema, without the fields that you don't need.",
+            ) from None
 
     def decode(self, values: pa.Array) -> tuple[pa.Array, RowFailures]:
         """Decode binary ``values``, one datum each, to a column, and return the malformed rows.
@@ -116,6 +126,10 @@ class AvroDecoder:
         return column.take(order), RowFailures(bad, reasons)
 
 
+class _TooManyComparisons(Exception):
+    """Raised instead of ``IncompatibleSchema``, after which another branch is tried."""
+
+
 class _Resolver:
     """Resolves types to nodes, which read data of a writer's type as a reader's."""
 
@@ -123,15 +137,19 @@ class _Resolver:
         # Cached, because branches of unions may use the same types.
         self._known: dict[tuple[AvroType, AvroType, str], Node | IncompatibleSchema] = {}
         self._default_bytes = 0
+        self._comparisons = 0
         self._members: dict[int, tuple[tuple[AvroType, ...], dict[object, list[int]]]] = {}
 
     def resolve(self, writer: AvroType, reader: AvroType, path: str) -> Node:
+        self._comparisons += 1
+        if self._comparisons > _MOST_COMPARISONS:
+            raise _TooManyComparisons
         key = (writer, reader, path)
         if key not in self._known:
             try:
                 self._known[key] = self._resolve(writer, reader, path)
             except IncompatibleSchema as error:
-                self._known[key] = error
+                self._known[key] = error.with_traceback(None)  # which would keep frames alive
         found = self._known[key]
         if isinstance(found, IncompatibleSchema):
             raise found
@@ -243,20 +261,24 @@ class _Resolver:
     def _best_matches_first(
         self, writer: AvroType, reader: Union
     ) -> Iterator[tuple[int, AvroType]]:
-        """Yield the reader's members: first the writer's own type, then those of its kind and name,
-        then the others."""
+        """Yield the reader's members: first that of the writer's kind and full name, then those of
+        its kind and simple name, then the others."""
         # The specification takes "the first schema in the reader's union that matches"; Java takes
         # the writer's own type before one that it can be promoted to.
         if id(reader) not in self._members:
             found = members(reader)
             groups: dict[object, list[int]] = {}
             for number, one in enumerate(found):
-                groups.setdefault(_kind_and_name(one), []).append(number)
+                for name in _full_and_simple_name(one):
+                    groups.setdefault(name, []).append(number)
             self._members[id(reader)] = found, groups
         found, groups = self._members[id(reader)]
-        first = sorted(groups.get(_kind_and_name(writer), ()), key=lambda n: found[n] != writer)
-        yield from ((number, found[number]) for number in first)
-        yield from (one for one in enumerate(found) if one[0] not in first)
+        named = (groups.get(name, ()) for name in _full_and_simple_name(writer))
+        tried: set[int] = set()
+        for number in chain(*named, range(len(found))):
+            if number not in tried:
+                tried.add(number)
+                yield number, found[number]
 
 
 def _sized(items: AvroType, path: str) -> AvroType:
@@ -269,8 +291,9 @@ def _sized(items: AvroType, path: str) -> AvroType:
     return items
 
 
-def _kind_and_name(kind: AvroType) -> object:
-    return type(kind), getattr(kind, "name", "").rpartition(".")[2]
+def _full_and_simple_name(kind: AvroType) -> tuple[object, object]:
+    name = getattr(kind, "name", "")
+    return (type(kind), "full", name), (type(kind), "simple", name.rpartition(".")[2])
 
 
 def _scalar(writer: AvroType, reader: AvroType, path: str) -> Node:

@@ -42,16 +42,17 @@ class Primitive:
 
 @dataclass(frozen=True)
 class Decimal:
-    """A decimal in ``bytes``, or in ``fixed`` if there is a ``size`` in bytes."""
+    """A decimal in ``bytes``, or in ``fixed`` if there is a ``size`` in bytes, and a ``name``."""
 
     precision: int
     scale: int
     size: int | None = None
+    name: str = ""
 
 
 @dataclass(frozen=True)
 class Fixed:
-    """``size`` bytes."""
+    """``size`` bytes. Names of types are full names: with the namespace, if any."""
 
     name: str
     size: int
@@ -181,7 +182,6 @@ def _too_deep() -> ConfigurationError:
 class _Parser:
     def __init__(self) -> None:
         self._named: dict[str, AvroType] = {}
-        self._names: dict[int, str] = {}  # the names in `_named`, by the types' ids
         self._depths: dict[int, tuple[AvroType, int]] = {}  # by id; has the type to keep it alive
 
     def type(self, declared: Any, namespace: str, path: str) -> AvroType:
@@ -239,7 +239,7 @@ class _Parser:
         # types record, fixed and enum."
         seen: set[str] = set()
         for one in branches:
-            name = self._names.get(id(one)) or _kind_of(one)
+            name = _kind_of(one)
             if name in seen:
                 raise _invalid(path, f"a union that has {name} twice")
             seen.add(name)
@@ -255,7 +255,7 @@ class _Parser:
         return known
 
     def _record(self, declared: Any, namespace: str, path: str) -> AvroType:
-        record = RecordOf(str(declared.get("name")))
+        record = RecordOf("")
         self._define(declared, namespace, path, record)
         inside = _namespace(declared, namespace)
         fields = declared.get("fields")
@@ -287,24 +287,25 @@ class _Parser:
         if full in self._named:
             raise _invalid(path, f"{full!r}, which is already defined")
         match made:
-            case Enum():
-                made = replace(made, name=name)
-            case Fixed(size=size):
-                made = Fixed(name, size)
+            case RecordOf():
+                made.name = full
+            case Enum() | Fixed() | Decimal():
+                made = replace(made, name=full)
         self._named[full] = made
-        self._names[id(made)] = full
         return made
 
 
 def _kind_of(kind: AvroType) -> str:
     match kind:
-        case Primitive(name):
+        case Primitive(name) | Fixed(name) | Enum(name) | RecordOf(name):
             return name
         case ListOf():
             return "array"
         case MapOf():
             return "map"
-    return "bytes"  # a decimal; a decimal in a fixed has a name
+        case Decimal(name=name) if name:
+            return name
+    return "bytes"  # a decimal
 
 
 def _are_names(symbols: list[Any]) -> bool:

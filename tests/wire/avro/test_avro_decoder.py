@@ -282,6 +282,49 @@ def test_the_readers_schema_determines_the_value(writer, value, reader, wanted):
 
 
 @pytest.mark.parametrize(
+    "kind",
+    [
+        record(has("x", "int")),
+        enum("A", "B"),
+        {"type": "fixed", "name": "f", "size": 1},
+        logical("fixed", "decimal", size=1, precision=2, scale=0) | {"name": "d"},
+    ],
+    ids=["record", "enum", "fixed", "decimal"],
+)
+def test_types_of_one_name_in_two_namespaces_are_told_apart(kind):
+    def member(namespace: str) -> dict[str, Any]:
+        return {**kind, "namespace": namespace}
+
+    data: list[bytes | None] = [b"\0\2", b"\2\2"]  # of the first branch, and of the second
+    in_full = {**kind, "name": f"b.{kind['name']}"}
+    written = [member("a"), in_full]
+    for reader, places in [
+        (written, (0, 1)),
+        ([in_full, member("a")], (1, 0)),
+        (["string", member("c"), member("b"), member("a")], (3, 2)),
+        (["null", member("c"), {**kind, "name": "other"}, member("b")], (0, 2)),  # a: by its name
+    ]:
+        found, failures = decoded(written, data, reader)
+        assert failures.reasons == []
+        for row, place in zip(found, places, strict=True):
+            assert [name for name, one in row.items() if one is not None] == [f"member{place}"]
+    column, _ = decoder(written).decode(pa.array(data))
+    assert encode_avro(parse_definition(json.dumps(written)), column).to_pylist() == data
+
+
+def test_unions_of_very_many_unlike_types_are_refused_at_once():
+    def union(first: int) -> list[Any]:
+        return [{"type": "fixed", "name": f"f{n}", "size": n} for n in range(first, first + 60)]
+
+    with mock.patch("eos.wire.avro._avro_decoder._MOST_COMPARISONS", 1000):
+        assert decoder(union(1)).type.num_fields == 60
+        # A union in a union's branch: no other branch is tried then.
+        outer = [record(has("u", union(1))), "string"], [record(has("u", union(100))), "string"]
+        with pytest.raises(IncompatibleSchema, match="too many unlike types"):
+            decoder(*outer)
+
+
+@pytest.mark.parametrize(
     ("writer", "reader", "named"),
     [
         ("long", "int", "long, which can't be read as int"),
