@@ -21,17 +21,23 @@ Every field is nullable: its type is a union with null, its default is null.
 
 from __future__ import annotations
 
+import contextlib
 import json
-import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
 
 from eos.errors import ConfigurationError, IncompatibleSchema, InputError
+from eos.schemas._schema_base import at, check_is_record, check_names, check_new_names
 from eos.wire.avro import (
+    NO_DEFAULT,
     AvroType,
     Decimal,
+    Enum,
+    Field,
+    Fixed,
     ListOf,
     MapOf,
     Primitive,
@@ -46,9 +52,7 @@ from eos.wire.spark_text import sql_name
 
 TOP_NAME: Final = "Row"
 _NULL: Final = Primitive("null")
-# Names must "start with [A-Za-z_]" and "subsequently contain only [A-Za-z0-9_]" (Avro 1.12,
-# "Names").
-_NAME: Final = r"[A-Za-z_][A-Za-z0-9_]*"
+_NAMED: Final = (RecordOf, Enum, Fixed, Decimal)
 
 
 def derive_definition(column: pa.DataType, *, as_json: bool) -> Any:
@@ -64,26 +68,15 @@ def derive_definition(column: pa.DataType, *, as_json: bool) -> Any:
     return _Derivation(as_json).record(column, TOP_NAME, "")
 
 
-def check_is_record(column: pa.DataType) -> None:
-    """Raise ``InputError`` if values of that type are not records."""
-    if not pa.types.is_struct(column):
-        raise InputError(
-            f"The value is {sql_name(column)}, but a schema of records needs a struct.",
-            hint="Leave out the column 'value' to write whole rows, or make it a struct: "
-            "struct(a, b) AS value.",
-        )
-
-
 class _Derivation:
-    def __init__(self, as_json: bool) -> None:
+    def __init__(self, as_json: bool, names: Iterable[str] = ()) -> None:
         self._as_json = as_json
-        self._names: set[str] = set()
+        self._names = set(names)  # that are taken
 
     def record(self, column: pa.StructType, name: str, path: str) -> dict[str, Any]:
         check_names(column, path)
-        name = self._unused(name)
-        fields = [self._field(field, name, path) for field in column]
-        return {"type": "record", "name": name, "fields": fields}
+        made = {"type": "record", "name": self._unused(name)}
+        return {**made, "fields": [self._field(field, name, path) for field in column]}
 
     def _field(self, field: pa.Field, record: str, path: str) -> dict[str, Any]:
         kind = self._type(field.type, f"{record}_{field.name}", at(path, field.name))
@@ -151,46 +144,9 @@ def _as_declared(kind: Any, field: pa.Field) -> Any:
     return nullable(kind) if field.nullable else kind
 
 
-def check_names(column: pa.StructType, path: str) -> None:
-    """Raise ``InputError`` for a name that Avro and Protobuf don't allow, or a duplicate (Spark
-    ignores case)."""
-    names = [field.name for field in column]
-    for name in names:
-        if not re.fullmatch(_NAME, name):
-            raise InputError(
-                f"Column {at(path, name)!r} has a name that no schema allows.",
-                hint="Rename it: a name has letters, digits and _, and does not begin with a "
-                "digit.",
-            )
-    lower = [name.lower() for name in names]
-    twice = next((name for name in lower if lower.count(name) > 1), None)
-    if twice is not None:
-        raise InputError(
-            f"Two columns are called {at(path, twice)!r}.", hint="Drop or rename one of them."
-        )
-
-
-def check_new_names(new: Iterable[pa.Field], known: Iterable[str], path: str) -> None:
-    """Raise ``IncompatibleSchema`` if one of the new fields differs from a known one by case only:
-    consumers would miss its values there, and Spark can't tell the two apart."""
-    lower = {name.lower(): name for name in known}
-    for field in new:
-        if field.name.lower() in lower:
-            theirs = lower[field.name.lower()]
-            raise IncompatibleSchema(
-                f"Column {at(path, field.name)!r}: the topic's field is called {theirs!r}.",
-                hint="Rename the column to it, or give it another name.",
-            )
-
-
 def nullable(kind: Any) -> list[Any]:
     """Return a union of null and ``kind``; ``kind`` itself if it is a union."""
     return kind if isinstance(kind, list) else ["null", kind]
-
-
-def at(path: str, name: str) -> str:
-    """Return the path of a field."""
-    return f"{path}.{name}" if path else name
 
 
 def evolve_definition(registered: bytes, made: Any, column: pa.DataType, *, as_json: bool) -> Any:
@@ -212,83 +168,169 @@ def evolve_definition(registered: bytes, made: Any, column: pa.DataType, *, as_j
         kind = parse_definition(registered.decode())
     except (ConfigurationError, UnicodeDecodeError):
         return made
-    extension = _Extension(as_json)
-    if extension.fits(kind, column):
+    if _fits(kind, column, as_json):
         return registered
-    merged = extension.of(json.loads(registered), kind, made, column, "")
+    for extends_shared in (True, False):
+        merged = _Extension(registered, as_json, extends_shared).to(column)
+        with contextlib.suppress(ConfigurationError):
+            if _fits(parse_definition(json.dumps(merged)), column, as_json):
+                return merged
+    return made
+
+
+def _fits(kind: AvroType, column: pa.DataType, as_json: bool) -> bool:
     try:
-        check_fits(parse_definition(json.dumps(merged)), column, as_json=as_json)
-    except (ConfigurationError, InputError):
-        return made  # a type that was changed or dropped is used by name elsewhere
-    return merged
+        check_fits(kind, column, as_json=as_json)
+    except InputError:
+        return False
+    return True
+
+
+_Both = tuple[Any, AvroType]  # a definition as JSON objects, and parsed
 
 
 class _Extension:
-    def __init__(self, as_json: bool) -> None:
+    """``extends_shared``: whether a type changes where it is used by name, and so in all places;
+    else such a use gets a type of its own."""
+
+    def __init__(self, registered: bytes, as_json: bool, extends_shared: bool) -> None:
         self._as_json = as_json
+        self._extends_shared = extends_shared
+        self._root = [json.loads(registered)]
+        self._kind = parse_definition(registered.decode())
+        # By full names. Records are changed in place, for all of their uses.
+        self._defined: dict[str, Any] = {}
+        self._find_defined(self._root[0], self._kind)
 
-    def fits(self, kind: AvroType, column: pa.DataType) -> bool:
-        try:
-            check_fits(kind, column, as_json=self._as_json)
-        except InputError:
-            return False
-        return True
+    def to(self, column: pa.DataType) -> Any:
+        # Readers match records by names, so new ones must not have a registered one.
+        names = {name.rpartition(".")[2] for name in self._defined}
+        made = _Derivation(self._as_json, names).record(column, TOP_NAME, "")
+        self._root[0], kind = self._of((self._root[0], self._kind), made, column, "")
+        self._define_at_first_use(self._root, 0, kind, set())
+        return self._root[0]
 
-    def of(self, declared: Any, kind: AvroType, made: Any, column: pa.DataType, path: str) -> Any:
-        # ``declared`` (parsed: ``kind``) with the changes that ``column`` needs. ``made`` was
-        # derived from it.
-        if self.fits(kind, column):
-            return declared
+    def _find_defined(self, declared: Any, kind: AvroType) -> None:
+        if isinstance(declared, dict) and "name" in declared and isinstance(kind, _NAMED):
+            self._defined[kind.name] = declared
+        for holder, key, inner in _parts(declared, kind):
+            self._find_defined(holder[key], inner)
+
+    def _define_at_first_use(self, holder: Any, key: Any, kind: AvroType, seen: set[str]) -> None:
+        # The field that defined a type may have been dropped.
+        declared = holder[key]
+        defines = isinstance(declared, dict) and "name" in declared
+        is_use = defines or isinstance(declared, str)
+        if is_use and isinstance(kind, _NAMED) and kind.name in self._defined:
+            if defines and kind.name in seen:
+                holder[key] = kind.name
+            elif not defines and kind.name not in seen:
+                space, _, name = kind.name.rpartition(".")
+                holder[key] = {**self._defined[kind.name], "name": name, "namespace": space}
+            seen.add(kind.name)
+        for inner in _parts(holder[key], kind):
+            self._define_at_first_use(*inner, seen)
+
+    def _of(self, both: _Both, made: Any, column: pa.DataType, path: str) -> _Both:
+        # ``both`` with the changes that ``column`` needs. ``made`` was derived from it.
+        declared, kind = both
+        if _fits(kind, column, self._as_json):
+            return both
         inner = _inner(made)
         match kind, declared:
             case Union(branches), list() if not self._as_json and has_members(kind, column):
                 members = zip(inner["fields"], column, strict=True)
-                return [
-                    one if branch == _NULL else self._member(one, branch, *next(members), path)
-                    for one, branch in zip(declared, branches, strict=True)
-                ]
+                return _union(
+                    one if one[1] == _NULL else self._member(one, *next(members), path)
+                    for one in zip(declared, branches, strict=True)
+                )
             case Union(branches), list():
-                for index, branch in enumerate(branches):
+                pairs = list(zip(declared, branches, strict=True))
+                for index, (_, branch) in enumerate(pairs):
                     if _is_same_container(branch, column):
-                        changed = self.of(declared[index], branch, inner, column, path)
-                        return [*declared[:index], changed, *declared[index + 1 :]]
+                        pairs[index] = self._of(pairs[index], inner, column, path)
+                        return _union(pairs)
                     _check_meaning(branch, inner, path)
-                return made
+                return _both(made)
             case RecordOf(), {"type": "record"} if pa.types.is_struct(column):
                 return self._record(declared, kind, inner, column, path)
+            case RecordOf(name), str() if pa.types.is_struct(column) and self._extends_shared:
+                self._record(self._defined[name], kind, inner, column, path)
+                return both
             case ListOf(items), {"type": "array"} if pa.types.is_list(column):
-                parts = (declared["items"], items, inner["items"], column.value_type)
-                return {**declared, "items": self.of(*parts, f"{path}[]")}
+                item = declared["items"], items
+                item = self._of(item, inner["items"], column.value_type, f"{path}[]")
+                return {**declared, "items": item[0]}, ListOf(item[1])
             case MapOf(values), {"type": "map"} if pa.types.is_map(column):
-                parts = (declared["values"], values, inner["values"], column.item_type)
-                return {**declared, "values": self.of(*parts, f"{path}{{}}")}
+                value = declared["values"], values
+                value = self._of(value, inner["values"], column.item_type, f"{path}{{}}")
+                return {**declared, "values": value[0]}, MapOf(value[1])
         _check_meaning(kind, inner, path)
-        return inner
+        return _both(inner)
 
-    def _member(self, declared: Any, kind: AvroType, made: Any, column: pa.Field, path: str) -> Any:
-        return self.of(declared, kind, made["type"], column.type, at(path, column.name))
+    def _member(self, both: _Both, made: Any, column: pa.Field, path: str) -> _Both:
+        return self._of(both, made["type"], column.type, at(path, column.name))
 
     def _record(
         self, declared: Any, kind: RecordOf, made: Any, column: pa.StructType, path: str
-    ) -> Any:
+    ) -> _Both:
         new = {field["name"]: field for field in made["fields"]}
-        fields: list[Any] = []
+        changed: dict[str, tuple[Any, Field]] = {}
         for field, parsed in zip(declared["fields"], kind.fields, strict=True):
-            name = field["name"]
-            wanted = new.pop(name, None)
-            if wanted is None:
-                if "default" in field:
-                    fields.append(field)
+            name, before = field["name"], json.dumps(field["type"])
+            if name not in new:
                 continue
-            parts = (field["type"], parsed.type, wanted["type"], column.field(name).type)
-            changed = self.of(*parts, at(path, name))
+            both, child = (field["type"], parsed.type), column.field(name).type
+            both = self._of(both, new[name]["type"], child, at(path, name))
+            field = {**field, "type": both[0]}
             # The registered default need not be of the changed type.
-            if changed is not field["type"] and "default" in field and field["default"] is not None:
-                field = {key: one for key, one in field.items() if key != "default"}
-            fields.append({**field, "type": changed})
+            if json.dumps(both[0]) != before and field.get("default") is not None:
+                del field["default"]
+            changed[name] = (
+                field,
+                replace(parsed, type=both[1], default=field.get("default", NO_DEFAULT)),
+            )
+        # A recursive record may have got fields meanwhile.
         names = [field.name for field in kind.fields]
-        check_new_names([field for field in column if field.name in new], names, path)
-        return {**declared, "fields": [*fields, *new.values()]}
+        missing = [field for field in column if field.name not in names]
+        check_new_names(missing, names, path)
+        fields = [
+            changed.get(parsed.name, (field, parsed))
+            for field, parsed in zip(declared["fields"], kind.fields, strict=True)
+            if parsed.name in new or "default" in field
+        ]
+        for one in missing:
+            field = new[one.name]
+            fields.append((field, Field(one.name, _both(field["type"])[1], None)))
+        declared["fields"] = [field for field, _ in fields]
+        kind.fields = tuple(parsed for _, parsed in fields)
+        return declared, kind
+
+
+def _parts(declared: Any, kind: AvroType) -> Iterator[tuple[Any, Any, AvroType]]:
+    """Yield where ``declared``, parsed as ``kind``, has other types: an object, the key in it, and
+    the parsed type."""
+    match kind, declared:
+        case _, {"type": dict() | list()} if "name" not in declared:
+            yield declared, "type", kind
+        case Union(branches), list():
+            yield from ((declared, number, branch) for number, branch in enumerate(branches))
+        case ListOf(items), {"items": _}:
+            yield declared, "items", items
+        case MapOf(values), {"values": _}:
+            yield declared, "values", values
+        case RecordOf(fields=fields), {"fields": list() as every}:
+            for holder, field in zip(every, fields, strict=True):
+                yield holder, "type", field.type
+
+
+def _both(made: Any) -> _Both:
+    return made, parse_definition(json.dumps(made))
+
+
+def _union(branches: Iterable[_Both]) -> _Both:
+    pairs = list(branches)
+    return [declared for declared, _ in pairs], Union(tuple(kind for _, kind in pairs))
 
 
 def _check_meaning(kind: AvroType, made: Any, path: str) -> None:

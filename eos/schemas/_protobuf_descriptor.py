@@ -25,7 +25,8 @@ import pyarrow as pa
 from google.protobuf import descriptor_pb2, timestamp_pb2
 
 from eos.errors import IncompatibleSchema, InputError
-from eos.schemas._definition import TOP_NAME, at, check_is_record, check_names, check_new_names
+from eos.schemas._definition import TOP_NAME
+from eos.schemas._schema_base import at, check_is_record, check_names, check_new_names
 from eos.wire.spark_text import sql_name
 
 _FIELD: Final = descriptor_pb2.FieldDescriptorProto

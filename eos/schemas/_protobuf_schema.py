@@ -17,9 +17,8 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError, EncodeError
 
 from eos.errors import ConfigurationError, IncompatibleSchema, InputError
-from eos.schemas._definition import at
 from eos.schemas._protobuf_descriptor import derived_file, extended_file, why_not
-from eos.schemas._schema_base import Schema, SchemaWriter
+from eos.schemas._schema_base import Schema, SchemaWriter, at
 from eos.wire.batch import check_texts
 from eos.wire.commands import SchemaInfo, SchemaType
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import datetime
+import io
 import json
 import re
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -100,6 +102,74 @@ def test_a_struct_of_members_extends_the_records_of_a_union():
     assert data == [b"\x04\x02\x02\x04\x00", b"\x02\x02x\x02\x01"]
 
 
+def struct(**fields: Any) -> pa.DataType:
+    return pa.struct(list(fields.items()))
+
+
+LONG, TEXT = pa.int64(), pa.string()
+ONE, TWO = struct(a=LONG), struct(a=LONG, b=TEXT)
+GROWN = {**INNER, "fields": [has("a", "long"), optional("b", "string")]}
+MOVED = INNER | {"namespace": ""}
+OUTER = {"type": "record", "name": "Out", "fields": [has("in", INNER)]}
+NODE = optional("next", "Theirs")
+SHARED = [has("x", INNER), has("y", "In")]
+
+
+@pytest.mark.parametrize(
+    ("registered", "column", "wanted"),
+    [
+        # A type that is used twice changes in both places.
+        (SHARED, struct(x=TWO, y=TWO), [has("x", GROWN), has("y", "In")]),
+        (SHARED, struct(x=ONE, y=TWO), [has("x", GROWN), has("y", "In")]),
+        (SHARED, struct(x=TWO, y=ONE), [has("x", GROWN), has("y", "In")]),
+        ([has("x", INNER, default={"a": 1}), has("y", "In")], struct(y=TWO),
+         [has("x", GROWN, default={"a": 1}), has("y", "In")]),
+        # Also in itself.
+        ([has("id", "long"), NODE], struct(id=LONG, next=struct(id=LONG, b=TEXT)),
+         [has("id", "long"), NODE, optional("b", "string")]),
+        # Not if its uses need different types.
+        (SHARED, struct(x=ONE, y=struct(a=TEXT)),
+         [has("x", INNER), has("y", {"type": "record", "name": "Row_y",
+                                     "fields": [optional("a", "string")]})]),
+        # A field that defines a type is dropped, or has another type: the next use defines it.
+        ([has("x", INNER), has("y", "In"), has("z", ["null", "In"])], struct(y=ONE, z=ONE),
+         [has("y", MOVED), has("z", ["null", "In"])]),
+        ([has("x", INNER), has("y", {"type": "array", "items": "In"})],
+         struct(x=TEXT, y=pa.list_(TWO)),
+         [has("x", "string"), has("y", {"type": "array", "items": GROWN | {"namespace": ""}})]),
+        ([has("x", OUTER), has("y", "In"), has("z", "Out")], struct(y=ONE, z=struct(**{"in": ONE})),
+         [has("y", MOVED),
+          has("z", {**OUTER, "fields": [has("in", "In")], "namespace": ""})]),
+        ([has("x", enum := {"type": "enum", "name": "E", "symbols": ["A"]}), has("y", "E")],
+         struct(y=TEXT), [has("y", enum | {"namespace": ""})]),
+        # A new record does not get a registered name.
+        ([has("a_b", INNER | {"name": "Row_c"})], struct(c=ONE, a_b=ONE),
+         [has("a_b", INNER | {"name": "Row_c"}),
+          optional("c", {"type": "record", "name": "Row_c_2", "fields": [optional("a", "long")]})]),
+    ],
+)  # fmt: skip
+def test_registered_types_keep_their_names_wherever_they_are_used(registered, column, wanted):
+    known = avro(*registered)
+    info = AvroSchema().writer(column, known).info
+    assert (json.loads(info.data)["name"], fields_of(info)) == ("Theirs", wanted)
+    assert AvroSchema().writer(column, info).info == info
+
+
+@pytest.mark.parametrize("column", [struct(x=TWO, y=TWO), struct(new=TWO, x=ONE, y=TWO)])
+def test_an_extended_definition_reads_what_the_registered_one_wrote(column):
+    theirs = {"type": "record", "name": "Theirs", "namespace": "shop", "fields": SHARED}
+    known = SchemaInfo(type=SchemaType.AVRO, data=json.dumps(theirs).encode())
+    old, new = (
+        fastavro.parse_schema(json.loads(info.data), {})
+        for info in (known, AvroSchema().writer(column, known).info)
+    )
+    written = io.BytesIO()
+    fastavro.schemaless_writer(written, old, {"x": {"a": 1}, "y": {"a": 2}})
+    written.seek(0)
+    read = fastavro.schemaless_reader(written, old, new)
+    assert (read["x"]["a"], read["y"]) == (1, {"a": 2, "b": None})
+
+
 @pytest.mark.parametrize(
     "registered",
     [
@@ -110,8 +180,6 @@ def test_a_struct_of_members_extends_the_records_of_a_union():
         SchemaInfo(type=SchemaType.JSON, data=avro(has("id", "long")).data),
         SchemaInfo(type=SchemaType.STRING),
         SchemaInfo(type=99, data=b"?"),
-        # The dropped field defines a type that another field uses.
-        avro(has("gone", INNER), has("id", "long"), has("needs", "In", default={"a": 1})),
         None,
     ],
 )

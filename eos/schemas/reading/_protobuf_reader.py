@@ -20,8 +20,8 @@ from google.protobuf.descriptor_pb2 import FieldDescriptorProto
 from google.protobuf.message import DecodeError
 
 from eos.errors import IncompatibleSchema
-from eos.schemas._definition import at
 from eos.schemas._protobuf_schema import message_class, parsed_data
+from eos.schemas._schema_base import at
 from eos.schemas.reading._column_reader import MAX_OBJECT_BYTES, TOO_LONG, as_column
 from eos.wire.avro import MAX_DEPTH, MAX_FIELDS
 from eos.wire.binary_columns import RowFailures
