@@ -131,14 +131,15 @@ def test_a_broker_that_forgot_a_topics_end_hides_no_rows(client, pulsar_standalo
         with client.producer(topic, create=True, max_batch_messages=100) as producer:
             for value in wanted:
                 producer.send(value, key=value.decode())
-        admin("PUT", f"{path}/compaction")
+            producer.flush()
+            admin("PUT", f"{path}/compaction")  # at once: in time for one of two, if not busy
         patience = Patience(60)
         while admin("GET", f"{path}/compaction")["status"] != "SUCCESS":
             assert not patience.is_over
             patience.pause()
         return topic
 
-    for _ in range(8):
+    for _ in range(40):
         topic = compacted()
         with closing(client.topic_bounds(topic)) as bounds:
             if bounds.last_id() is None:
