@@ -256,7 +256,7 @@ def by_reader(broker: PulsarStandalone, topic: str, *, interruptions: int) -> It
         for _ in range(interruptions):
             batch = next(reader.read_to(reader.last_id))
             batches = chain(batches, [batch])
-        for batch in chain(batches, reader.read_to(reader.last_id)):
+        for batch in chain(batches, reader.read(idle_s=0.5)):
             for row in batch.to_pylist():
                 if "judge" not in dict(row["properties"] or ()):
                     yield row["value"] or b""
