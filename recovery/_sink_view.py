@@ -201,6 +201,9 @@ def _owing(history: History, record: LogRecord) -> UnwrittenEpoch:
         if is_passed:
             meaning = f"Its rows are missing: epoch {last} was written without them"
             way_out = f"Write them under a separate batch key, or do without; then:{give_up}"
+            if record.state is State.FAILED:  # or it was done before, and its record was dropped
+                meaning = f"Its rows may be missing: epoch {last} is written"
+                way_out = f"Only if the output lacks them: {way_out[0].lower()}{way_out[1:]}"
     else:
         meaning = "Not written: none of its rows is readable"
         way_out = f"Run the job again with the same key. To do without its rows:{give_up}"

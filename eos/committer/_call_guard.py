@@ -137,7 +137,8 @@ class CallGuard:
                 owed.query_id == query_id for owed in history.owing
             ):
                 return  # the epoch that blocks this one is already in the log
-            if history.newest(query_id, epoch) is None:
+            # A done epoch may have no record any more: it has not failed.
+            if history.newest(query_id, epoch) is None and not history.must_skip(query_id, epoch):
                 reason = reason_of(error)
                 self._log.append(
                     LogRecord.failed(claim, query_id=query_id, epoch=epoch, reason=reason)

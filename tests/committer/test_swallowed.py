@@ -9,9 +9,10 @@ import pytest
 from eos.commit_log import CommitLog
 from eos.committer import Policies
 from eos.committer._call_guard import CallGuard
-from eos.errors import DuplicateEpochCall, EosError, UnfinishedEpoch
+from eos.errors import DuplicateEpochCall, EosError, InDoubt, UnfinishedEpoch
 from eos.protocol import BATCH
-from tests.protocol.epochs import claim
+from tests.protocol.epochs import QUERY as QUERY_OF_RECORDS
+from tests.protocol.epochs import claim, committed_epoch
 from tests.support.judge import drain
 from tests.support.plain_driver import QUERY, rows_of
 
@@ -132,6 +133,21 @@ def test_an_overtaken_driver_is_fenced_even_if_it_knows_a_failed_epoch(make_driv
         first.run("1")
     assert second.run("1").status == "written"
     assert QUERY in second.log.history.streaming_queries
+
+
+def test_a_committed_epoch_whose_record_was_dropped_has_not_failed(tmp_path):
+    """Its checkpoint was set back, and the call failed before the epoch was skipped."""
+    log = CommitLog.open(tmp_path / "log", "orders", keep_epochs=1)
+    claimed = log.append(claim())
+    for record in (one for n in range(4) for one in committed_epoch(claimed, str(n))):
+        log.append(record)
+    log.compact()
+    assert log.history.newest(QUERY_OF_RECORDS, "0") is None
+    guard, error = CallGuard(log, Policies()), InDoubt("an earlier epoch is in doubt")
+    guard.record_failure(claimed, QUERY_OF_RECORDS, "0", error)
+    assert log.history.owing == ()
+    guard.record_failure(claimed, QUERY_OF_RECORDS, "4", error)
+    assert [one.epoch for one in log.history.owing] == ["4"]
 
 
 def test_a_second_sink_of_the_function_is_known_by_its_log_not_by_its_path(tmp_path):

@@ -16,7 +16,7 @@ from deltalake.transaction import AddAction
 
 from eos import failpoints
 from eos.commit_log import CommitLog
-from eos.committer import Committer
+from eos.committer import Committer, MultiProcessRun, OpenAttempt, Policies
 from eos.delta.opening import schema_to_json
 from eos.delta.part import DeltaPart
 from eos.delta.participant import DeltaParticipant, Staged
@@ -370,6 +370,47 @@ def test_a_table_that_comes_back_after_more_epochs_than_the_log_keeps(
     run(range(3, 8), stays)
     run(range(8, 10), stays, output)
     assert [len(one.read()) for one in (stays, output)] == [10, 5]
+
+
+def test_an_older_table_is_refused_behind_more_empty_epochs_than_the_log_keeps(output, tmp_path):
+    def run(epoch: int, *rows: str) -> None:
+        log = CommitLog.open(tmp_path / "log", "contract", keep_epochs=2)
+        Committer(log, [output.participant()]).run_epoch(
+            QUERY, str(epoch), lambda begun: lambda: [output.write(begun()[0], rows)]
+        )
+        log.compact()
+
+    run(0, "one")
+    shutil.copytree(output.uri, tmp_path / "copy")
+    run(1, "two")
+    for epoch in range(2, 6):
+        run(epoch)
+    shutil.rmtree(output.uri)
+    (tmp_path / "copy").rename(output.uri)
+    with pytest.raises(NewCluster):
+        run(6, "three")
+
+
+def test_a_shared_run_that_was_fenced_stays_fenced_after_a_compaction(output, tmp_path):
+    def join(run_id: str, query_id: str, epoch: int) -> tuple[MultiProcessRun, OpenAttempt]:
+        log = CommitLog.open(tmp_path / "log", "contract", keep_epochs=2)
+        policies = Policies(on_new_query="continue")
+        process = MultiProcessRun(log, [output.participant()], run_id, policies=policies)
+        opened = process.join(query_id, str(epoch))
+        assert isinstance(opened, OpenAttempt)
+        return process, opened
+
+    def run(run_id: str, query_id: str, epoch: int) -> None:
+        process, opened = join(run_id, query_id, epoch)
+        process.end(opened, [output.write(opened.record.participants[0], ["row"])])
+        process.log.compact()
+
+    run("first", QUERY, 0)
+    for epoch in range(5):
+        run("second", "another", epoch)
+    with pytest.raises(Fenced):
+        join("first", QUERY, 1)
+    run("second", "another", 5)
 
 
 def test_a_driver_that_slept_while_its_successor_went_on_is_fenced(output, log, tmp_path):

@@ -20,6 +20,7 @@ from eos.protocol import (
     Skip,
     State,
     check_lineage,
+    check_not_renamed,
     check_replayed,
     decide_epoch,
     unfinished_epoch_error,
@@ -169,6 +170,32 @@ def test_a_streaming_query_may_follow_batch_writes():
     log = Log()
     log.commit(log.open("a key", query=BATCH))
     check_lineage(log.history, QUERY, "0", "refuse")
+
+
+def test_a_query_that_failed_before_its_first_transaction_does_not_own_the_sink():
+    log = Log()
+    reason = Reason(ReasonKind.INPUT, "a column is missing")
+    failed = log._add(LogRecord.failed(log.claim, query_id=QUERY, epoch="0", reason=reason))
+    check_lineage(log.history, "another", "0", "refuse")
+    given_up = Reason(ReasonKind.DECIDED, "Ada: test data")
+    log._add(failed.advance(State.ABANDONED, claim=log.claim, reason=given_up))
+    check_lineage(log.history, "another", "0", "refuse")
+    check_lineage(log.history, QUERY, "0", "refuse")
+
+
+def test_a_renamed_sink_waits_for_an_attempt_that_may_still_be_committed():
+    log = Log()
+    log.commit(log.open("0"))
+    with pytest.raises(NewLineage, match="up to 0 are done there: 0 would be written twice"):
+        check_not_renamed(log.history, QUERY, "0", "continue")
+    with pytest.raises(NewLineage, match="last epoch there is 0"):
+        check_not_renamed(log.history, QUERY, "1", "refuse")
+    opened = log.open("1")
+    with pytest.raises(NewLineage, match="may still be committed"):
+        check_not_renamed(log.history, QUERY, "1", "continue")
+    reason = Reason(ReasonKind.FAILED, "the topic is terminated")
+    log._add(opened.advance(State.ABORTING, claim=log.claim, reason=reason))
+    check_not_renamed(log.history, QUERY, "1", "continue")
 
 
 @pytest.mark.parametrize("batch_writes", [False, True])
