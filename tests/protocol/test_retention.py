@@ -353,10 +353,10 @@ def test_of_attempts_at_the_same_time_the_last_begun_and_the_last_ended_stay():
         for n in (1, 2)
     )
     records = [claimed, first, second]
-    for left, receipt in ((second, 3), (first, 4)):
+    for left, receipt, reason in ((second, 3, DECIDED), (first, 4, None)):
         prepared = step(left, State.PREPARED, claimed)
         prepared = changed(prepared, receipt_id=MessageId(17, receipt))
-        records += [prepared, step(prepared, State.COMMITTED, claimed)]
+        records += [prepared, step(prepared, State.COMMITTED, claimed, reason)]
     elsewhere = replace(claim("run-3"), participants=(TablePart(),))
     records += [claim("run-2"), elsewhere]
     for epoch in range(50):
