@@ -7,7 +7,6 @@ a password or row data.
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -40,11 +39,6 @@ def pip_install(*extras: str) -> str:
     wanted = {f" extra == '{extra}'" for extra in extras}
     found = dict.fromkeys(repr(name) for name, _, marker in needed if marker in wanted)
     return f"pip install {' '.join(found)}"
-
-
-def recovery_command(verb: str, *arguments: str) -> str:
-    """Return a command of ``eos recovery`` to copy into a shell: names and keys may have spaces."""
-    return shlex.join(("eos", "recovery", verb, *arguments))
 
 
 class EosError(Exception):

@@ -6,9 +6,8 @@ import logging
 from typing import Final
 
 from eos.committer import EpochResult
-from eos.errors import recovery_command
 from eos.ids import TopicName
-from eos.protocol import BATCH, History
+from eos.protocol import BATCH, History, recovery_command
 from eos.pulsar.part import pulsar_part
 
 logger = logging.getLogger(__name__)

@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any, cast
 
 from eos.commit_log import CommitLog
-from eos.errors import ConfigurationError, EosError, InDoubt, named, recovery_command
+from eos.errors import ConfigurationError, EosError, InDoubt, named
 from eos.participant import Access, Kind, Participant, kind_of
-from eos.protocol import LogRecord, Part, ParticipantKey, UnknownPart, check_order
+from eos.protocol import LogRecord, Part, ParticipantKey, UnknownPart, check_order, recovery_command
 
 
 class Participants:

@@ -11,6 +11,7 @@ from eos.protocol._epochs import (
     decide_command,
     decide_epoch,
     lost_log_error,
+    recovery_command,
     unfinished_epoch_error,
 )
 from eos.protocol._history import History, ParticipantKey
@@ -109,6 +110,7 @@ __all__ = [
     "lost_log_error",
     "next_action",
     "overtaken",
+    "recovery_command",
     "require",
     "require_carried",
     "stage_of",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, Self
 
-from eos.errors import NewLineage, RewoundCheckpoint, UnfinishedEpoch, recovery_command
+from eos.errors import NewLineage, RewoundCheckpoint, UnfinishedEpoch
 from eos.protocol._history import History
 from eos.protocol._record import LogRecord, epoch_number, is_streaming
 from eos.protocol._states import FINAL, UNFINISHED, State
@@ -102,6 +103,11 @@ def unfinished_epoch_error(
         query_id=query_id,
         epoch=epoch,
     )
+
+
+def recovery_command(verb: str, *arguments: str) -> str:
+    """Return a command of ``eos recovery`` to copy into a shell: names and keys may have spaces."""
+    return shlex.join(("eos", "recovery", verb, *arguments))
 
 
 def decide_command(sink_id: str, query_id: str | None, epoch: str | None, verdict: str) -> str:
