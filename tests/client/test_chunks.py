@@ -12,14 +12,15 @@ from typing import Any
 import pytest
 
 from eos import Encryption, PulsarClient
-from eos.client import Consumer, ReceivedMessage, _acks, _receiver
+from eos.client import _acks, _receiver
 from eos.errors import ProtocolError
 from eos.testing import PulsarStandalone
 from eos.wire import _chunks
-from tests.support.admin import call
+from tests.support.admin import backlog
 from tests.support.chunks import send_chunk
 from tests.support.encrypted import make_keys
 from tests.support.java_client import JavaClient, JavaMessage, java_client
+from tests.support.receiving import received
 
 CHUNK_BYTES = 500
 
@@ -100,14 +101,6 @@ def test_a_reader_may_begin_in_the_middle_of_a_message(
         assert values(client, topic, start=entry.id) == wanted
 
 
-def received(consumer: Consumer, count: int) -> list[ReceivedMessage]:
-    """The next messages of a consumer."""
-    seen: list[ReceivedMessage] = []
-    while len(seen) < count and (batch := consumer.receive_batch(count, timeout_s=10)):
-        seen += batch
-    return seen
-
-
 @pytest.mark.parametrize("kind", ["exclusive", "shared"])
 def test_a_consumer_acknowledges_all_chunks(
     java: JavaClient, client: PulsarClient, topic: str, kind: Any, pulsar_standalone: Any
@@ -125,7 +118,7 @@ def test_a_consumer_acknowledges_all_chunks(
         assert sorted(one.value for one in rest) == sorted(one.value for one in sent[7:])
         consumer.acknowledge(rest)
         assert consumer.receive(0.5) is None
-    assert backlog(pulsar_standalone, topic) == 0
+    assert backlog(pulsar_standalone.admin_url, topic) == 0
 
 
 @pytest.mark.parametrize("kind", ["exclusive", "shared"])
@@ -184,13 +177,7 @@ def test_a_cumulative_acknowledgement_of_a_message_in_chunks(
         rest = received(consumer, 2)
         assert [one.value for one in rest] == [one.value for one in sent[4:]]
         consumer.acknowledge_cumulative(rest[1])
-    assert backlog(pulsar_standalone, topic) == 0
-
-
-def backlog(broker: Any, topic: str) -> int:
-    """The messages that the subscription has not acknowledged."""
-    stats = call(broker.admin_url, "GET", f"/v2/{topic.replace('://', '/')}/stats")
-    return int(stats["subscriptions"]["judge"]["msgBacklog"])
+    assert backlog(pulsar_standalone.admin_url, topic) == 0
 
 
 @pytest.mark.parametrize("kind", ["exclusive", "shared"])
@@ -205,7 +192,7 @@ def test_parts_of_a_message_that_was_sent_again_are_acknowledged(
         assert message.value == b"012"
         consumer.acknowledge(message)
         assert consumer.receive(0.3) is None
-    assert backlog(pulsar_standalone, topic) == 0
+    assert backlog(pulsar_standalone.admin_url, topic) == 0
 
 
 @pytest.mark.parametrize("kind", ["exclusive", "shared"])
@@ -223,7 +210,7 @@ def test_parts_of_a_message_without_its_end_are_acknowledged_later(
         producer.send(b"soon").result()
         with client.consumer(topic, "judge", type=kind) as consumer:
             consumer.acknowledge(received(consumer, 1))
-            assert backlog(pulsar_standalone, topic) == 2  # more parts may come
+            assert backlog(pulsar_standalone.admin_url, topic) == 2  # more parts may come
             monkeypatch.setattr(_acks, "EXPIRY_MS", 500)
             time.sleep(0.6)
             producer.send(b"later").result()
@@ -231,7 +218,7 @@ def test_parts_of_a_message_without_its_end_are_acknowledged_later(
             assert later.value == b"later"
             consumer.acknowledge(later)
             assert consumer.receive(0.3) is None
-    assert backlog(pulsar_standalone, topic) == 0
+    assert backlog(pulsar_standalone.admin_url, topic) == 0
     assert "was never completed" in caplog.text
 
 
@@ -264,7 +251,7 @@ def test_no_chunk_is_acknowledged_behind_one_that_could_not_be_read(
                 consumer.receive(10)
             producer.send(b"after").result()
             assert [one.value for one in received(consumer, 1)] == [b"after"]
-            assert backlog(pulsar_standalone, topic) == 5
+            assert backlog(pulsar_standalone.admin_url, topic) == 5
         with client.consumer(topic, "judge") as consumer:
             assert [one.value for one in received(consumer, 2)] == [b"0123", b"after"]
 
@@ -287,6 +274,6 @@ def test_no_chunk_of_a_message_that_was_dropped_from_memory_is_acknowledged(
             producer.send(b"later").result()
             consumer.acknowledge(received(consumer, 1))
             assert consumer.receive(0.3) is None
-            assert backlog(pulsar_standalone, topic) == 6  # "-" was too old
+            assert backlog(pulsar_standalone.admin_url, topic) == 6  # "-" was too old
         with client.consumer(topic, "judge") as consumer:
             assert [one.value for one in received(consumer, 2)] == [b"aaa", b"bbb"]

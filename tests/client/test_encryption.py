@@ -14,9 +14,10 @@ import pytest
 from eos import Encryption, PulsarClient
 from eos.errors import DecryptionFailed, InputError, NotAllowed
 from eos.testing import PulsarStandalone
-from tests.support.admin import call
+from tests.support.admin import backlog, call
 from tests.support.encrypted import KEY_NAMES, make_keys, plain_keys
 from tests.support.java_client import JavaClient, JavaMessage, java_client
+from tests.support.receiving import batches_until
 
 COLUMNS = ("value", "key", "properties", "encryption_context")
 
@@ -245,7 +246,8 @@ def test_a_message_that_is_moved_keeps_what_is_needed_to_decrypt_it(
             with pytest.raises(InputError, match=r"is encrypted, and can't be retried later"):
                 consumer.retry_later(message, 0.0)
             consumer.negative_acknowledge(message)
-            assert consumer.receive(2) is None
+            admin_url = pulsar_standalone.admin_url
+            assert not list(batches_until(consumer, lambda: backlog(admin_url, topic) == 0))
         with client.reader(f"{topic}-judge-DLQ", columns=("value", "properties")) as reader:
             ((row,),) = (batch.to_pylist() for batch in reader.read_to(reader.last_id))
     context = dict(row["properties"])["ENCRYPTION_CONTEXT"]

@@ -36,6 +36,7 @@ from eos.errors import (
 from eos.testing import PulsarStandalone
 from eos.wire.commands import CloseProducer, ProducerAccessMode, TxnAction
 from tests.support.admin import call
+from tests.support.expiry import await_expiry
 from tests.support.judge import drain
 
 Opened = Callable[..., KeyedState]
@@ -298,17 +299,19 @@ def other(pulsar_standalone: PulsarStandalone) -> Iterator[PulsarClient]:
 
 
 @pytest.mark.parametrize("is_sent", [True, False])
-def test_a_new_owner_ends_the_transaction_of_the_one_before(client, opened, other, topic, is_sent):
+def test_a_new_owner_ends_the_transaction_of_the_one_before(
+    client, opened, other, topic, pulsar_standalone, is_sent
+):
     old = opened(client=other)
     change(old, a=b"1")
     out = other.producer(topic + "-out", create=True)
     txn = old.transaction(timeout_s=600)
     old.put("a", b"2", txn)
-    out.send(b"output", txn=txn).result(1)
+    out.send(b"output", txn=txn).result(20)
     with closing(client.producer(topic + "-in", create=True)) as producer:
         producer.send(b"input").result()
     inputs = other.consumer(topic + "-in", "s")
-    inputs.acknowledge(inputs.receive_batch(1, 5), txn)
+    inputs.acknowledge(inputs.receive_batch(1, 20), txn)
     inputs.close()
     if is_sent:
         old.send_lingering()  # as a commit does, before END_TXN
@@ -318,13 +321,12 @@ def test_a_new_owner_ends_the_transaction_of_the_one_before(client, opened, othe
         assert time.monotonic() - began < 10  # not its time to live
         assert dict(new) == {"a": b"1"}
         # The acknowledgement was the transaction's: the message comes again, and once.
-        assert again.receive(5) is not None
-        assert again.receive(1) is None
+        assert again.receive(20) is not None
+        assert again.receive(0.3) is None
     with pytest.raises((TransactionPoisoned, Indeterminate)):
         txn.commit()
     change(new, a=b"3")
-    with client.reader(topic + "-out") as reader:
-        assert not list(reader.read(idle_s=1))
+    assert drain(pulsar_standalone.service_url, topic + "-out") == []
     with pytest.raises(EosError):  # the broker has closed its producer, and does not say so
         old.transaction().commit()
     with pytest.raises(Fenced):
@@ -342,21 +344,20 @@ def test_inputs_that_others_may_acknowledge_are_refused(client, opened, topic):
 
 
 @pytest.mark.parametrize("changes", [True, False])
-def test_an_old_owner_can_not_commit(client, opened, other, topic, changes):
+def test_an_old_owner_can_not_commit(opened, other, topic, pulsar_standalone, changes):
     """Also one that has only read the state: its outputs would come from an old one."""
     old = opened(client=other)
     change(old, a=b"1")
     txn = old.transaction()
     out = other.producer(topic + "-out", create=True)
-    out.send(b"old " + old["a"], txn=txn).result(1)
+    out.send(b"old " + old["a"], txn=txn).result(20)
     change(opened(), a=b"2")
     if changes:
         old.put("a", b"3", txn)
     with pytest.raises((TransactionPoisoned, Indeterminate)):
         txn.commit()
     assert dict(opened()) == {"a": b"2"}
-    with client.reader(topic + "-out") as reader:
-        assert not list(reader.read(idle_s=1))
+    assert drain(pulsar_standalone.service_url, topic + "-out") == []
 
 
 def test_an_old_owner_can_not_begin_a_transaction(opened, other):
@@ -483,6 +484,7 @@ def test_an_interrupted_commits_changes_do_not_come_with_the_next_one(
 # --- stores -----------------------------------------------------------------------------------
 
 
+@pytest.mark.timeout(500)
 def test_of_owners_that_open_at_the_same_moment_one_is_left(pulsar_standalone, name):
     """A broker lets two producers in that fence each other at the same moment."""
     rounds, owners = 12, 3
@@ -649,11 +651,11 @@ def test_a_damaged_file_is_an_error_and_then_a_new_one(opened, tmp_path):
 
 def test_a_dropped_transaction_that_has_expired_is_not_in_the_way(client, opened):
     state = opened()
-    dropped = client.transaction(timeout_s=1.0)
+    dropped = client.transaction(timeout_s=5.0)
     state.put("a", b"lost", dropped)
     with pytest.raises(Fatal, match=r"uses this state.*Commit or abort it"):
         state.use_in(client.transaction())
-    time.sleep(1.1)
+    await_expiry(client, dropped.id)
     change(state, b=b"kept")
     assert dict(state) == {"b": b"kept"}
 

@@ -8,6 +8,8 @@ import time
 from collections import Counter
 from contextlib import ExitStack
 
+import pytest
+
 from eos import KeyedState
 from tests.support import admin
 from tests.support.judge import drain
@@ -18,6 +20,7 @@ KEYS = 40
 OWNERS = 6
 
 
+@pytest.mark.timeout(600)
 def test_each_message_is_counted_once(client, pulsar_standalone, name):
     url = pulsar_standalone.service_url
     source, state, target = f"{name}-in", f"{name}-state", f"{name}-out"
@@ -52,12 +55,12 @@ def test_each_message_is_counted_once(client, pulsar_standalone, name):
             started.append(process)
         for process in started:  # what they hold comes again when they end
             process.send_signal(signal.SIGCONT)
-            process.wait(60)
+            process.wait(150)  # to open a state takes up to 60 s, a commit without an answer 30 s
     assert stopped_at_work == OWNERS
     with driver(*arguments) as process:
         assert process.stdout is not None
         process.stdout.read()  # until no message is left
-        assert process.wait(60) == 0
+        assert process.wait(150) == 0
     expected = Counter(sent)
     with KeyedState(client, state) as counts:
         assert {key: int(value) for key, value in counts.items()} == expected

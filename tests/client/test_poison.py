@@ -253,7 +253,7 @@ def test_a_producer_that_is_closed_while_others_send_loses_nothing_in_silence(
     threads = [threading.Thread(target=send, args=(n,)) for n in range(3)]
     for thread in threads:
         thread.start()
-    threading.Event().wait(0.2)
+    wait_until(lambda: len(accepted) > 10)
     producer.close()
     for thread in threads:
         thread.join(10)

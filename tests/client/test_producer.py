@@ -23,6 +23,7 @@ from eos.wire.batch import Hashing, partitions_for_keys
 from tests.client.test_entry_reader_faults import TOPIC, Broker
 from tests.support import admin
 from tests.support.judge import drain
+from tests.support.receiving import received
 from tests.transport.scripted import wait_until
 
 LONG_MS = 30_000
@@ -204,7 +205,8 @@ def test_entries_of_one_key_each_have_their_futures_in_order(client, name):
     assert len({one.place for one in ids}) == 2
     assert [one.batch_index for one in ids] == [0, 0, 1, 1, 2, 2]
     with client.consumer(name, "s", type="shared") as consumer:
-        found = {(*one.id.place, one.id.batch_index): one.value for one in _all(consumer)}
+        seen = received(consumer, 6)
+    found = {(*one.id.place, one.id.batch_index): one.value for one in seen}
     assert [found[(*one.place, one.batch_index)] for one in ids] == [b"%d" % n for n in range(6)]
 
 
@@ -217,7 +219,7 @@ def test_messages_keep_what_they_have_and_kinds_of_keys_are_mixed(client, name):
     producer.send(None, key="gone")
     producer.flush()
     with client.consumer(name, "s") as consumer:
-        first, second, third = _all(consumer)
+        first, second, third = received(consumer, 3)
     assert (first.value, first.key, first.event_time_ms) == (b"mine", "ä", 5)
     assert first.properties == {"a": "ö"}
     assert (second.value, second.key) == (b"2", b"\xff")
@@ -420,10 +422,3 @@ def test_options_out_of_their_range_are_refused(options):
         pytest.raises(ConfigurationError, match=next(iter(options))),
     ):
         client.producer(TOPIC, **options)
-
-
-def _all(consumer):
-    found = []
-    while (one := consumer.receive(2)) is not None:
-        found.append(one)
-    return found

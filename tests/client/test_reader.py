@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from eos.testing import PulsarStandalone
 from eos.wire.batch import Compression, Message, encode_batches, rows_from_messages
 from eos.wire.decoding import COLUMNS
 from tests.support.admin import call, create_partitioned, messages_out
+from tests.support.receiving import WITHIN_S, readable
 
 
 def rows(batches: Iterable[pa.RecordBatch]) -> list[dict[str, Any]]:
@@ -24,11 +26,6 @@ def rows(batches: Iterable[pa.RecordBatch]) -> list[dict[str, Any]]:
 
 def values(batches: Iterable[pa.RecordBatch]) -> list[bytes]:
     return [row["value"] for row in rows(batches)]
-
-
-def rest(reader: Reader, idle_s: float = 0.5) -> list[bytes]:
-    """Return the values received until none arrives for ``idle_s``."""
-    return values(reader.read(idle_s=idle_s))
 
 
 def send(client: PulsarClient, topic: str, *sent: bytes) -> list[MessageId]:
@@ -95,9 +92,9 @@ def test_only_what_is_committed_is_read_and_gaps_are_no_end(client, name):
     producer.send(b"open", txn=open_txn).result(timeout=20)
     with client.reader(name) as reader:
         assert values(reader.read_to(reader.last_id)) == wanted
-        assert rest(reader) == []
+        assert not list(reader.read(idle_s=0.3))
         open_txn.commit()
-        assert rest(reader) == [b"open"]
+        assert readable(client, reader) == [b"open"]
 
 
 # --- where it begins and stops ------------------------------------------------------------------
@@ -110,7 +107,7 @@ def test_reading_stops_behind_the_end_and_goes_on_there(client, name):
         assert reader.next_id == MessageId(ids[1].ledger, ids[1].entry + 1)
         assert values(reader.read_to(ids[1])) == []
         assert values(reader.read_to(ids[2])) == numbered(6)[2:3]
-        assert rest(reader) == numbered(6)[3:]
+        assert readable(client, reader) == numbered(6)[3:]
 
 
 @pytest.fixture
@@ -151,9 +148,8 @@ def test_a_start_behind_the_end_gives_only_what_comes_after_it(client, name):
     ids = send(client, name, *numbered(3))
     with client.reader(name, start=MessageId(ids[-1].ledger, ids[-1].entry + 1)) as reader:
         assert values(reader.read_to(reader.last_id)) == []
-        assert rest(reader) == []
         send(client, name, b"new")
-        assert rest(reader) == [b"new"]
+        assert readable(client, reader) == [b"new"]
 
 
 def test_an_empty_topic_has_no_last_entry(client, name):
@@ -182,10 +178,10 @@ def test_a_topic_that_is_not_there_is_an_error_and_is_not_made(client, name):
 def test_it_goes_on_after_an_unload(client, name, pulsar_standalone):
     send(client, name, b"0")
     with client.reader(name) as reader:
-        assert rest(reader) == [b"0"]
+        assert readable(client, reader) == [b"0"]
         call(pulsar_standalone.admin_url, "PUT", f"/v2/persistent/public/default/{name}/unload")
         send(client, name, b"1")
-        assert rest(reader, 3) == [b"1"]
+        assert readable(client, reader) == [b"1"]
 
 
 @pytest.mark.broker
@@ -232,7 +228,7 @@ def test_a_closed_reader_says_so(client, name):
     reader.close()
     reader.close()
     with pytest.raises(Fatal, match="closed"):
-        rest(reader)
+        list(reader.read())
 
 
 def test_of_a_short_range_the_broker_sends_no_more_than_it_has(client, name, pulsar_standalone):
@@ -245,7 +241,7 @@ def test_of_a_short_range_the_broker_sends_no_more_than_it_has(client, name, pul
         client.topic_bounds(name).bounds()
         assert messages_out(pulsar_standalone.admin_url, name) == 35
         assert len(values(reader.read_to(ids[20]))) == 55
-        assert len(values(reader.read(idle_s=0.5))) == 45
+        assert len(readable(client, reader)) == 45
 
 
 def test_a_short_range_of_large_batches_aborted_entries_and_markers_is_read_whole(
@@ -266,7 +262,7 @@ def test_a_short_range_of_large_batches_aborted_entries_and_markers_is_read_whol
     assert last.entry - start.entry < 100
     with client.reader(name, start=start) as reader:
         assert len(values(reader.read_to(last))) == 1 + 20 * 300 + 19
-        assert values(reader.read(idle_s=0.5)) == [b"committed", b"behind"]
+        assert readable(client, reader) == [b"committed", b"behind"]
 
 
 def send_kinds(client: PulsarClient, topic: str) -> list[MessageId]:
@@ -320,15 +316,22 @@ def test_behind_a_reading_that_was_broken_off_a_bounded_one_keeps_to_its_end(
         assert len(values(reader.read_to(ids[-1]))) == 24 - 5
 
 
-def test_what_has_come_is_given_before_any_silence_is_measured(client, name, entry_by_entry):
-    ids = send_kinds(client, name)
+def test_what_has_come_is_given_before_any_silence_is_measured(
+    client, name, entry_by_entry, monkeypatch
+):
+    ids, clock = send_kinds(client, name), time.monotonic
+    callers_s = 0.0
+    patched = SimpleNamespace(monotonic=lambda: clock() + callers_s)
+    monkeypatch.setattr("eos.client._reader.time", patched)
     with client.reader(name) as reader:
         assert next(reader.read(idle_s=5))["value"].to_pylist() == [b"0"]
         ids += send(client, name, b"more")
         given = []
-        for batch in reader.read(idle_s=0.5):
+        for batch in reader.read(idle_s=WITHIN_S):
             given += batch["value"].to_pylist()
-            time.sleep(0.06)  # eleven times: the caller's time does not count as idle
+            callers_s += WITHIN_S  # the caller's time does not count as idle
+            if given[-1] == b"more":
+                break
         assert (len(given), given[-1]) == (24, b"more")
         assert reader.next_id == MessageId(ids[-1].ledger, ids[-1].entry + 1)
 

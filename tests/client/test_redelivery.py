@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
 import pytest
 
 from eos import AsyncPulsarClient, PulsarClient
-from eos.client import Consumer, ReceivedMessage
 from eos.errors import ConfigurationError, Retriable
 from eos.ids import MessageId
 from eos.testing import PulsarStandalone
-from tests.support.admin import call
+from tests.support.admin import backlog, call
 from tests.support.judge import drain, quiet_client
+from tests.support.receiving import batches_until, received, unacknowledged, values
 
 
 @pytest.fixture
@@ -30,16 +31,20 @@ def send(client: PulsarClient, topic: str, *values: bytes) -> list[MessageId]:
         return [producer.send(value).result() for value in values]
 
 
-def received(consumer: Consumer, count: int, timeout_s: float = 10) -> list[ReceivedMessage]:
-    """The next messages."""
-    seen = []
-    while len(seen) < count and (message := consumer.receive(timeout_s)) is not None:
-        seen.append(message)
-    return seen
+class HeldTimer:
+    """A timer of which the test says when the time has come."""
 
+    def __init__(self) -> None:
+        self.waits_s: list[float] = []
+        self._calls: list[Callable[[], None]] = []
 
-def values(messages: list[ReceivedMessage]) -> list[bytes | None]:
-    return [one.value for one in messages]
+    def call_after(self, wait_s: float, call: Callable[[], None]) -> None:
+        self.waits_s.append(wait_s)
+        self._calls.append(call)
+
+    def run(self) -> None:
+        for due in self._calls:
+            due()
 
 
 # --- negative acknowledgements ------------------------------------------------------------------
@@ -55,7 +60,6 @@ def test_a_message_comes_again_later_and_later(client: PulsarClient, topic: str)
         for count in range(1, 4):
             began = time.monotonic()
             consumer.negative_acknowledge(bad)
-            assert consumer.receive(0.2) is None
             (bad,) = received(consumer, 1)
             waits.append(time.monotonic() - began)
             assert (bad.value, bad.redelivery_count) == (b"bad", count)
@@ -63,29 +67,38 @@ def test_a_message_comes_again_later_and_later(client: PulsarClient, topic: str)
         assert min(waits[1:]) >= 1.0
         consumer.acknowledge(bad)
     with client.consumer(topic, "judge", type="shared") as consumer:
-        assert consumer.receive(0.5) is None
+        assert unacknowledged(client, consumer) == []
 
 
-def test_what_is_acknowledged_in_time_does_not_come_again(client: PulsarClient, topic: str) -> None:
+def test_what_is_acknowledged_in_time_does_not_come_again(
+    client: PulsarClient, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     send(client, topic, b"1", b"2")
     with client.consumer(topic, "judge", type="shared", nack_delay_s=0.3) as consumer:
         first, second = received(consumer, 2)
+        timer = HeldTimer()
+        monkeypatch.setattr(consumer, "_timer", timer)
         consumer.negative_acknowledge([first, second])
         consumer.acknowledge(first)
+        assert timer.waits_s == [0.3]
+        timer.run()
         assert values(received(consumer, 1)) == [b"2"]
         assert consumer.receive(0.5) is None
 
 
 def test_a_negative_acknowledgement_of_an_old_copy_has_no_effect(
-    client: PulsarClient, topic: str
+    client: PulsarClient, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     send(client, topic, b"1")
-    with client.consumer(topic, "judge", type="shared", nack_delay_s=0.5) as consumer:
+    with client.consumer(topic, "judge", type="shared") as consumer:
         (message,) = received(consumer, 1)
+        timer = HeldTimer()
+        monkeypatch.setattr(consumer, "_timer", timer)
         consumer.negative_acknowledge(message)
         consumer.redeliver([message])
         (again,) = received(consumer, 1)
-        assert consumer.receive(1) is None  # the new copy is not taken back
+        timer.run()
+        assert consumer.receive(0.5) is None  # the new copy is not taken back
         consumer.acknowledge(again)
 
 
@@ -137,9 +150,13 @@ def test_what_comes_too_often_becomes_a_dead_letter(
             if not batched:
                 producer.flush()
     options: Any = {"type": "shared", "nack_delay_s": 0.1, "max_redeliveries": 2}
+
+    def is_moved() -> bool:
+        return backlog(pulsar_standalone.admin_url, topic) == 0
+
     with client.consumer(topic, "judge", **options) as consumer:
         rounds = 0
-        while messages := consumer.receive_batch(10, timeout_s=1.5):
+        for messages in batches_until(consumer, is_moved):
             rounds = max(rounds, *(one.redelivery_count for one in messages))
             good = [one for one in messages if one.value == b"1" and not batched]
             consumer.acknowledge(good)
@@ -164,12 +181,12 @@ def test_what_comes_too_often_becomes_a_dead_letter(
     lost = [b"0", b"1", b"2"] if batched else [b"0", b"2"]
     assert sorted(one.value for one in seen) == lost
     with client.consumer(topic, "judge", type="shared") as consumer:
-        assert consumer.receive(0.5) is None
+        assert unacknowledged(client, consumer) == []
 
 
 @pytest.mark.parametrize("in_txn", [False, True])
 def test_what_was_acknowledged_of_a_batch_neither_comes_again_nor_is_dead(
-    client: PulsarClient, topic: str, in_txn: bool
+    client: PulsarClient, topic: str, pulsar_standalone: PulsarStandalone, in_txn: bool
 ) -> None:
     with client.producer(topic, create=True, linger_ms=1000) as producer:
         for value in (b"good", b"bad", b"late"):
@@ -189,17 +206,20 @@ def test_what_was_acknowledged_of_a_batch_neither_comes_again_nor_is_dead(
                 consumer.acknowledge(bad, txn)
         else:
             consumer.negative_acknowledge(bad)
-        assert consumer.receive(1) is None
+        url = pulsar_standalone.admin_url
+        assert not list(batches_until(consumer, lambda: backlog(url, topic) == 0))
     with client.consumer(topic, "judge", **options) as consumer:
-        assert consumer.receive(0.5) is None
+        assert unacknowledged(client, consumer) == []
     if not in_txn:
-        with client.reader(f"{topic}-judge-DLQ") as reader:
-            dead = [one.column(0).to_pylist() for one in reader.read_to(reader.last_id)]
-        assert dead == [[b"bad"]]
+        dead = drain(pulsar_standalone.service_url, f"{topic}-judge-DLQ")
+        assert [one.value for one in dead] == [b"bad"]
 
 
 def test_a_message_is_in_one_of_both_topics_if_moving_it_fails(
-    client: PulsarClient, topic: str, monkeypatch: pytest.MonkeyPatch
+    client: PulsarClient,
+    topic: str,
+    pulsar_standalone: PulsarStandalone,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     send(client, topic, b"bad")
     options: Any = {"type": "shared", "nack_delay_s": 0.1, "max_redeliveries": 0}
@@ -209,11 +229,11 @@ def test_a_message_is_in_one_of_both_topics_if_moving_it_fails(
             patch.setattr(consumer, "acknowledge", _refuse)
             consumer.negative_acknowledge(message)
             with pytest.raises(Retriable, match="not now"):
-                consumer.receive(5)
-        dead = f"{topic}-judge-DLQ"
-        assert consumer.receive(2) is None  # it came again, and was moved
-        with client.reader(dead) as reader:
-            assert sum(one.num_rows for one in reader.read_to(reader.last_id)) == 1
+                consumer.receive(20)
+        url = pulsar_standalone.admin_url  # it comes again, and is moved
+        assert not list(batches_until(consumer, lambda: backlog(url, topic) == 0))
+    dead = drain(pulsar_standalone.service_url, f"{topic}-judge-DLQ")
+    assert [one.value for one in dead] == [b"bad"]
 
 
 def _refuse(*_: object, **__: object) -> None:

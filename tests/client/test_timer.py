@@ -17,12 +17,21 @@ from tests.transport.scripted import wait_until
 
 def test_calls_come_in_the_order_of_their_times_and_in_one_thread():
     clock, calls = Timer(), []
+    held, is_held = threading.Event(), threading.Event()
 
     def note(number: int) -> None:
         calls.append((number, threading.current_thread().name))
 
-    clock.call_after(0.2, lambda: note(2))
-    clock.call_after(0.05, lambda: note(1))
+    def hold() -> None:
+        is_held.set()
+        held.wait(20)
+
+    clock.call_after(120, lambda: note(3))
+    clock.call_after(0.05, hold)  # not only in two minutes
+    assert is_held.wait(20)
+    clock.call_after(-100, lambda: note(2))
+    clock.call_after(-200, lambda: note(1))
+    held.set()
     wait_until(lambda: len(calls) == 2)
     assert calls == [(1, "eos-timer"), (2, "eos-timer")]
     clock.stop()

@@ -256,10 +256,19 @@ def by_reader(broker: PulsarStandalone, topic: str, *, interruptions: int) -> It
         for _ in range(interruptions):
             batch = next(reader.read_to(reader.last_id))
             batches = chain(batches, [batch])
-        for batch in chain(batches, reader.read(idle_s=0.5)):
+        for batch in chain(batches, to_its_end(reader)):
             for row in batch.to_pylist():
                 if "judge" not in dict(row["properties"] or ()):
                     yield row["value"] or b""
+
+
+def to_its_end(reader: Reader) -> Iterator[Any]:
+    """Read without an end, and stop after the entry that is the last one now."""
+    last = reader.last_id
+    for batch in reader.read(idle_s=20):
+        yield batch
+        if last is not None and reader.next_id is not None and reader.next_id > last:
+            return
 
 
 def plain_entries(broker: PulsarStandalone, topic: str, count: int, size: int = 10) -> None:

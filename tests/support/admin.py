@@ -32,6 +32,12 @@ def delete_topic(admin_url: str, topic: str) -> None:
     call(admin_url, "DELETE", f"/v2/persistent/{topic}?force=true")
 
 
+def backlog(admin_url: str, topic: str, subscription: str = "judge") -> int:
+    """Number of entries of the topic of this full name that are not acknowledged."""
+    path = f"/v2/{topic.replace('://', '/')}/stats?getPreciseBacklog=true"
+    return int(call(admin_url, "GET", path)["subscriptions"][subscription]["msgBacklog"])
+
+
 def messages_out(admin_url: str, topic: str) -> int:
     """Number of messages sent to the current consumers of ``public/default/topic``."""
     stats = call(admin_url, "GET", f"/v2/persistent/public/default/{topic}/stats")
