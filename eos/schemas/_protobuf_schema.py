@@ -23,6 +23,7 @@ from eos.wire.batch import check_texts
 from eos.wire.commands import SchemaInfo, SchemaType
 
 _FILE: Final = "row.proto"
+_FIELD: Final = descriptor_pb2.FieldDescriptorProto
 
 
 @dataclass(frozen=True)
@@ -128,6 +129,28 @@ def message_class(files: bytes, message: str) -> Any:
         ) from error
 
 
+def skeleton_class(files: bytes, message: str) -> Any:
+    """Return the class of a message without all fields but those of messages: its objects are
+    small, and show how many messages data contain."""
+    found = descriptor_pb2.FileDescriptorSet.FromString(files)
+    todo = [one for file in found.file for one in file.message_type]
+    while todo:
+        declared = todo.pop()
+        todo += declared.nested_type
+        kept = [
+            one for one in declared.field if one.type in (_FIELD.TYPE_MESSAGE, _FIELD.TYPE_GROUP)
+        ]
+        for field in kept:
+            field.ClearField("oneof_index")
+            field.ClearField("proto3_optional")
+            if field.label == _FIELD.LABEL_REQUIRED:
+                field.label = _FIELD.LABEL_OPTIONAL
+        del declared.field[:], declared.oneof_decl[:]
+        declared.field.extend(kept)
+        declared.options.ClearField("map_entry")  # repeated messages have the same bytes
+    return message_class(found.SerializeToString(), message)
+
+
 def _in_order(files: Iterable[Any]) -> list[Any]:
     # After their dependencies, as the pool needs them; Java's client stores them in reverse order.
     known = {file.name: file for file in files}
@@ -149,7 +172,8 @@ def _in_order(files: Iterable[Any]) -> list[Any]:
 
 
 def _encode(message: Any, values: pa.Array) -> pa.Array:
-    # Row by row, in Python; all other schemas encode whole columns.
+    # Row by row, in Python; all other schemas encode whole columns. Methods are the class's: those
+    # of an object may be fields of the same name.
     check_texts(values)
     fill = _filler(message.DESCRIPTOR, "")
     encoded: list[bytes | None] = []
@@ -161,7 +185,7 @@ def _encode(message: Any, values: pa.Array) -> pa.Array:
         fill(made, row)
         try:
             # Deterministic: maps are otherwise in any order.
-            encoded.append(made.SerializeToString(deterministic=True))
+            encoded.append(message.SerializeToString(made, deterministic=True))
         except EncodeError:
             missing = ", ".join(map(repr, _missing_fields(made)))
             raise InputError(
@@ -184,7 +208,7 @@ def _objects(values: pa.Array, path: str) -> list[Any]:
 
 
 def _missing_fields(message: Any) -> list[str]:
-    found = message.FindInitializationErrors()
+    found = type(message).FindInitializationErrors(message)
     # Map keys are data, which must not be shown.
     return sorted({re.sub(r"\[.*\]", "[]", path, flags=re.DOTALL) for path in found})
 
@@ -245,8 +269,9 @@ def _setter(field: Any, path: str) -> Callable[[Any, Any], None]:
             fill(getattr(message, name).add(), one)
 
     def set_one(message: Any, value: Any) -> None:
-        getattr(message, name).SetInParent()  # an empty message is there, unlike a null
-        fill(getattr(message, name), value)
+        inner = getattr(message, name)
+        type(inner).SetInParent(inner)  # an empty message is there, unlike a null
+        fill(inner, value)
 
     return add if field.is_repeated else set_one
 

@@ -23,6 +23,7 @@ from eos.wire.decoding import Irregular, Spans, from_base64, gather
 # bytes are base64, null fields may be omitted.
 _CHUNK_BYTES: Final = 8 << 20
 _FEW_ROWS: Final = 128
+_MAX_CELLS: Final = 1 << 24  # of columns that are parsed at once, with eight bytes or more each
 _AS_TEXT: Final = (pa.types.is_binary, pa.types.is_date32, pa.types.is_timestamp)
 
 _Part = tuple[Int64s, pa.Array, RowFailures]
@@ -101,6 +102,7 @@ class JsonReader:
         # Arrow's parser reads only records, and does not support maps.
         self._in_bulk = self.is_record and not _has(pa.types.is_map, self.type)
         self._has_decimals = _has(pa.types.is_decimal, self.type)
+        self._width = _widest(self.type)
         self._checked: set[SchemaInfo] = set()
 
     def read(self, values: pa.Array, writer: SchemaInfo) -> tuple[pa.Array, RowFailures]:
@@ -109,21 +111,32 @@ class JsonReader:
             check_same_text(parsed(writer), self._kind)
             self._checked.add(writer)
         texts, bad = as_texts(values)
-        simple = _simple_rows(texts) if self._in_bulk else np.zeros(len(texts), np.bool_)
+        simple = np.zeros(len(texts), np.bool_)
+        cells = np.zeros(len(texts), np.int64)
+        if self._in_bulk and self._width:
+            # At most: a list's item of two bytes has a cell for each field.
+            for item in ("{", "null"):
+                found = pc.fill_null(pc.count_substring(texts, item), 0)
+                cells += self._width * found.to_numpy().astype(np.int64)
+        if self._in_bulk:
+            simple = _simple_rows(texts) & (cells <= _MAX_CELLS)
         valid: Mask = texts.is_valid().to_numpy(zero_copy_only=False)
-        parts = self._bulk(texts, np.flatnonzero(simple))
+        parts = self._bulk(texts, np.flatnonzero(simple), cells)
         parts.append(self._one_by_one(texts, np.flatnonzero(valid & ~simple)))
         column = _scattered([(rows, part) for rows, part, _ in parts], len(texts), self.type)
         failed = [failures.moved(rows) for rows, _, failures in parts]
         return column, RowFailures.merged([RowFailures.of(bad, NOT_UTF8), *failed])
 
-    def _bulk(self, texts: pa.StringArray, rows: Int64s) -> list[_Part]:
+    def _bulk(self, texts: pa.StringArray, rows: Int64s, cells: Int64s) -> list[_Part]:
         """Parse ``rows`` in as few chunks as possible: a chunk that fails is halved."""
         parts: list[_Part] = []
         step = max(1, len(texts) * _CHUNK_BYTES // max(1, texts.nbytes))
         todo = [rows[start : start + step] for start in range(0, len(rows), step)]
         while todo:
             some = todo.pop()
+            if len(some) > 1 and cells[some].sum() > _MAX_CELLS:
+                todo += np.array_split(some, 2)
+                continue
             lines = texts if len(some) == len(texts) else texts.take(pa.array(some))
             try:
                 parts.append((some, self._parse(lines), RowFailures.none()))
@@ -182,6 +195,19 @@ def _parsed_as(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_list(kind):
         return pa.list_(_parsed_as(kind.value_type))
     return pa.string() if any(is_such(kind) for is_such in _AS_TEXT) else kind
+
+
+def _widest(kind: pa.DataType) -> int:
+    """Return the number of fields of the widest record in ``kind``'s lists; 0 without such."""
+    if pa.types.is_list(kind):
+        item = kind.value_type
+        return max(_cells(item) if pa.types.is_struct(item) else 0, _widest(item))
+    inner = list(kind) if pa.types.is_struct(kind) else []
+    return max((_widest(one.type) for one in inner), default=0)
+
+
+def _cells(kind: pa.DataType) -> int:
+    return sum(_cells(one.type) for one in kind) if pa.types.is_struct(kind) else 1
 
 
 def _has(is_such: Callable[[pa.DataType], bool], kind: pa.DataType) -> bool:

@@ -19,8 +19,26 @@ MAX_OBJECT_BYTES: Final = 8 << 20
 TOO_LONG: Final = (
     f"The value is longer than {MAX_OBJECT_BYTES >> 20} MiB, the limit of values decoded in Python."
 )
+MAX_FIELD_VALUES: Final = 1_000_000
 
 _WRONG = (pa.ArrowException, ValueError, TypeError, OverflowError)
+
+
+class ValueTooLarge(Exception):
+    """Raised when a value would become too many objects; its text is the reason."""
+
+
+class FieldBudget:
+    """Limits the fields of a value that is decoded in Python."""
+
+    def __init__(self) -> None:
+        self.left = MAX_FIELD_VALUES
+
+    def spend(self, count: int) -> None:
+        """Count more fields; raise ``ValueTooLarge`` if they exceed the limit."""
+        self.left -= count
+        if self.left < 0:
+            raise ValueTooLarge(f"The value has more than {MAX_FIELD_VALUES} fields in all.")
 
 
 class ColumnReader(Protocol):

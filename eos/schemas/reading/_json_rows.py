@@ -20,7 +20,13 @@ from typing import Any, Final
 import pyarrow as pa
 
 from eos.errors import IncompatibleSchema
-from eos.schemas.reading._column_reader import MAX_OBJECT_BYTES, TOO_LONG, as_column
+from eos.schemas.reading._column_reader import (
+    MAX_OBJECT_BYTES,
+    TOO_LONG,
+    FieldBudget,
+    ValueTooLarge,
+    as_column,
+)
 from eos.wire.avro import (
     JAVA_CHAR,
     JAVA_NUMBERS,
@@ -80,8 +86,8 @@ class JsonRows:
         reasons: dict[int, str] = {}
         for number, text in enumerate(texts.to_pylist()):
             try:
-                rows.append(_value(self._kind, _parsed(text), ""))
-            except _InvalidValue as error:
+                rows.append(_value(self._kind, _parsed(text), "", FieldBudget()))
+            except (_InvalidValue, ValueTooLarge) as error:
                 rows.append(None)
                 reasons[number] = str(error)
         return as_column(rows, self._column, reasons, "The value does not fit its schema.")
@@ -97,31 +103,42 @@ def _parsed(text: str) -> Any:
         raise _InvalidValue("The value is not JSON.") from None
 
 
-def _value(kind: AvroType, found: Any, path: str) -> Any:
+def _value(kind: AvroType, found: Any, path: str, budget: FieldBudget) -> Any:
     if found is None:
+        budget.spend(_cells(kind))  # missing fields take no bytes of the value
         return None
     kind = non_null_type(kind, path)
     match kind, found:
         case RecordOf(fields=fields), dict():
             return {
-                field.name: _value(field.type, found.get(field.name), f"{path}.{field.name}")
-                for field in fields
+                one.name: _value(one.type, found.get(one.name), f"{path}.{one.name}", budget)
+                for one in fields
             }
         case RecordOf(fields=()), int() if path:
             return {}
         case ListOf(RecordOf(fields=(Field("key", key), Field("value", items)))), dict():
             return [
-                {"key": _key(key, name, path), "value": _value(items, one, f"{path}[].value")}
+                {
+                    "key": _key(key, name, path),
+                    "value": _value(items, one, f"{path}[].value", budget),
+                }
                 for name, one in found.items()
             ]
         case ListOf(items), list():
-            return [_value(items, one, f"{path}[]") for one in found]
+            return [_value(items, one, f"{path}[]", budget) for one in found]
         case MapOf(values), dict():
-            return [(key, _value(values, one, f"{path}{{}}")) for key, one in found.items()]
+            return [(key, _value(values, one, f"{path}{{}}", budget)) for key, one in found.items()]
     try:
         return _scalar(kind, found)
     except (ValueError, TypeError, OverflowError, decimal.InvalidOperation):
         raise _InvalidValue(f"{field_text(path)} is not of its type.") from None
+
+
+def _cells(kind: AvroType) -> int:
+    """Return the number of fields of a null in its column."""
+    if isinstance(kind, Union):
+        return max(_cells(one) for one in kind.branches)
+    return 1 + sum(_cells(one.type) for one in kind.fields) if isinstance(kind, RecordOf) else 1
 
 
 def _key(kind: AvroType, text: str, path: str) -> Any:
@@ -129,7 +146,7 @@ def _key(kind: AvroType, text: str, path: str) -> Any:
     if kind in _NUMBERS:
         with contextlib.suppress(_InvalidValue):
             found = _parsed(text)
-    return _value(kind, found, f"{path}[].key")
+    return _value(kind, found, f"{path}[].key", FieldBudget())
 
 
 def _scalar(kind: AvroType, found: Any) -> Any:

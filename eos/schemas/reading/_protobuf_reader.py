@@ -13,16 +13,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
+from google.protobuf import message_factory
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto
 from google.protobuf.message import DecodeError
 
 from eos.errors import IncompatibleSchema
-from eos.schemas._protobuf_schema import message_class, parsed_data
+from eos.schemas._protobuf_schema import message_class, parsed_data, skeleton_class
 from eos.schemas._schema_base import at
-from eos.schemas.reading._column_reader import MAX_OBJECT_BYTES, TOO_LONG, as_column
+from eos.schemas.reading._column_reader import (
+    MAX_FIELD_VALUES,
+    MAX_OBJECT_BYTES,
+    TOO_LONG,
+    FieldBudget,
+    ValueTooLarge,
+    as_column,
+)
 from eos.wire.avro import MAX_DEPTH, MAX_FIELDS
 from eos.wire.binary_columns import RowFailures
 from eos.wire.commands import SchemaInfo, SchemaType
@@ -50,8 +59,9 @@ _BITS: Final = {
     _F.TYPE_UINT64: (63, 64), _F.TYPE_FIXED64: (63, 64),
 }  # fmt: skip
 
+# Fields of messages, in a value whose messages are not counted before it is parsed.
+_MAX_UNCOUNTED: Final = 1 << 24
 _Converter = Callable[[Any], Any]
-_MAX_FIELD_VALUES: Final = 1_000_000
 
 
 class ProtobufReader:
@@ -63,7 +73,9 @@ class ProtobufReader:
         self.info = reader
         self._message = _message(reader)
         self.type: pa.DataType = _Types().struct(self._message.DESCRIPTOR, "", ())
-        self._budget = _FieldBudget()
+        self._budget = FieldBudget()
+        self._skeleton: Any = None
+        self._width = _widest(self._message.DESCRIPTOR)
         self._convert = _message_converter(self._message.DESCRIPTOR, self._budget)
         self._checked: set[SchemaInfo] = set()
 
@@ -78,7 +90,7 @@ class ProtobufReader:
             row = None
             try:
                 row = None if data is None else self._row(data)
-            except _ValueTooLarge as error:
+            except ValueTooLarge as error:
                 reasons[number] = str(error)
             except DecodeError:
                 name = self._message.DESCRIPTOR.full_name
@@ -91,32 +103,61 @@ class ProtobufReader:
 
     def _row(self, data: bytes) -> Any:
         if len(data) > MAX_OBJECT_BYTES:
-            raise _ValueTooLarge(TOO_LONG)
-        self._budget.left = _MAX_FIELD_VALUES
+            raise ValueTooLarge(TOO_LONG)
+        self._budget.left = MAX_FIELD_VALUES
+        if len(data) // 2 * self._width > _MAX_UNCOUNTED:
+            self._count(data)
+            self._budget.left = MAX_FIELD_VALUES
         return self._convert(self._message.FromString(data))
 
-
-class _ValueTooLarge(Exception):
-    """Raised when a value would become too many objects; its text is the reason."""
-
-
-class _FieldBudget:
-    left = 0  # a nested message may take only two bytes
-
-    def spend(self, count: int) -> None:
-        self.left -= count
-        if self.left < 0:
-            raise _ValueTooLarge(f"The value has more than {_MAX_FIELD_VALUES} fields in all.")
+    def _count(self, data: bytes) -> None:
+        # A message of two bytes takes eight for each field of its type once it is parsed.
+        if self._skeleton is None:
+            self._skeleton = skeleton_class(*_known(self.info))
+        todo = [(self._message.DESCRIPTOR, self._skeleton.FromString(data))]
+        while todo:
+            kind, found = todo.pop()
+            self._budget.spend(len(kind.fields))
+            for field, inner in type(found).ListFields(found):
+                of = kind.fields_by_number[field.number].message_type
+                if len(field.message_type.fields):
+                    todo += [(of, one) for one in (inner if field.is_repeated else [inner])]
+                else:
+                    self._budget.spend(len(of.fields) * (len(inner) if field.is_repeated else 1))
 
 
 def _message(info: SchemaInfo) -> Any:
+    return message_class(*_known(info))
+
+
+def _known(info: SchemaInfo) -> tuple[bytes, str]:
     known = parsed_data(info.data)
     if known is None:
         raise IncompatibleSchema(
             "The registered data are not Protobuf descriptors.",
             hint="Read the values as bytes, or give ProtobufSchema.of(MyMessage).",
         )
-    return message_class(*known)
+    return known
+
+
+def _inner_messages(message: Any) -> list[Any]:
+    return [one.message_type for one in message.fields if one.message_type is not None]
+
+
+def _widest(message: Any) -> int:
+    """Return the number of fields of the widest message in ``message``, which is not recursive."""
+    seen, todo = {message.full_name: len(message.fields)}, [message]
+    while todo:
+        for one in _inner_messages(todo.pop()):
+            if one.full_name not in seen:
+                seen[one.full_name] = len(one.fields)
+                todo.append(one)
+    return max(seen.values())
+
+
+def _cells(message: Any) -> int:
+    """Return the number of fields of a null in the column of ``message``."""
+    return len(message.fields) + sum(map(_cells, _inner_messages(message)))
 
 
 class _Types:
@@ -163,23 +204,35 @@ def _is_map(field: Any) -> bool:
     return field.message_type is not None and field.message_type.GetOptions().map_entry
 
 
-def _message_converter(message: Any, budget: _FieldBudget) -> _Converter:
-    fields = [(one.name, one.has_presence, _field_converter(one, budget)) for one in message.fields]
+def _message_converter(message: Any, budget: FieldBudget) -> _Converter:
+    fields = [
+        (one.name, one.has_presence, _field_converter(one, budget), _null(one, budget))
+        for one in message.fields
+    ]
     size = len(fields) + 1
+    # Not the object's: it may be the name of a field.
+    has_field = message_factory.GetMessageClass(message).HasField
 
     def convert(found: Any) -> dict[str, Any]:
         budget.spend(size)
         # A missing field is null if the message distinguishes that from the default (``optional``);
         # else it has the default.
         return {
-            name: None if has_presence and not found.HasField(name) else of(getattr(found, name))
-            for name, has_presence, of in fields
+            name: null()
+            if has_presence and not has_field(found, name)
+            else of(getattr(found, name))
+            for name, has_presence, of, null in fields
         }
 
     return convert
 
 
-def _field_converter(field: Any, budget: _FieldBudget) -> _Converter:
+def _null(field: Any, budget: FieldBudget) -> Callable[[], None]:
+    cells = 0 if field.message_type is None else _cells(field.message_type)
+    return partial(budget.spend, cells)
+
+
+def _field_converter(field: Any, budget: FieldBudget) -> _Converter:
     if _is_map(field):
         convert = _value_converter(field.message_type.fields_by_name["value"], budget)
         return lambda found: [(key, convert(found[key])) for key in found]
@@ -187,9 +240,10 @@ def _field_converter(field: Any, budget: _FieldBudget) -> _Converter:
     return (lambda found: [convert(one) for one in found]) if field.is_repeated else convert
 
 
-def _value_converter(field: Any, budget: _FieldBudget) -> _Converter:
+def _value_converter(field: Any, budget: FieldBudget) -> _Converter:
     if field.enum_type is not None:
-        symbols = {number: one.name for number, one in field.enum_type.values_by_number.items()}
+        # Of several names of a number, the first one, as in Java.
+        symbols = {one.number: one.name for one in reversed(field.enum_type.values)}
 
         def symbol(number: int) -> str:
             if number not in symbols:

@@ -24,15 +24,29 @@ _ONE: Final = np.uint64(1)
 
 
 class ItemBudget:
-    """Limits the items of lists, over all rows that are read at once."""
+    """Limits the items of lists, and the cells of their columns, over all rows that are read at
+    once; ``size``: of these rows, in bytes."""
 
-    def __init__(self) -> None:
-        self._left = MAX_ITEMS
+    def __init__(self, size: int) -> None:
+        self._items = MAX_ITEMS
+        # A cell with a value has a byte; of records that are null, and of fields that the writer
+        # lacks, a byte has any number of cells.
+        self._cells = MAX_ITEMS + size
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether a limit was exceeded."""
+        return min(self._items, self._cells) < 0
 
     def take(self, count: int) -> bool:
         """Count more items; False if they exceed the limit."""
-        self._left -= count
-        return self._left >= 0
+        self._items -= count
+        return self._items >= 0
+
+    def take_cells(self, count: int) -> bool:
+        """Count more cells; False if they exceed the limit."""
+        self._cells -= count
+        return self._cells >= 0
 
 
 class Cursor:
@@ -63,7 +77,7 @@ class Cursor:
         self.at = at
         self.limit = limit
         self.reasons = reasons
-        self.items = items or ItemBudget()
+        self.items = items or ItemBudget(len(buffer))
         self.reason: npt.NDArray[np.int32] = np.zeros(len(at), np.int32)
         self._words = words_of(buffer)
 

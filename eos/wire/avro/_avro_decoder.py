@@ -105,25 +105,32 @@ class AvroDecoder:
         rows = min(rows, _CHUNK_ROWS)
         columns: list[pa.Array] = []
         failures: list[RowFailures] = []
-        for start in range(0, len(values), rows):
-            column, found = self._decode(values.slice(start, rows))
+        todo = [(start, min(rows, len(values) - start)) for start in range(0, len(values), rows)]
+        todo.reverse()
+        while todo:
+            start, rows = todo.pop()
+            column, found, is_too_much = self._decode(values.slice(start, rows))
+            if is_too_much and rows > 1:  # a row must not fail because of others
+                half = rows // 2
+                todo += [(start + half, rows - half), (start, half)]
+                continue
             columns.append(column)
             failures.append(RowFailures(found.rows + start, found.reasons))
         every = pa.concat_arrays(columns) if columns else pa.array([], self.type)
         return every, RowFailures.merged(failures)
 
-    def _decode(self, values: pa.Array) -> tuple[pa.Array, RowFailures]:
+    def _decode(self, values: pa.Array) -> tuple[pa.Array, RowFailures, bool]:
         cursor, where = Cursor.over(BinaryColumn.of(values)), valid_rows(values)
         column = self._node.read(cursor, where)
         # fastavro accepts bytes after the datum.
         cursor.fail(cursor.at != cursor.limit, "", "is longer than its schema says")
         bad = np.flatnonzero(cursor.reason)
         if not len(bad):
-            return column, RowFailures.none()
+            return column, RowFailures.none(), False
         texts = list(cursor.reasons)
         reasons = [texts[number - 1] for number in cursor.reason[bad].tolist()]
         order = pa.array(np.arange(len(column)), mask=cursor.reason > 0)
-        return column.take(order), RowFailures(bad, reasons)
+        return column.take(order), RowFailures(bad, reasons), cursor.items.is_spent
 
 
 class _TooManyComparisons(Exception):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -12,7 +13,7 @@ import pyarrow as pa
 from eos.wire.avro._avro_cursor import Cursor
 from eos.wire.avro._scalars import Node
 from eos.wire.avro._skip_batch import find_items, skip
-from eos.wire.avro._skip_row import UNKNOWN_BRANCH
+from eos.wire.avro._skip_row import TOO_MANY, UNKNOWN_BRANCH
 from eos.wire.avro._types import AvroType
 from eos.wire.binary_columns import Int64s, Mask
 
@@ -90,11 +91,23 @@ class ListNode:
     items: AvroType
     item: Node
 
+    @cached_property
+    def width(self) -> int:
+        """The number of an item's cells."""
+        if pa.types.is_map(self.type):
+            return 1 + _width_of(self.type.item_type)
+        return _width_of(self.type.value_type)
+
     def read(self, cursor: Cursor, where: Mask | None) -> pa.Array:
         """See ``Node``."""
         # "Each block consists of a long count value, followed by that many array items." The items
         # of all rows are found first, and then read as the rows of another cursor.
         rows, starts = find_items(self.items, cursor, where, self.path)
+        if not cursor.items.take_cells(len(rows) * self.width):
+            bad = np.zeros(len(cursor), np.bool_)
+            bad[rows] = True
+            cursor.fail(bad, self.path, TOO_MANY)
+            rows, starts = rows[:0], starts[:0]
         values: list[pa.Array] = []
         for start in range(0, max(1, len(rows)), _ITEMS_AT_ONCE):
             some = slice(start, start + _ITEMS_AT_ONCE)
@@ -184,6 +197,11 @@ def _merged(parts: Sequence[tuple[Mask, pa.Array]], count: int, kind: pa.DataTyp
         source[mask] = np.flatnonzero(mask) + number * count
     every = pa.concat_arrays([column for _, column in parts])
     return every.take(pa.array(source, mask=source < 0))
+
+
+def _width_of(kind: pa.DataType) -> int:
+    # Lists and maps in an item count their own items.
+    return 1 + sum(_width_of(field.type) for field in kind) if pa.types.is_struct(kind) else 1
 
 
 def _validity(where: Mask | None) -> pa.Buffer | None:

@@ -1,0 +1,124 @@
+"""Lists of wide records: an item of a few bytes becomes many cells, which are limited."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from google.protobuf import descriptor_pb2
+
+from eos.schemas import ProtobufSchema
+from eos.schemas.reading import SchemaVersion, _avro_reader, _protobuf_reader, value_reader
+from eos.wire.avro import _avro_cursor
+from eos.wire.commands import SchemaInfo, SchemaType
+from tests.schemas.reading.reads import decode, has, reasons, record, version
+from tests.schemas.reading.test_protobuf_reader import COLUMN, FULL
+
+WIDTH = 200
+WIDE = record(*(has(f"f{n}", ["null", "long"], default=None) for n in range(WIDTH)), name="w")
+ITEMS = has("l", {"type": "array", "items": ["null", WIDE]})
+A_MAP = has("m", ["null", {"type": "map", "values": "int"}], default=None)
+TOO_MANY = "The value has more than 1000000 fields in all."
+
+
+def json_list(item: str, count: int) -> bytes:
+    return b'{"l":[' + ",".join([item] * count).encode() + b"]}"
+
+
+@pytest.mark.parametrize("item", ["{}", "null", '{"f1":1}'])
+@pytest.mark.parametrize(("more", "count"), [((), 90_000), ((A_MAP,), 6_000)], ids=["bulk", "rows"])
+def test_json(more: Any, count: int, item: str):
+    """With a map each value is read in Python, which needs more memory."""
+    found = decode(
+        version(SchemaType.JSON, record(ITEMS, *more)),
+        [json_list(item, 2), json_list(item, count), json_list('{"f0":1}', 1)],
+    )
+    assert reasons(found) == {1: TOO_MANY}
+    assert [len(one or ()) for one in found.columns["l"].to_pylist()] == [2, 0, 1]
+
+
+def test_json_in_bulk_is_parsed_in_smaller_parts(monkeypatch: pytest.MonkeyPatch):
+    parsed: list[int] = []
+    parse = _avro_reader.JsonReader._parse
+
+    def count(self: Any, lines: pa.StringArray) -> pa.Array:
+        parsed.append(len(lines))
+        return parse(self, lines)
+
+    monkeypatch.setattr(_avro_reader.JsonReader, "_parse", count)
+    monkeypatch.setattr(_avro_reader, "_MAX_CELLS", 10 * WIDTH)
+    values = [json_list("{}", 4) for _ in range(6)]
+    found = decode(version(SchemaType.JSON, record(ITEMS)), values)
+    assert not reasons(found)
+    assert (max(parsed), sum(parsed)) == (2, 6)
+
+
+def avro_list(count: int) -> bytes:
+    number, head = count << 1, bytearray()
+    while number >= 0x80:
+        head.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*head, number]) + b"\2\0" * count + b"\0"
+
+
+def test_avro_with_fields_that_the_writer_lacks(monkeypatch: pytest.MonkeyPatch):
+    narrow = record(has("z", ["null", "long"]), name="w")
+    writer = version(
+        SchemaType.AVRO, record(has("l", {"type": "array", "items": ["null", narrow]}))
+    )
+    reader = value_reader(version(SchemaType.AVRO, record(ITEMS), 1))
+    monkeypatch.setattr(_avro_cursor, "MAX_ITEMS", 10 * WIDTH)
+    values = pa.array([avro_list(count) for count in (6, 6, 30, 6)])
+    found = reader.decode(values, writer=writer)
+    # Rows that are too much together are read one by one.
+    why = "The field 'l[]' has more items than can be read at once."
+    assert reasons(found) == {2: why}
+    lengths = [len(one or ()) for one in found.columns["l"].to_pylist()]
+    assert lengths == [6, 6, 0, 6]
+
+
+def protobuf() -> SchemaInfo:
+    file = descriptor_pb2.FileDescriptorProto(name="wide.proto", syntax="proto3")
+    wide = file.message_type.add(name="Wide")
+    for number in range(1, WIDTH + 1):
+        wide.field.add(name=f"f{number}", number=number, type=3, label=1)
+    top = file.message_type.add(name="Top")
+    top.field.add(name="l", number=1, type=11, label=3, type_name=".Wide")
+    holder = top.nested_type.add(name="Holder")
+    holder.field.add(name="w", number=1, type=11, label=1, type_name=".Wide")
+    top.field.add(name="h", number=2, type=11, label=3, type_name=".Top.Holder")
+    files = descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
+    return ProtobufSchema(files, "Top").info
+
+
+@pytest.mark.parametrize("item", [b"\x0a\0", b"\x12\0", b"\x12\2\x0a\0"])
+@pytest.mark.parametrize("count", [6_000, 120_000])
+def test_protobuf(item: bytes, count: int):
+    """An absent message is a null with as many cells."""
+    found = decode(SchemaVersion(protobuf(), 0), [item * 2, item * count, b""])
+    assert reasons(found) == {1: TOO_MANY}
+    assert [len(one) for one in found.columns["l"].to_pylist() if one] in ([2], [])
+
+
+def test_protobuf_is_not_parsed_before_its_messages_are_counted():
+    """In the library each field of a message takes eight bytes, set or not."""
+
+    def parse(_: bytes) -> None:
+        raise AssertionError("parsed")
+
+    reader = _protobuf_reader.ProtobufReader(protobuf())
+    reader._message = SimpleNamespace(DESCRIPTOR=reader._message.DESCRIPTOR, FromString=parse)
+    for item in (b"\x0a\0", b"\x12\2\x0a\0"):
+        _, failures = reader.read(pa.array([item * 120_000]), reader.info)
+        assert failures.reasons == [TOO_MANY]
+
+
+def test_counted_messages_are_read_as_others_are(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(_protobuf_reader, "_MAX_UNCOUNTED", -1)
+    writer = ProtobufSchema().writer(COLUMN)
+    data = writer.encode(pa.array([FULL, dict.fromkeys(FULL)], COLUMN)).to_pylist()
+    found = decode(SchemaVersion(writer.info, 0), [*data, b"\xff"])
+    assert found.columns.to_pylist()[0] == FULL
+    assert list(reasons(found)) == [2]
