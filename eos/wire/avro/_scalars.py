@@ -192,9 +192,12 @@ def _numbers(buffer: Bytes, spans: Spans) -> tuple[npt.NDArray[np.uint64], Mask]
     too_large = (block[:, -1] ^ sign) >= 0x80
     # The bytes before the last 16 must be just a sign extension.
     rest = np.maximum(sizes - _DECIMAL_BYTES, 0)
-    rows = np.repeat(np.arange(len(rest)), rest)
-    nth = np.arange(len(rows)) - np.repeat(np.cumsum(rest) - rest, rest)
-    too_large[rows[buffer[spans.at[rows] + nth] != sign[rows]]] = True
+    for nth in range(min(_DECIMAL_BYTES, int(rest.max(initial=0)))):
+        at = np.where(rest > nth, spans.at + nth, spans.at)
+        too_large |= (buffer[at] != sign) & (rest > nth)
+    for row in np.flatnonzero(rest > _DECIMAL_BYTES).tolist():  # few, and of any length
+        more = buffer[spans.at[row] + _DECIMAL_BYTES : spans.at[row] + rest[row]]
+        too_large[row] |= bool((more != sign[row]).any())
     return block.view("<u8"), too_large
 
 

@@ -6,6 +6,7 @@ import datetime
 import decimal
 import io
 import json
+import tracemalloc
 from typing import Any
 from unittest import mock
 
@@ -434,7 +435,7 @@ def test_a_number_does_not_continue_in_the_next_row():
     assert set(failures.reasons) == {"The value is truncated."}
 
 
-@pytest.mark.parametrize("size", [None, 3, 16, 20])
+@pytest.mark.parametrize("size", [None, 3, 16, 20, 32, 33, 60])
 def test_decimals_of_all_lengths_are_read_and_too_many_digits_fail(size):
     definition = logical("bytes", "decimal", precision=4, scale=2)
     if size:
@@ -452,6 +453,32 @@ def test_decimals_of_all_lengths_are_read_and_too_many_digits_fail(size):
         9999, None, -9999, None, 0, -1, None,
     ]  # fmt: skip
     assert "does not fit in decimal128(4, 2)" in failures.reasons[0]
+
+
+@pytest.mark.parametrize("at", [0, 1, 15, 16, 17, 32, 43])
+def test_every_byte_before_a_decimals_last_16_is_checked(at: int):
+    definition = logical("fixed", "decimal", precision=4, scale=2) | {"name": "f", "size": 60}
+    good = [(number).to_bytes(60, "big", signed=True) for number in (125, -125)]
+    odd = [one[:at] + bytes([one[at] ^ 1]) + one[at + 1 :] for one in good]
+    found, failures = decoded(definition, [*good, *odd])
+    assert found == [decimal.Decimal("1.25"), decimal.Decimal("-1.25"), None, None]
+    assert failures.rows.tolist() == [2, 3]
+
+
+def test_a_long_decimal_takes_few_times_its_bytes():
+    definition = logical("bytes", "decimal", precision=4, scale=2)
+    size = 4 << 20
+    head = b"\x80\x80\x80\x04"
+    made = decoder(definition)
+    values = pa.array([head + bytes(size)])
+    tracemalloc.start()
+    try:
+        column, failures = made.decode(values)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (column.to_pylist(), len(failures)) == ([decimal.Decimal("0.00")], 0)
+    assert peak < 6 * size
 
 
 def test_the_field_is_named_and_no_data_is_shown():
