@@ -11,11 +11,12 @@ import base64
 import json
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Final, Literal, Protocol
 
-from eos.errors import DecryptionFailed
+from eos.errors import ConfigurationError, DecryptionFailed
 from eos.wire.batch import Compression, EncodedBatch, Entry
 from eos.wire.checksum import crc32c
 from eos.wire.commands import EncryptionKeys, KeyValue, MessageMetadata
@@ -29,8 +30,8 @@ _IV_BYTES: Final = 12
 _TAG_BYTES: Final = 16
 # With random IVs a key is good for 2^32 entries (NIST SP 800-38D).
 _MAX_ENTRIES: Final = 2**24
-# Per entry: each may cost a private key's operation, or a look-up of the key.
-MAX_KEYS: Final = 16
+MAX_KEYS: Final = 64  # per entry: each may cost a look-up of the key
+_MAX_TRIED: Final = 16  # per entry: each may cost a private key's operation
 # Each producer has one, and Java's take another one every four hours.
 _MAX_DATA_KEYS: Final = 1024
 
@@ -68,10 +69,16 @@ class Encryptor:
         keys: the public keys, by name: the owner of any of them can read the entries.
 
     Raises:
-        ConfigurationError: a key can't be used, or the package ``cryptography`` is missing.
+        ConfigurationError: a key can't be used, there are more than ``MAX_KEYS``, or the package
+            ``cryptography`` is missing.
     """
 
     def __init__(self, keys: Mapping[str, PublicKey]) -> None:
+        if len(keys) > MAX_KEYS:
+            raise ConfigurationError(
+                f"There are {len(keys)} encryption_keys; readers look up {MAX_KEYS} at most.",
+                hint="Let several readers share a key.",
+            )
         self._keys = {name: (key, wrapping(name, key.pem)) for name, key in keys.items()}
         self._renew()
 
@@ -161,8 +168,7 @@ class Decryptor:
 
         keys = metadata.encryption_keys[:MAX_KEYS]
         iv, is_found = metadata.encryption_param or b"", False
-        for key in keys:
-            data_key = self._data_key(key)
+        for data_key in islice(self._data_keys_of(keys), _MAX_TRIED):
             if data_key is None:
                 continue
             is_found = True
@@ -170,20 +176,25 @@ class Decryptor:
                 return AESGCM(data_key).decrypt(iv, payload, None)
             except (InvalidTag, ValueError):  # a wrong length of the key or of the IV
                 continue  # another of the keys may be right
-        names = ", ".join(repr(key.key[:100]) for key in keys)
+        names = ", ".join(repr(key.key[:100]) for key in keys[:_MAX_TRIED])
         raise DecryptionFailed(
             f"it is encrypted for {names}, and "
             + ("is damaged, or is encrypted in another way." if is_found else "no key fits.")
         )
 
-    def _data_key(self, key: EncryptionKeys) -> bytes | None:
-        known = self._data_keys.get(key.value)
-        if known is not None:
-            return known
-        pem = self._private_keys.private_key(
-            key.key, {pair.key: pair.value for pair in key.metadata}
-        )
-        data_key = None if pem is None else unwrapped(key.key, pem, key.value)
+    def _data_keys_of(self, keys: Iterable[EncryptionKeys]) -> Iterator[bytes | None]:
+        # Of those for which there is a private key; None if it does not fit.
+        for key in keys:
+            if (known := self._data_keys.get(key.value)) is not None:
+                yield known
+                continue
+            metadata = {pair.key: pair.value for pair in key.metadata}
+            pem = self._private_keys.private_key(key.key, metadata)
+            if pem is not None:
+                yield self._unwrapped(key, pem)
+
+    def _unwrapped(self, key: EncryptionKeys, pem: bytes) -> bytes | None:
+        data_key = unwrapped(key.key, pem, key.value)
         if data_key is not None:
             if len(self._data_keys) >= _MAX_DATA_KEYS:
                 self._data_keys.clear()

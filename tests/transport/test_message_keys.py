@@ -25,9 +25,10 @@ from eos.errors import (
 )
 from eos.ids import MessageId
 from eos.transport import message_keys
+from eos.wire import encryption
 from eos.wire.batch import EncodedBatch, Entry, Message, encode_batches, rows_from_messages
 from eos.wire.commands import EncryptionKeys, MessageMetadata
-from eos.wire.encryption import MAX_KEYS, PublicKey, decrypted
+from eos.wire.encryption import MAX_KEYS, Encryptor, PublicKey, decrypted
 from tests.support.encrypted import KEY_NAMES, make_keys
 from tests.support.http_server import ScriptedServer, serving
 
@@ -170,6 +171,38 @@ def test_an_entry_with_many_keys_costs_few_look_ups(folder: Path) -> None:
         opened(Entry(entry.id, metadata, entry.payload), reader)
     assert len(asked) == MAX_KEYS
     assert len(str(caught.value)) < 1000
+
+
+def test_each_of_many_keys_opens_an_entry(folder: Path) -> None:
+    """Java writes and tries any number of them."""
+    pems = {kind: (folder / f"rsa.{kind}.pem").read_bytes() for kind in ("public", "private")}
+    names = [f"k{n}" for n in range(MAX_KEYS)]
+    entry = entry_for(
+        Encryption(key_reader=lambda name, kind, metadata: pems[kind], encryption_keys=names)
+    )
+    for mine in (names[0], names[16], names[-1]):
+        one = Encryption(
+            key_reader=lambda name, kind, _, mine=mine: pems[kind] if name == mine else None  # type: ignore[misc]
+        )
+        assert opened(entry, one) == SECRET
+    with pytest.raises(ConfigurationError, match="65 encryption_keys"):
+        Encryptor({name: PublicKey(pems["public"]) for name in [*names, "more"]})
+
+
+def test_few_private_keys_are_tried(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = entry_for(Encryption(str(folder), encryption_keys=["rsa"]))
+    tried: list[str] = []
+    monkeypatch.setattr(encryption, "unwrapped", lambda name, pem, key: tried.append(name))
+    many = tuple(EncryptionKeys(key=f"k{n}", value=b"%d" % n) for n in range(MAX_KEYS))
+    metadata = MessageMetadata(
+        producer_name="p", sequence_id=0, publish_time=1, encryption_keys=many
+    )
+    with pytest.raises(DecryptionFailed):
+        opened(
+            Entry(entry.id, metadata, entry.payload),
+            Encryption(key_reader=lambda name, kind, metadata: b"pem"),
+        )
+    assert len(tried) == 16
 
 
 @settings(max_examples=200)
