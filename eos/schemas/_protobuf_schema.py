@@ -177,7 +177,8 @@ def _encode(message: Any, values: pa.Array) -> pa.Array:
     check_texts(values)
     fill = _filler(message.DESCRIPTOR, "")
     encoded: list[bytes | None] = []
-    for row in _objects(values, ""):
+    kind = _in_utc(values.type)  # a local time may be before year 1
+    for row in _objects(values if kind == values.type else values.cast(kind), ""):
         if row is None:
             encoded.append(None)
             continue
@@ -193,6 +194,17 @@ def _encode(message: Any, values: pa.Array) -> pa.Array:
                 hint="Fill them (coalesce), or change the message.",
             ) from None
     return pa.array(encoded, pa.binary())
+
+
+def _in_utc(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return pa.struct([one.with_type(_in_utc(one.type)) for one in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_in_utc(kind.value_type)))
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, kind.item_field.with_type(_in_utc(kind.item_type)))
+    is_zoned = pa.types.is_timestamp(kind) and kind.tz is not None
+    return pa.timestamp(kind.unit, "UTC") if is_zoned else kind
 
 
 def _objects(values: pa.Array, path: str) -> list[Any]:

@@ -175,3 +175,49 @@ def test_files_may_come_before_their_dependencies():
     sent = api_pb2.Method(name="m", request_streaming=True).SerializeToString()
     (row,) = decode(SchemaVersion(info, 0), [sent]).columns.to_pylist()
     assert (row["name"], row["request_streaming"], row["syntax"]) == ("m", True, "SYNTAX_PROTO2")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["HasField", "SerializeToString", "SetInParent", "FindInitializationErrors", "ListFields"],
+)
+def test_fields_may_be_called_like_the_librarys_methods(name: str):
+    inner = pa.struct([(name, pa.int32())])
+    column = pa.struct([(name, pa.int32()), ("s", inner), ("l", pa.list_(inner))])
+    nested = pa.struct([(name, inner)])
+    rows: list[Any] = [
+        {name: 5, "s": {name: 6}, "l": [{name: 7}]},
+        {name: None, "s": {name: None}, "l": []},
+    ]
+    for kind, wanted in ((column, rows), (nested, [{name: {name: 1}}, {name: None}])):
+        writer = ProtobufSchema().writer(kind)
+        data = writer.encode(pa.array(wanted, kind)).to_pylist()
+        found = decode(SchemaVersion(writer.info, 0), data)
+        assert found.columns.to_pylist() == wanted
+
+
+def test_an_aliased_symbol_is_read_by_its_first_name():
+    """As Java's and the library's own readers do."""
+    file = descriptor_pb2.FileDescriptorProto(name="alias.proto", syntax="proto3")
+    enum = file.enum_type.add(name="E")
+    enum.options.allow_alias = True
+    for symbol, number in (("ZERO", 0), ("ONE", 1), ("UNO", 1)):
+        enum.value.add(name=symbol, number=number)
+    made = file.message_type.add(name="M")
+    made.field.add(name="e", number=1, type=14, type_name=".E", label=1)
+    files = descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
+    found = decode(SchemaVersion(ProtobufSchema(files, "M").info, 0), [b"\x08\x01", b""])
+    assert found.columns.to_pylist() == [{"e": "ONE"}, {"e": "ZERO"}]
+
+
+def test_timestamps_of_year_1_are_written_whatever_their_zone():
+    first = datetime.datetime(1, 1, 1, tzinfo=UTC)
+    kind = pa.timestamp("us", "America/New_York")
+    times = pa.array([-62_135_596_800_000_000], pa.int64()).view(kind)
+    ends = pa.array([0, 1], pa.int32())
+    by = pa.MapArray.from_arrays(ends, pa.array(["k"]), times)
+    fields = [times, pa.ListArray.from_arrays(ends, times), by]
+    column = pa.StructArray.from_arrays(fields, names=["at", "all", "by"])
+    writer = ProtobufSchema().writer(column.type)
+    found = decode(SchemaVersion(writer.info, 0), writer.encode(column).to_pylist())
+    assert found.columns.to_pylist() == [{"at": first, "all": [first], "by": [("k", first)]}]
