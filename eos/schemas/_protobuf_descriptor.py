@@ -145,12 +145,20 @@ class _Fields:
         types = pa.types
         if types.is_map(kind):
             # As protoc names the message of a map's entries.
-            entry = declared.nested_type.add(name=f"{_camel_case(f'_{made.name}')}Entry")
+            name = f"{_camel_case(f'_{made.name}')}Entry"
+            if name in self._names[scope]:
+                raise InputError(
+                    f"Column {path!r}: its map's entries are called {name}, like another column or "
+                    "map's.",
+                    hint="Rename one of them.",
+                )
+            self._names[scope].add(name)
+            entry = declared.nested_type.add(name=name)
             entry.options.map_entry = True
             for which, number, inner in (("key", 1, kind.key_type), ("value", 2, kind.item_type)):
                 part = entry.field.add(name=which, number=number, label=_FIELD.LABEL_OPTIONAL)
-                name = f"{made.name}_value"
-                self._set_type(declared, part, inner, f"{path}{{}}", scope, name)
+                of = f"{made.name}_value"
+                self._set_type(declared, part, inner, f"{path}{{}}", scope, of)
             made.label = _FIELD.LABEL_REPEATED
             made.type, made.type_name = _FIELD.TYPE_MESSAGE, f"{scope}.{entry.name}"
             return

@@ -233,3 +233,11 @@ def test_a_file_that_many_others_import_is_looked_at_once():
     made = message_factory.GetMessageClass(pool.FindMessageTypeByName("a59.M"))
     files = descriptor_pb2.FileDescriptorSet.FromString(ProtobufSchema.of(made).files)
     assert len(files.file) == 119
+
+
+@pytest.mark.parametrize("other", ["_a_b", "ABEntry"])
+def test_names_that_a_maps_entries_have_are_refused(other: str):
+    kind = pa.map_(pa.string(), pa.int32()) if other == "_a_b" else pa.int32()
+    column = pa.struct([("a_b", pa.map_(pa.string(), pa.int32())), (other, kind)])
+    with pytest.raises(InputError, match="its map's entries are called ABEntry"):
+        ProtobufSchema().writer(column)
