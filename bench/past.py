@@ -48,7 +48,6 @@ from eos.wire.batch import Compression, Rows, encode_batches
 _BUCKET: Final = "cold"
 _VALUE_BYTES: Final = 100
 _LEDGER_ENTRIES: Final = 500
-_SLOW_ROWS: Final = 100_000
 _OFFLOADING_S: Final = 600.0
 _LATENCY_S: Final = 0.03
 _KEYS: Final = {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "benchbench"}
@@ -201,7 +200,7 @@ def ledgers(
         return done
 
     for shape, count in rows.items():
-        plain = partial(read_next, env.broker.service_url, shape, min(count, _SLOW_ROWS))
+        plain = partial(read_next, env.broker.service_url, shape, count)
         by: dict[str, Callable[[], float]] = {"client": plain}
         for name, is_direct in (("direct", True), ("broker", False)):
             by[name] = partial(_by_eos, env, shape, count, is_direct=is_direct)
