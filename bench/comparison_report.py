@@ -128,7 +128,7 @@ def _throughput(results: Results) -> list[str]:
     rounds = results["base"]["eos"]["count"]
     lines = [
         f"{machine['cores']} cores, Spark, broker and all clients on them. Each round runs all of "
-        "them, in a new random order; eos has claimed its sink before its clock starts. "
+        "them, in a new random order; eos's claim is not timed. "
         f"{_rows_of_runs(results['throughput'])}",
         "",
         f"| rows of 100 bytes, one partition | rows/s, median of {rounds} | lowest to highest |",
