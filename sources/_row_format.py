@@ -152,6 +152,30 @@ def check_names(fields: Iterable[str], own: Iterable[str]) -> None:
             )
 
 
+def check_storable(columns: Iterable[pa.Field], above: str = "") -> None:
+    """Check that a table can have the columns.
+
+    Raises:
+        IncompatibleSchema: Parquet, or Spark's Delta reader, has no such type; names the field.
+    """
+    for field in columns:
+        path, kind = f"{above}{field.name}", field.type
+        inner, problem = [], ""
+        if pa.types.is_struct(kind):
+            inner = list(kind)
+            problem = "" if inner else "is a record without fields"
+        elif pa.types.is_list(kind) or pa.types.is_map(kind):
+            inner = [kind.value_field if pa.types.is_list(kind) else kind.item_field]
+            problem = "has items of type null" if pa.types.is_null(inner[0].type) else ""
+        if problem:
+            raise IncompatibleSchema(
+                f"The field {path!r} {problem}, which a table can't have.",
+                hint='Set schema="avro" or "json" with a schemaDefinition without it, or with '
+                "another type: long, timestamp-millis for a java.util.Date in JSON.",
+            )
+        check_storable(inner, f"{path}.")
+
+
 def value_columns(table: Iterable[str], values: Collection[str], uri: str, hint: str) -> set[str]:
     """Return a table's columns that come from values.
 

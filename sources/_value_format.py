@@ -39,7 +39,7 @@ _MODES: Final = (
     "With mode=permissive such values are kept, with the reason, in the columns "
     f"{MALFORMED_VALUE} and {MALFORMED_REASON}; with mode=dropmalformed the messages are left out."
 )
-# Versions of a topic's schema that are searched for one that can be read.
+# Versions of a topic's schema that are searched for one that the user's can read.
 _MOST_VERSIONS: Final = 100
 
 Arrays = Mapping[str, pa.Array]
@@ -252,12 +252,12 @@ def lost_fields(client: PulsarClient, topic: TopicName, newest: SchemaVersion | 
     """Return the paths of fields that messages of earlier versions have, and ``newest`` lacks."""
     now, none = value_reader(newest), pa.array([], pa.binary())
     number, found = (newest and newest.number) or 0, set[str]()
-    for older in range(number - 1, max(-1, number - _MOST_VERSIONS), -1):
+    for older in range(number - 1, -1, -1):
         version = version_of(client, topic, older.to_bytes(8, "big"))
         with suppress(IncompatibleSchema):  # their values are malformed
             if version is not None and now.is_record:
                 now.decode(none, none, writer=version)
-                found.update(compared(value_reader(version).schema, now.schema)[0])
+                found.update(compared(now.written(version), now.schema)[0])
     return found
 
 

@@ -42,7 +42,14 @@ from eos.sources._archive_places import COMMITS, Archived, archived, identifiers
 from eos.sources._epoch_planner import EpochPlanner
 from eos.sources._offsets import Offset
 from eos.sources._range_reader import EntryRange, check_not_deleted, read_range
-from eos.sources._row_format import METADATA, PLACE, RowFormat, check_names, value_columns
+from eos.sources._row_format import (
+    METADATA,
+    PLACE,
+    RowFormat,
+    check_names,
+    check_storable,
+    value_columns,
+)
 from eos.sources._source_options import SourceOptions
 from eos.steps import ArchiveStep
 from eos.transport.auth import Auth
@@ -210,6 +217,7 @@ class Archive:
     def _check_columns(self) -> tuple[RowFormat, pa.Schema]:
         """Return how messages are read now, and the columns that the table then has."""
         form, uri = self._form(), self.table.folder.uri
+        check_storable(form.schema)
         if self.table.exists():
             # One forgotten option would be enough for a table of two kinds.
             hint = "Archive with the schema of before, or into another table."

@@ -285,6 +285,24 @@ def test_a_field_within_that_the_newest_schema_lacks_is_not_lost(
         run(opened(schema="auto"))
 
 
+def test_a_record_without_fields_is_refused_before_there_is_a_table(
+    opened, client, name, pulsar_standalone
+):
+    client.create_unpartitioned(name)
+    date = {"type": "record", "name": "Date", "namespace": "java.util", "fields": []}
+    fields = [{"name": "id", "type": "int"}, {"name": "at", "type": ["null", date]}]
+    schema = json.dumps({"type": "record", "name": "Event", "fields": fields})
+    where = f"/v2/schemas/public/default/{name}/schema"
+    body = {"type": "JSON", "schema": schema, "properties": {}}
+    call(pulsar_standalone.admin_url, "POST", where, body)
+    with opened(schema="auto") as archive:
+        assert "'at' is a record without fields" in archive.check()[0].what
+        for step in (archive.plan, archive.add):
+            with pytest.raises(IncompatibleSchema, match="'at' is a record without fields"):
+                step()
+        assert not archive.table.exists()
+
+
 def test_a_new_column_of_an_archive_is_null_before(opened, send_records, tmp_path, caplog):
     send_records({"a": "1"})
     run(opened(schema="auto"))

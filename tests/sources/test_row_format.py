@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, MapType, StringType, StructField, StructType
 
-from eos.errors import ConfigurationError
+from eos.errors import ConfigurationError, IncompatibleSchema
 from eos.ids import TopicName
 from eos.schemas.reading import SchemaVersion
-from eos.sources._row_format import RowFormat
+from eos.sources._row_format import RowFormat, check_storable
 from eos.sources._spark_columns import row_format, schema_of_source
 from eos.sources._value_format import Mode, ValueFormat
 from eos.wire.commands import SchemaInfo, SchemaType
@@ -99,3 +99,19 @@ def test_a_column_without_nulls_is_refused(column: StructField) -> None:
         row_format(values, StructType([column]))
     own = schema_of_source(values, metadata=True)
     assert row_format(values, own)  # of all columns
+
+
+@pytest.mark.parametrize(
+    ("kind", "named"),
+    [
+        (pa.struct([]), "'f' is a record without fields"),
+        (pa.struct([("d", pa.list_(pa.struct([])))]), r"'f\.d\.item' is a record without fields"),
+        (pa.map_(pa.string(), pa.struct([])), r"'f\.value' is a record without fields"),
+        (pa.list_(pa.null()), "'f' has items of type null"),
+        (pa.map_(pa.string(), pa.null()), "'f' has items of type null"),
+    ],
+)
+def test_types_that_no_table_has_are_refused_by_name(kind, named):
+    check_storable(pa.schema([("n", pa.null()), ("s", pa.struct([("n", pa.null())]))]))
+    with pytest.raises(IncompatibleSchema, match=named):
+        check_storable(pa.schema([("f", kind)]))

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from google.protobuf import descriptor_pb2
 
 from eos.errors import ConfigurationError, IncompatibleSchema, InputError
 from eos.ids import TopicName
+from eos.schemas import ProtobufSchema
 from eos.schemas.reading import SchemaVersion
-from eos.sources._value_format import Mode, ValueFormat, own_schema
+from eos.sources._value_format import Mode, ValueFormat, lost_fields, own_schema, version_of
 from eos.wire.commands import SchemaInfo, SchemaType
 
 TOPIC = TopicName.parse("t")
@@ -77,3 +84,78 @@ def test_a_message_without_a_version_is_named_with_a_fix():
 def test_invalid_schemas_are_refused(name, definition, complaint):
     with pytest.raises(ConfigurationError, match=complaint):
         own_schema(name, definition)
+
+
+def avro(*fields: Any) -> SchemaInfo:
+    declared = {"type": "record", "name": "R", "fields": list(fields)}
+    return SchemaInfo(type=SchemaType.AVRO, data=json.dumps(declared).encode())
+
+
+def has(name: str, kind: Any = "string", **more: Any) -> dict[str, Any]:
+    return {"name": name, "type": ["null", kind], "default": None, **more}
+
+
+def within(wrap: Callable[[Any], Any], *fields: Any) -> SchemaInfo:
+    return avro(has("w", wrap({"type": "record", "name": "In", "fields": list(fields)})))
+
+
+def message(*fields: tuple[str, int]) -> SchemaInfo:
+    """A Protobuf message with these fields, also in messages in it."""
+    file = descriptor_pb2.FileDescriptorProto(name="m.proto", syntax="proto3")
+    inner, outer = file.message_type.add(name="In"), file.message_type.add(name="M")
+    kinds = descriptor_pb2.FieldDescriptorProto
+    for name, number in fields:
+        inner.field.add(name=name, number=number, type=kinds.TYPE_STRING, label=1)
+    pair = outer.nested_type.add(name="MapEntry", options={"map_entry": True})
+    pair.field.add(name="key", number=1, type=kinds.TYPE_STRING, label=1)
+    for number, (holder, name, label, kind) in enumerate(
+        [(outer, "one", 1, ".In"), (outer, "all", 3, ".In"), (outer, "map", 3, ".M.MapEntry")], 1
+    ):
+        holder.field.add(
+            name=name, number=number, label=label, type=kinds.TYPE_MESSAGE, type_name=kind
+        )
+    pair.field.add(name="value", number=2, label=1, type=kinds.TYPE_MESSAGE, type_name=".In")
+    files = descriptor_pb2.FileDescriptorSet(file=[file])
+    return ProtobufSchema(files.SerializeToString(), "M").info
+
+
+def items(one: Any) -> Any:
+    return {"type": "array", "items": one}
+
+
+def values(one: Any) -> Any:
+    return {"type": "map", "values": one}
+
+
+ALIAS = has("new", aliases=["old"])
+
+
+@pytest.mark.parametrize(
+    ("versions", "lost"),
+    [
+        ([avro(has("x"), has("y")), avro(has("y"))], {"x"}),
+        ([avro(has("x"), has("y")), *[avro(has("y"))] * 200], {"x"}),
+        # A field with another name keeps its values.
+        ([avro(has("old")), avro(ALIAS)], set()),
+        ([avro(has("old"), has("new")), avro(ALIAS)], {"old"}),
+        ([avro(has("a")), avro(has("b", aliases=["a"]), has("a"))], set()),
+        ([within(lambda one: one, has("old"), has("x")), within(lambda one: one, ALIAS)], {"w.x"}),
+        ([within(items, has("old"), has("x")), within(items, ALIAS)], {"w.element.x"}),
+        ([within(values, has("old"), has("x")), within(values, ALIAS)], {"w.value.x"}),
+        ([message(("old", 1)), message(("new", 1))], set()),
+        ([message(("old", 1)), message(("new", 2))],
+         {"one.old", "all.element.old", "map.value.old"}),
+        ([message(("a", 1)), message(("a", 2))],
+         {"one.a = 1", "all.element.a = 1", "map.value.a = 1"}),
+        # JSON has names only.
+        ([replace(avro(has("old")), type=SchemaType.JSON),
+          replace(avro(ALIAS), type=SchemaType.JSON)], {"old"}),
+    ],
+)  # fmt: skip
+def test_fields_are_lost_that_the_newest_schema_does_not_read(versions, lost):
+    def schema(_: TopicName, version: bytes | None) -> tuple[SchemaInfo, bytes]:
+        number = len(versions) - 1 if version is None else int.from_bytes(version, "big")
+        return versions[number], number.to_bytes(8, "big")
+
+    client: Any = SimpleNamespace(lookup=SimpleNamespace(schema=schema))
+    assert lost_fields(client, TOPIC, version_of(client, TOPIC, None)) == lost

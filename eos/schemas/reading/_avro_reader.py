@@ -14,7 +14,17 @@ from eos.errors import ConfigurationError, IncompatibleSchema
 from eos.schemas._schema_properties import framing_of
 from eos.schemas.reading._json_rows import JsonRows, check_same_text
 from eos.schemas.reading._primitive_reader import NOT_UTF8
-from eos.wire.avro import AvroDecoder, AvroType, RecordOf, Union, arrow_type, parse_definition
+from eos.wire.avro import (
+    AvroDecoder,
+    AvroType,
+    Field,
+    ListOf,
+    MapOf,
+    RecordOf,
+    Union,
+    arrow_type,
+    parse_definition,
+)
 from eos.wire.binary_columns import BinaryColumn, Int64s, Mask, RowFailures, as_texts, joined
 from eos.wire.commands import SchemaInfo
 from eos.wire.decoding import Irregular, Spans, from_base64, gather
@@ -81,10 +91,37 @@ def parsed(info: SchemaInfo) -> AvroType:
 
 def is_record(kind: AvroType) -> bool:
     """Whether ``kind`` is a record, nullable or not."""
+    return isinstance(_without_null(kind), RecordOf)
+
+
+def _without_null(kind: AvroType) -> AvroType:
     branches = [kind]
     if isinstance(kind, Union):
         branches = [one for n, one in enumerate(kind.branches) if n != kind.null_index]
-    return len(branches) == 1 and isinstance(branches[0], RecordOf)
+    return branches[0] if len(branches) == 1 else kind
+
+
+def avro_as_read(writer: AvroType, reader: AvroType) -> pa.DataType:
+    """Return the type of ``writer``'s column, with ``reader``'s names of the fields that it reads.
+
+    Raises:
+        IncompatibleSchema: there is none.
+    """
+    match _without_null(writer), _without_null(reader):
+        case RecordOf(fields=fields), RecordOf(fields=wanted):
+            read: dict[str, Field] = {}
+            names = {field.name for field in fields}
+            for field in wanted:  # as the decoder matches them
+                known = (one for one in (field.name, *field.aliases) if one in names)
+                if name := next((one for one in known if one not in read), None):
+                    read[name] = field
+            pairs = [(field, read.get(field.name, field)) for field in fields]
+            return pa.struct([(to.name, avro_as_read(one.type, to.type)) for one, to in pairs])
+        case ListOf(items), ListOf(inner):
+            return pa.list_(avro_as_read(items, inner))
+        case MapOf(values), MapOf(inner):
+            return pa.map_(pa.string(), avro_as_read(values, inner))
+    return arrow_type(writer)
 
 
 class JsonReader:

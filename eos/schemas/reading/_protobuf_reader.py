@@ -282,3 +282,38 @@ def _check_compatible(writer: Any, reader: Any, path: str, outer: tuple[str, ...
         if field.message_type is not None:
             inner = (other.message_type, field.message_type)
             _check_compatible(*inner, where, (*outer, reader.full_name))
+
+
+def protobuf_as_read(writer: SchemaInfo, reader: SchemaInfo) -> pa.DataType:
+    """Return the type of ``writer``'s column, with ``reader``'s names of the fields that it reads.
+
+    Raises:
+        IncompatibleSchema: there is none.
+    """
+    made, wanted = _message(writer).DESCRIPTOR, _message(reader).DESCRIPTOR
+    return _as_read(_Types().struct(made, "", ()), made, wanted)
+
+
+def _as_read(kind: pa.DataType, writer: Any, reader: Any) -> pa.DataType:
+    fields: list[pa.Field] = []
+    for field, one in zip(kind, writer.fields, strict=True):
+        to = reader.fields_by_number.get(one.number)
+        if to is None:
+            # Another number may have the name.
+            is_taken = one.name in reader.fields_by_name
+            fields.append(field.with_name(f"{one.name} = {one.number}") if is_taken else field)
+            continue
+        inner = field.type
+        if pa.types.is_map(inner):
+            pairs = (each.message_type.fields_by_name["value"].message_type for each in (one, to))
+            inner = pa.map_(inner.key_type, _value_as_read(inner.item_type, *pairs))
+        elif pa.types.is_list(inner):
+            inner = pa.list_(_value_as_read(inner.value_type, one.message_type, to.message_type))
+        else:
+            inner = _value_as_read(inner, one.message_type, to.message_type)
+        fields.append(pa.field(to.name, inner))
+    return pa.struct(fields)
+
+
+def _value_as_read(kind: pa.DataType, writer: Any, reader: Any) -> pa.DataType:
+    return _as_read(kind, writer, reader) if pa.types.is_struct(kind) else kind

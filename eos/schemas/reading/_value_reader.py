@@ -16,10 +16,10 @@ from eos.schemas._schema_base import Schema
 from eos.schemas._schema_properties import is_inline, pair_of
 from eos.schemas._schema_text import side_by_side
 from eos.schemas._user_schema import BYTES, declared
-from eos.schemas.reading._avro_reader import AvroReader, JsonReader, parsed
+from eos.schemas.reading._avro_reader import AvroReader, JsonReader, avro_as_read, parsed
 from eos.schemas.reading._column_reader import ColumnReader, PairReader, check_kind
 from eos.schemas.reading._primitive_reader import PrimitiveReader
-from eos.schemas.reading._protobuf_reader import ProtobufReader
+from eos.schemas.reading._protobuf_reader import ProtobufReader, protobuf_as_read
 from eos.wire.binary_columns import FALSE, RowFailures
 from eos.wire.commands import SchemaInfo, SchemaType
 
@@ -117,6 +117,15 @@ class ValueReader:
             ) from error
         failures = RowFailures.merged([long, failures])
         return DecodedValues(self._batch(column), failures)
+
+    def written(self, writer: SchemaVersion) -> pa.Schema:
+        """Return the columns of a version's records or pairs, which this reader can read. Fields
+        have the names that they are read as, such as that of a field with an alias.
+
+        Raises:
+            IncompatibleSchema: the version has no columns.
+        """
+        return pa.schema(list(_named_as_read(writer.info, self._reader.info)))
 
     def _batch(self, column: pa.Array) -> pa.RecordBatch:
         columns = column.flatten() if self.is_record else [column]
@@ -282,6 +291,18 @@ def _column_reader(info: SchemaInfo) -> ColumnReader:
         hint=f"{_AS_BYTES} For PROTOBUF (its registered definition lacks the field numbers), give "
         "ProtobufSchema.of(MyMessage).",
     )
+
+
+def _named_as_read(writer: SchemaInfo, reader: SchemaInfo) -> pa.DataType:
+    match writer.type:
+        case SchemaType.AVRO:
+            return avro_as_read(parsed(writer), parsed(reader))
+        case SchemaType.PROTOBUF_NATIVE:
+            return protobuf_as_read(writer, reader)
+        case SchemaType.KEY_VALUE:
+            both = zip(("key", "value"), pair_of(writer), pair_of(reader), strict=True)
+            return pa.struct([(name, _named_as_read(one, other)) for name, one, other in both])
+    return _column_reader(writer).type  # JSON is matched by names only
 
 
 def _pairs(values: pa.Array, keys: pa.Array | None, writer: SchemaInfo) -> pa.StructArray:
