@@ -77,8 +77,9 @@ def _locked(target: FaultTarget) -> Iterator[Proof]:
         deadline = time.monotonic() + _LOCKED_S
         while time.monotonic() < deadline:
             (found,) = connection.execute(
-                "SELECT count(*) FROM pg_stat_activity "
-                "WHERE pg_backend_pid() = ANY(pg_blocking_pids(pid))"
+                # Not pg_stat_activity: within a transaction it shows what it showed first.
+                "SELECT count(*) FROM pg_locks "
+                "WHERE NOT granted AND pg_backend_pid() = ANY(pg_blocking_pids(pid))"
             ).fetchone()
             waiting = max(waiting, found)
             time.sleep(_POLL_S)

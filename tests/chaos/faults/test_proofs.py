@@ -6,20 +6,23 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import contextmanager, nullcontext
+import threading
+from contextlib import contextmanager
 from dataclasses import replace
 from subprocess import CompletedProcess
 from types import SimpleNamespace
 from typing import Any, cast
 
 import psutil
+import psycopg
 import pytest
 
 from eos.chaos.cluster.object_store import ObjectAnswer
 from eos.chaos.faults import FAULTS, _database, _fault, _moments, _source
 from eos.chaos.faults._fault import Armed, kill_broker
+from eos.chaos.job import DATABASE_TABLE
 from eos.steps import Step
-from eos.testing import BrokerNode
+from eos.testing import BrokerNode, PostgresServer
 from tests.chaos.faults.test_fault_tools import Proxy
 
 TOPIC, URL = "persistent://public/default/t", "pulsar://127.0.0.1:1"
@@ -134,17 +137,23 @@ def test_an_input_is_trimmed_only_if_a_ledger_was_deleted(is_deleted, monkeypatc
     assert found == ("1 ledgers were deleted" if is_deleted else "")
 
 
-@pytest.mark.parametrize("waiting", [0, 2])
-def test_a_table_is_locked_only_if_somebody_waits(waiting, monkeypatch):
-    monkeypatch.setattr(_database, "_LOCKED_S", 0.01)
+@pytest.mark.broker
+def test_a_table_is_locked_only_if_somebody_waits(monkeypatch):
+    monkeypatch.setattr(_database, "_LOCKED_S", 4.0)
+    with PostgresServer() as database:
 
-    @contextmanager
-    def connected(_: object):
-        rows = SimpleNamespace(fetchone=lambda: (waiting,))
-        yield SimpleNamespace(transaction=nullcontext, execute=lambda _: rows)
+        def write(text: str) -> None:
+            with psycopg.connect(database.conninfo, autocommit=True) as connection:
+                connection.execute(text)
 
-    monkeypatch.setattr(_database, "_connected", connected)
-    assert hit_of("database-locked") == ("2 sessions waited" if waiting else "")
+        write(f"CREATE TABLE {DATABASE_TABLE} (id int)")
+        assert hit_of("database-locked", database=database) == ""
+        # In the middle: the session that has the lock must see one that comes later.
+        text = f"INSERT INTO {DATABASE_TABLE} VALUES (1)"
+        late = threading.Timer(1.0, write, [text])
+        late.start()
+        assert hit_of("database-locked", database=database) == "1 sessions waited"
+        late.join()
 
 
 def test_a_reader_of_an_object_is_hit_when_a_worker_was_killed(monkeypatch):
