@@ -12,7 +12,7 @@ import pyarrow.json as pj
 
 from eos.errors import ConfigurationError, IncompatibleSchema
 from eos.schemas._schema_properties import framing_of
-from eos.schemas.reading._json_rows import JsonRows, check_same_text
+from eos.schemas.reading._json_rows import JsonRows, check_same_text, has_wide_decimals
 from eos.schemas.reading._primitive_reader import NOT_UTF8
 from eos.wire.avro import (
     AvroDecoder,
@@ -136,8 +136,10 @@ class JsonReader:
         self.is_record = is_record(self._kind)
         self._rows = JsonRows(self._kind, self.type)
         self._parsed_as = _parsed_as(self.type)
-        # Arrow's parser reads only records, and does not support maps.
-        self._in_bulk = self.is_record and not _has(pa.types.is_map, self.type)
+        # Arrow's parser reads only records, and does not support maps or decimals of many digits.
+        self._in_bulk = self.is_record and not (
+            _has(pa.types.is_map, self.type) or has_wide_decimals(self._kind)
+        )
         self._has_decimals = _has(pa.types.is_decimal, self.type)
         self._width = _widest(self.type)
         self._checked: set[SchemaInfo] = set()

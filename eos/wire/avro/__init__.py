@@ -1,6 +1,12 @@
 """Encodes and decodes Arrow columns in Avro's binary encoding, without a loop over rows."""
 
-from eos.wire.avro._arrow_types import MAX_FIELDS, arrow_type, check_fits, has_members
+from eos.wire.avro._arrow_types import (
+    MAX_FIELDS,
+    arrow_type,
+    check_fits,
+    fits_decimal128,
+    has_members,
+)
 from eos.wire.avro._avro_decoder import AvroDecoder
 from eos.wire.avro._avro_encoder import encode_avro
 from eos.wire.avro._defaults import check_defaults
@@ -48,6 +54,7 @@ __all__ = [
     "describe_type",
     "encode_avro",
     "field_text",
+    "fits_decimal128",
     "has_members",
     "parse_definition",
     "unreadable",

@@ -252,6 +252,10 @@ class _FitCheck:
     def _why_not_record(self, kind: RecordOf, column: pa.StructType, path: _Path) -> str:
         columns = {field.name: field.type for field in column}
         known = {field.name for field in kind.fields}
+        if len(columns) < column.num_fields:  # only one of them would be written
+            names = [field.name for field in column]
+            twice = next(name for name in names if names.count(name) > 1)
+            return f"Two columns are called {_text((*path, f'.{twice}'))!r}."
         for name in columns:
             if name not in known:
                 return f"The schema has no field {_text((*path, f'.{name}'))!r}."

@@ -77,6 +77,9 @@ def test_missing_fields_are_null_and_unknown_ones_are_ignored():
         (b' { "id" : 1 } ', only(id=1)),
         (b'{"id":1,\r\n "name":\n"x"}', only(id=1, name="x")),
         (b"null", EMPTY),
+        (b'\xef\xbb\xbf{"id":1}', only(id=1)),  # a byte order mark
+        (b'{"id":1.0}', only(id=1)),
+        (b'{"id":12e2}', only(id=1200)),
         (b'{"ratio":"NaN"}', None),
         (b'{"ratio":"-Infinity"}', only(ratio=float("-inf"))),
         (b'{"ratio":1}', only(ratio=1.0)),
@@ -133,6 +136,8 @@ def test_rows_that_arrow_rejects_are_read_in_python(text, wanted):
         (b"[]", "The value is not of its type."),
         (b'{"id":"1"}', "The field 'id' is not of its type."),
         (b'{"id":1.5}', "The field 'id' is not of its type."),
+        (b'{"id":1e19}', "The field 'id' is not of its type."),
+        (b'{"id":1e999999}', "The field 'id' is not of its type."),
         (b'{"id":true}', "The field 'id' is not of its type."),
         (b'{"id":9223372036854775808}', "The field 'id' is not of its type."),
         (b'{"name":1}', "The field 'name' is not of its type."),
@@ -307,3 +312,17 @@ def test_a_number_instead_of_an_enum_symbol_is_read_as_text():
     found = decode(kind, [b'{"color":2}', b'{"color":"RED"}', b'{"color":true}'])
     assert [row["color"] for row in found.columns.to_pylist()] == ["2", "RED", None]
     assert reasons(found) == {2: "The field 'color' is not of its type."}
+
+
+def test_a_decimal_of_more_than_38_digits_has_the_bytes_that_avro_has():
+    number = logical("bytes", "decimal", precision=40, scale=2)
+    wide = version(SchemaType.JSON, record(has("d", ["null", {"type": "array", "items": number}])))
+    digits = "1234567890" * 3 + "12345678.5"
+    texts = [b'{"d":[1.25,"-1.28",0]}', f'{{"d":[{digits},"1234"]}}'.encode(), b'{"d":[1.255]}']
+    found = decode(wide, [*texts, b'{"d":null}'])
+    assert reasons(found).keys() == {2}
+    numbers = [
+        [int.from_bytes(one, "big", signed=True) for one in row or ()]
+        for row in found.columns["d"].to_pylist()
+    ]
+    assert numbers == [[125, -128, 0], [int(digits.replace(".", "") + "0"), 123400], [], []]

@@ -120,6 +120,8 @@ LETTER = record(has("v", reflected("int", "java.lang.Character")), name="J")
 DATE = nullable(record(name="Date") | {"namespace": "java.util"})
 PAIR = record(has("key", "int"), has("value", "string"), name="PairIntegerString")
 MAP = nullable({"type": "array", "items": PAIR, "java-class": "java.util.Map"})
+DURATION = nullable(record(has("seconds", "long"), name="java.time.Duration"))
+LETTERS = nullable({"type": "array", "items": reflected("int", "java.lang.Character")})
 MOMENT = datetime.datetime(2023, 11, 14, 22, 13, 20, 123000, UTC)
 
 
@@ -139,6 +141,9 @@ MOMENT = datetime.datetime(2023, 11, 14, 22, 13, 20, 123000, UTC)
         (DATE, b'{"v":1700000000123}', logical("long", "timestamp-millis"), MOMENT),
         (MAP, b'{"v":{"1":"a"}}', None, [{"key": 1, "value": "a"}]),
         (MAP, b'{"v":{"1":"a"}}', {"type": "map", "values": "string"}, [("1", "a")]),
+        # Not from a client: by Jackson's documentation.
+        (DURATION, b'{"v":1.5}', "double", 1.5),
+        (LETTERS, b'{"v":"abc"}', "string", "abc"),
     ],
 )  # fmt: skip
 def test_what_jackson_writes_in_another_way_than_avro_declares_is_read(

@@ -183,6 +183,16 @@ def test_a_null_of_a_union_is_a_struct_that_is_null_or_has_no_member():
     assert encoded(definition, column) == [b"\x02", b"\x02", b"\0\6", b"\4\2a"]
 
 
+@pytest.mark.parametrize("as_json", [False, True])
+def test_two_fields_of_one_name_are_refused_at_every_level(as_json):
+    inner = {"type": "record", "name": "s", "fields": [{"name": "a", "type": "int"}]}
+    kind = {"type": "record", "name": "r", "fields": [{"name": "s", "type": inner}]}
+    twice = pa.struct([("a", pa.int32()), ("a", pa.int32())])
+    for column, named in ((pa.struct([("s", twice)]), "s.a"), (twice, "a")):
+        with pytest.raises(InputError, match=f"Two columns are called '{named}'"):
+            check_fits(parse_definition(json.dumps(kind)), column, as_json=as_json)
+
+
 def test_members_of_another_type_are_refused_and_json_has_none():
     kind = parse_definition('["int", "boolean"]')
     with pytest.raises(InputError, match="member1"):
