@@ -326,3 +326,5 @@ def test_a_decimal_of_more_than_38_digits_has_the_bytes_that_avro_has():
         for row in found.columns["d"].to_pylist()
     ]
     assert numbers == [[125, -128, 0], [int(digits.replace(".", "") + "0"), 123400], [], []]
+    # Arrow's parser would take text for base64.
+    assert decode(wide, [b'{"d":["1234"]}']).columns["d"].to_pylist() == [[b"\1\xe2\x08"]]
