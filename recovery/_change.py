@@ -31,7 +31,7 @@ class Plan(Report):
     steps: list[PlanStep]
     warnings: list[str] = Field(default_factory=list)
     refused: list[str] = Field(default_factory=list)  # requests, each with the reason
-    unknown: list[str] = Field(default_factory=list)  # what could not be looked at
+    unknown: list[str] = Field(default_factory=list)  # questions without an answer
 
     @property
     def exit(self) -> Exit:
@@ -41,7 +41,7 @@ class Plan(Report):
         return Exit.UNKNOWN if self.unknown else Exit.CLEAN
 
     def render(self, console: Console) -> None:
-        """The numbered steps, then refusals, warnings, and what is unknown."""
+        """The numbered steps, then refusals, warnings, and unknown states."""
         if not self.steps and not self.refused and not self.unknown:
             console.print("[green]Nothing to do.[/]")
         for number, step in enumerate(self.steps, 1):
@@ -133,7 +133,7 @@ class ChangeProgress:
         bucket.append(f"{what}: {error}")
 
     def unknown(self, what: str) -> None:
-        """Record what could not be looked at."""
+        """Record a question without an answer."""
         self._unknown.append(what)
 
     def refused(self, why: str) -> None:

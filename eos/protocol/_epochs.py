@@ -111,7 +111,7 @@ def recovery_command(verb: str, *arguments: str) -> str:
 
 
 def decide_command(sink_id: str, query_id: str | None, epoch: str | None, verdict: str) -> str:
-    """Return the command with which a person decides about an epoch, for a line of its own."""
+    """Return the command with which a person decides about an epoch, for a separate line."""
     which = ("--query", str(query_id), "--epoch", str(epoch))
     return recovery_command("decide", sink_id, *which, "--as", verdict, "--because", "TEXT")
 
@@ -238,7 +238,7 @@ def check_not_renamed(
         NewLineage: ``on_new_query`` refuses it; or the epoch is readable there, or may be.
     """
     last = other.last_committed_epoch(query_id)
-    # An open one, too: its driver may be alive. After ABORTING nobody commits it.
+    # An open one, too: its driver may be alive. After ABORTING it is never committed.
     may_be_committed = any(
         record.query_id == query_id and record.state is not State.ABORTING
         for record in other.unfinished

@@ -124,8 +124,8 @@ def _abort(record: LogRecord, fates: Sequence[Fate], *, is_over: bool) -> Action
     if len(fates) < len(record.participants):
         return EndPart(len(fates), commit=False)  # also if an earlier one did not answer
     for part, fate in zip(record.participants, fates, strict=True):
-        # What expires needs no answer: nobody commits it (I1), and its time ends it. Earlier, an
-        # answer frees its readers.
+        # An expiring part needs no answer: it is never committed (I1), and its time ends it. Before
+        # that, an answer frees its readers.
         if fate.known is Known.UNKNOWN and not (part.can_expire and is_over):
             return StayInDoubt(fate.why)
     empty = record.reason is not None and record.reason.kind is ReasonKind.EMPTY

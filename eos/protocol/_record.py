@@ -113,7 +113,7 @@ class Reason:
         object.__setattr__(self, "detail", clean)
 
     def ending_in(self, more: str) -> Reason:
-        """This reason with ``more`` behind it, which is never cut off: what is before it may be."""
+        """This reason followed by ``more``, which is never cut off: the text before it may be."""
         room = max(0, MAX_DETAIL_CHARS - len(more))
         fits = len(self.detail) <= room
         return Reason(self.kind, (self.detail if fits else self.detail[:room][:-3] + "...") + more)

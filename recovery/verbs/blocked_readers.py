@@ -320,7 +320,8 @@ def heal(
 def _look(
     admin: AdminClient, topics: Iterable[TopicName], open_: list[OpenTransaction]
 ) -> dict[TopicName, BlockedTopic | EosError | None]:
-    """What blocks the readers of each topic: None for nothing, an error if it is unknown."""
+    """The cause that blocks the readers of each topic; None: there is no cause; an error: it is not
+    known."""
     found: dict[TopicName, BlockedTopic | EosError | None] = {}
     for name in topics:
         try:
@@ -382,7 +383,7 @@ def _free(
 
 
 def _is_free(seen: BlockedTopic | EosError | None, max_read: str) -> bool:
-    # Behind the dead transaction the next one may be open already.
+    # After the dead transaction the next one may be open already.
     return seen is None or (isinstance(seen, BlockedTopic) and seen.max_read != max_read)
 
 

@@ -75,7 +75,7 @@ def test_a_change_is_sent_to_the_next_host_if_the_first_was_unreachable(second):
 
 
 def test_a_silent_host_gets_its_share_of_the_timeout(first, second, monkeypatch):
-    """What ends a request at its deadline is in test_transport.py."""
+    """Requests that end at their deadline are in test_transport.py."""
     deadlines: dict[int, float] = {}
 
     def silent_first(request: Any, service: Any, origin: Origin, *more: Any) -> Response:

@@ -312,7 +312,7 @@ def test_an_older_copy_of_the_table_at_another_place_is_refused(output, log):
     with pytest.raises(NewCluster, match=r"Version 2 of table \S+-older is missing: an older copy"):
         written(older, log, "c")
     written(moved, log, "c")
-    # The first place now lacks what was written at the second.
+    # The first place now lacks the rows that were written at the second.
     with pytest.raises(NewCluster, match=r"Version 3 of table \S+/table is missing: an older copy"):
         written(output, log, "d")
     other = TableOutput(Path(f"{output.uri}-new"))

@@ -65,7 +65,7 @@ def restored(records, keep_epochs=1, horizon=0):
 
 
 class Drivers:
-    """Drivers of one sink, one after another; ``draw`` decides what happens to them."""
+    """Drivers of one sink, one after another; ``draw`` decides their fate."""
 
     def __init__(self, draw) -> None:
         self.draw = draw
@@ -207,7 +207,7 @@ def decided(history: History, query_id: str, epoch: str) -> EpochDecision | str:
 
 
 def newer_receipts(history: History) -> set[str]:
-    """Receipts of the log behind its last mark: a claim finds them, and must know them."""
+    """Receipts of the log after its last mark: a claim finds them, and must know them."""
     last = history.last_begun(CLAIM_KEY)
     mark = None if last is None else pulsar_part(last).mark_id
     parts = [part for part in history.prepared(CLAIM_KEY) if isinstance(part, PulsarPart)]
@@ -346,7 +346,7 @@ def test_the_newest_commit_with_rows_stays_behind_any_number_of_empty_epochs():
 
 def test_of_attempts_at_the_same_time_the_last_begun_and_the_last_ended_stay():
     """The output has left the sink since. When it comes back, it is compared with both: with the
-    last mark, and with the receipts behind it."""
+    last mark, and with the receipts after it."""
     claimed = claim()
     first, second = (
         changed(opened(claimed, f"{UNNAMED}{n}", query_id=BATCH), mark_id=MessageId(17, n))

@@ -52,7 +52,7 @@ def test_without_evidence_there_is_no_objection(verdict):
 @pytest.mark.parametrize("verdict", [COMMITTED, ABORTED])
 @pytest.mark.parametrize("said", [AtCoordinator.NOT_ASKED, AtCoordinator.OTHER_TRANSACTION])
 def test_without_the_coordinator_clocks_may_differ(verdict, said):
-    """Else a driver whose clock is behind, and which sleeps behind PREPARED, commits afterwards."""
+    """Else a driver whose clock is late, and which sleeps after PREPARED, commits afterwards."""
     (one,) = objections(PREPARED, verdict, evidence(at_coordinator=said))
     assert "for another 8 min (time to live, and 10 min for clocks that differ)" in one.text
     over = evidence(at_coordinator=said, ttl_left_s=-601.0)

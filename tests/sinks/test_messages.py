@@ -132,7 +132,7 @@ def test_by_key_each_key_goes_to_one_of_two_key_shared_consumers_in_order(
     got = [defaultdict(list), defaultdict(list)]
 
     def receive_next() -> bool:
-        """Receive from each consumer what comes within a moment."""
+        """Receive from each consumer the messages of a moment."""
         some = False
         for index, consumer in enumerate(consumers):
             with contextlib.suppress(pulsar.Timeout):

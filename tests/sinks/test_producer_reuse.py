@@ -55,7 +55,7 @@ def readers(broker, log) -> list[str]:
 
 
 def await_none(found: Callable[[], list[object]]) -> None:
-    """Wait for less than the 30 s after which idle ones are closed: nobody waits for a close."""
+    """Wait for less than the 30 s after which idle ones are closed: no one waits for a close."""
     wait_until(lambda: not found(), timeout_s=15)
 
 

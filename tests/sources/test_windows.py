@@ -202,7 +202,7 @@ def test_a_stream_blocked_by_an_open_transaction_warns_repeatedly(
 ):
     txn, place = held
     clock = SimpleNamespace(now=0.0)
-    # Only of the watch: the clock of all else goes on.
+    # Only of the watch: the clock of all else continues.
     watched = SimpleNamespace(monotonic=lambda: clock.now, time=time.time, sleep=time.sleep)
     monkeypatch.setattr(_open_transactions, "time", watched)
     epochs = planner({**options, **admin})

@@ -200,7 +200,7 @@ def test_a_process_that_does_not_stop_is_not_waited_for_without_end(number, tmp_
     with subprocess.Popen(command) as process:
         try:
             if number is not None:
-                os.kill(process.pid, number)  # and nobody waits for it: it is a zombie
+                os.kill(process.pid, number)  # without a wait for it: it is a zombie
             (tmp_path / Step.WRITE.label).write_text(str(process.pid))
             armed = Armed.__new__(Armed)
             armed._folder, armed._place = tmp_path, Step.WRITE

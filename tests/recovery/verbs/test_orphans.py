@@ -232,7 +232,7 @@ RUNNING = OpenTransaction(
 
 @pytest.fixture
 def heal(recovery, monkeypatch):
-    """Heals a topic of this position, which has ``after``, or an error, behind the empty commit."""
+    """Heals a topic of this position, which has ``after``, or an error, after the empty commit."""
 
     def run(before: ReadPosition, after: ReadPosition | EosError = FREE, *, opened=(), apply=True):
         now: list[ReadPosition | EosError] = [before]

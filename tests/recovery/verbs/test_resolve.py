@@ -200,7 +200,7 @@ def test_an_owner_that_came_since_the_plan_is_found(recovery, root, monkeypatch)
     log, begun = log_of(root, claim()), opened(claim())
 
     def transaction(txn):
-        log.append(begun)  # its driver goes on while a person confirms
+        log.append(begun)  # its driver continues while a person confirms
         return OpenTransaction(txn, "OPEN", datetime.now(UTC), ttl_s=60, topics=())
 
     monkeypatch.setattr(Target, "admin", lambda _: SimpleNamespace(transaction=transaction))
