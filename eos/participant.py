@@ -283,8 +283,8 @@ class VersionedParticipant(Participant, Generic[V]):
         """Return the newest version of the part's series in the output; None without one."""
 
     @abstractmethod
-    def _is_target(self, part: V) -> bool:
-        """Whether an attempt's target is this one, or a copy of it, at whatever place."""
+    def _is_target(self, part: V, target_id: str | None) -> bool:
+        """Whether an attempt's target is this one, or a copy of it, at any place."""
 
     @abstractmethod
     def _commit_once(self, part: V) -> Fate:
@@ -304,11 +304,11 @@ class VersionedParticipant(Participant, Generic[V]):
     def lost_commit(self, claim: Part, history: History) -> str | None:
         """Report the newest version that the log holds as committed, if the output lacks it."""
         # By the target's id: a copy may be at another place, or have another name.
-        for known in history.parts(claim.kind):
-            for part in cast("tuple[V, ...]", history.committed(known.key)):
-                version = part.version or 0
-                if self._is_target(part) and self._is_lost(version, self._newest(part)):
-                    return f"version {version} of table {claim.output} is missing: {self._older}"
+        mine, known = self.target_id(), history.parts(claim.kind)
+        for part in (cast("V", one) for last in known for one in history.committed(last.key)):
+            version = part.version or 0
+            if self._is_target(part, mine) and self._is_lost(version, self._newest(part)):
+                return f"version {version} of table {claim.output} is missing: {self._older}"
         return None
 
     def attach(self, claim: Part, history: History) -> None:

@@ -114,14 +114,21 @@ class IcebergOutput(Output):
         options, attempt_id = self._options, str(part.attempt_id)
         # Spark looks columns up by name, and does not find one with a dot in it.
         numbered = df.toDF(*(f"c{n}" for n in range(len(df.columns))))
+        loaded = self.participant.table.load()
+        lacking = loaded.lacking(schema)
+
+        def planned() -> DataFrame:
+            target = loaded.target(options.file_bytes, options.compression)
+            task = StageTask(target, attempt_id, tuple(df.columns), stage=stage)
+            return numbered.mapInArrow(task, REPORT_SCHEMA)
+
+        early = None if len(lacking) else planned()  # while OPEN is appended
 
         def write() -> Sequence[Any]:
             # Not before OPEN is in the log: a fenced driver must not change the table.
-            loaded = self.participant.table.load()
-            loaded.add_columns(schema)
-            target = loaded.target(options.file_bytes, options.compression)
-            task = StageTask(target, attempt_id, tuple(df.columns), stage=stage)
-            staged = collect_staged(numbered.mapInArrow(task, REPORT_SCHEMA), context)
+            if early is None:
+                loaded.add_columns(lacking)
+            staged = collect_staged(planned() if early is None else early, context)
             return [DataFileEntry.from_json(text, attempt_id) for text in staged]
 
         return write

@@ -18,7 +18,7 @@ from eos.commit_log import CommitLog
 from eos.committer import Committer, EpochResult, Observer, PartsBegun, Reports
 from eos.errors import DuplicateEpochCall, EosError
 from eos.forking import stay_in_process
-from eos.protocol import BATCH, Part, State, unfinished_epoch_error
+from eos.protocol import BATCH, LogRecord, Part, State, unfinished_epoch_error
 from eos.retry import attempts
 from eos.sinks._arguments import BatchKey, NamedKey, batch_key, check_batch
 from eos.sinks._open_log import open_log
@@ -205,14 +205,20 @@ class Sink(ABC):
             return
         if failed.duplicate is not None:
             raise failed.duplicate  # the rows of its second call are not written or logged
-        if self._is_settled(query_id, failed.epoch):
+        newest, is_done = self._recorded(query_id, failed.epoch)
+        if is_done or (newest is not None and newest.state is State.ABANDONED):
             del self._failed[query_id]
             return
         raise unfinished_epoch_error(
-            query_id, epoch, failed.epoch, failed.error_type, sink_id=self.options.sink_id
+            query_id,
+            epoch,
+            failed.epoch,
+            failed.error_type,
+            sink_id=self.options.sink_id,
+            is_recorded=newest is not None,
         )
 
-    def _is_settled(self, query_id: str, epoch: str) -> bool:
+    def _recorded(self, query_id: str, epoch: str) -> tuple[LogRecord | None, bool]:
         # The log may say by now that the epoch is finished, or was abandoned by a person. Or it is
         # of an older copy of the checkpoint, and the log no longer has its record.
         options = self.options
@@ -220,10 +226,9 @@ class Sink(ABC):
             log = CommitLog.open_read_only(
                 options.commit_log, options.sink_id, storage_options=options.storage_options
             )
-            newest = log.history.newest(query_id, epoch)
-            is_abandoned = newest is not None and newest.state is State.ABANDONED
-            return is_abandoned or log.history.must_skip(query_id, epoch)
-        return False
+            history = log.history
+            return history.newest(query_id, epoch), history.must_skip(query_id, epoch)
+        return None, False
 
     def _opened(self, df: DataFrame, query_id: str, epoch: str, run_id: str) -> Committer:
         options = self.options

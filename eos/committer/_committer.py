@@ -246,6 +246,8 @@ class Committer:
         self.await_finished()
         submit(self._executor, lambda: None).result()  # an append that was no longer waited for
         self._log.resync()
+        if self._claim.taken is None:  # others may have written since this log was opened
+            self._log.refresh_if_moved()
 
     def await_finished(self) -> None:
         """Wait until step 10 of an earlier call is done.

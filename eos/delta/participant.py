@@ -112,8 +112,8 @@ class DeltaParticipant(VersionedParticipant[DeltaPart]):
     def _newest(self, part: DeltaPart) -> int | None:
         return self.table.committed_version(part.app_id)
 
-    def _is_target(self, part: DeltaPart) -> bool:
-        return self.target_id() == part.table_id
+    def _is_target(self, part: DeltaPart, target_id: str | None) -> bool:
+        return target_id == part.table_id
 
     def _is_lost(self, version: int, newest: int | None) -> bool:
         if newest is None:

@@ -254,20 +254,17 @@ class LoadedTable:
         """List the columns and fields that only the rows have, and those only the table has."""
         return column_rules.compared(have, self.schema)
 
-    def add_columns(self, merged: pa.Schema) -> None:
-        """Add the columns that the table lacks, in a commit of their own, as Spark's writer does.
+    def lacking(self, merged: pa.Schema) -> pa.Schema:
+        """Return the columns of the result of ``check_schema`` that the table lacks."""
+        now = _plain(self.schema)
+        return pa.schema([one for one in _plain(merged) if one not in now])
 
-        Args:
-            merged: the result of ``check_schema``.
-        """
+    def add_columns(self, columns: pa.Schema) -> None:
+        """Add columns that the table lacks, in a separate commit, as Spark's writer does."""
         # Not together with the rows: the files need the ids of the new columns, which are known
         # only when the catalog has accepted them.
-        now = _plain(self.schema)
-        grown = pa.schema([one for one in _plain(merged) if one not in now])
-        # A union with nothing would still be a commit in some catalogs.
-        if len(grown):
-            with failures(self._address, "adding columns"), self._table.update_schema() as update:
-                update.union_by_name(grown)
+        with failures(self._address, "adding columns"), self._table.update_schema() as update:
+            update.union_by_name(columns)
 
     def target(self, file_bytes: int, compression: Any) -> IcebergTarget:
         """Return the table as tasks need it."""

@@ -99,8 +99,8 @@ class IcebergParticipant(VersionedParticipant[IcebergPart]):
     def _newest(self, part: IcebergPart) -> int | None:
         return self.table.load().committed_version(part.app_id)
 
-    def _is_target(self, part: IcebergPart) -> bool:
-        return self.target_id() == part.table_uuid
+    def _is_target(self, part: IcebergPart, target_id: str | None) -> bool:
+        return target_id == part.table_uuid
 
     def begin(self, attempt: Attempt) -> IcebergPart:
         """Name the next version; nothing is written yet.

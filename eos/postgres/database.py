@@ -122,7 +122,10 @@ class Database:
     def resolved(self, connection: psycopg.Connection[Any]) -> Database:
         """Return this database for other machines: with what the variables, the password file and
         the service file of this one gave ``connection``."""
-        parts = {**_parsed(self.conninfo), **connection.info.get_parameters()}
+        own = ("application_name", "connect_timeout", "target_session_attrs", "client_encoding")
+        given = connection.info.get_parameters().items()
+        found = {name: value for name, value in given if name not in own}
+        parts = {"sslmode": "prefer", **_parsed(self.conninfo), **found}
         if connection.info.password:
             parts["password"] = connection.info.password
         names = parts.keys() - {"service", "servicefile", "passfile"}

@@ -57,6 +57,7 @@ class PostgresParticipant(VersionedParticipant[PostgresPart]):
         self.table = PostgresTable(schema, table, staging_schema)
         self._names = (schema, table, staging_schema)
         self._sink_id = sink_id
+        self._is_new = False  # this log has begun nothing here
         self._open: SqlConnection | None = None
         self._used_at = 0.0
         self._is_marked = False
@@ -138,9 +139,17 @@ class PostgresParticipant(VersionedParticipant[PostgresPart]):
     def _newest(self, part: PostgresPart) -> int | None:
         return self._endings(part)[2]
 
-    def _is_target(self, part: PostgresPart) -> bool:
-        # The same database at another place, moved or by another name, is known by its mark.
-        return part.target == self.table.name and self._endings(part)[0]
+    def lost_commit(self, claim: Part, history: History) -> str | None:
+        """See ``VersionedParticipant``."""
+        self._is_new = history.last_begun(claim.key) is None
+        return super().lost_commit(claim, history)
+
+    def _is_target(self, part: PostgresPart, _: str | None) -> bool:
+        # The same database at another place, moved or by another name, is known by its mark. A new
+        # one has it from its first attempt on, and no commit.
+        is_marked, _, newest = self._endings(part)
+        may_be = self._is_new or newest > 0 or part.place == self.database.place
+        return part.target == self.table.name and is_marked and may_be
 
     def ready(self, history: History) -> None:
         """Drop staging tables that earlier attempts have left."""

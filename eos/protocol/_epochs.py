@@ -89,9 +89,13 @@ def _last_committed(history: History, query_id: str) -> int:
 
 
 def unfinished_epoch_error(
-    query_id: str, epoch: str, owed: str, why: str, *, sink_id: str
+    query_id: str, epoch: str, owed: str, why: str, *, sink_id: str, is_recorded: bool = True
 ) -> UnfinishedEpoch:
-    """Return the error for epoch ``epoch`` when the earlier epoch ``owed`` must run again."""
+    """Return the error for epoch ``epoch`` when the earlier epoch ``owed`` must run again.
+
+    ``is_recorded``: whether the log has ``owed``; not if it failed before the claim.
+    """
+    decide = decide_command(sink_id, query_id, owed, "abandoned")
     return UnfinishedEpoch(
         f"Epoch {owed} ended in an error ({why}), and epoch {epoch} must not follow it.",
         hint="Does the foreachBatch function catch the sink's errors? Let them end the query. To "
@@ -99,7 +103,7 @@ def unfinished_epoch_error(
         "and all later ones from its checkpoint, and start it again (but not if the function also "
         "writes to other sinks that have continued: they would refuse Spark's new plan). To "
         'continue without its rows, and write them later with sink.write(rows, epoch="a key"):\n'
-        f"{decide_command(sink_id, query_id, owed, 'abandoned')}",
+        + (decide if is_recorded else 'set on_gap="continue" once, and start the query again.'),
         query_id=query_id,
         epoch=epoch,
     )

@@ -13,7 +13,7 @@ from rich.console import Console
 from eos.admin import AdminClient, OpenTransaction
 from eos.cli.reports import Exit, Facts, Report, age_s, counted, duration, escape, table_of, worst
 from eos.client import PulsarClient
-from eos.errors import ConfigurationError, EosError, Indeterminate, TopicNotFound
+from eos.errors import EosError, Indeterminate, TopicNotFound
 from eos.ids import TopicName, TxnId
 from eos.protocol import LogRecord
 from eos.pulsar.part import pulsar_part
@@ -39,18 +39,12 @@ class BlockedTopic(Facts):
 
 
 def connect_coordinators(target: Target, problems: list[str]) -> None:
-    """Connect to all coordinators of the given cluster, or of the only one that the logs name.
-
-    Raises:
-        ConfigurationError: there is no such cluster.
-    """
+    """Connect to all coordinators of the given cluster, or of the only one that the logs name."""
     # Until a client has connected, they do not load or list transactions (measured).
     try:
         with target.client(target.recorded_url()) as client:
             for tc_id in range(client.coordinators.count()):
                 client.coordinators.connect(tc_id)
-    except ConfigurationError:
-        raise
     except EosError as error:
         problems.append(f"the transaction coordinators: {error}")
 
@@ -288,7 +282,8 @@ def heal(
     """
     admin = target.admin()
     unknown: list[str] = []
-    connect_coordinators(target, unknown)  # or they list no transactions
+    with target.client(target.recorded_url()):  # raises if there is no cluster to heal
+        connect_coordinators(target, unknown)  # or they list no transactions
     open_ = admin.open_transactions()
     seen = _look(admin, existing_partitions(admin, topic), open_)
     pinned = {
@@ -355,9 +350,8 @@ def _free(
 ) -> None:
     """Free topics; ``pinned``: up to where each was readable."""
     left = dict(pinned)
-    coordinators = client.coordinators.count()
     while True:
-        for tc_id in range(coordinators):
+        for tc_id in range(client.coordinators.count()):
             progress.doing(f"empty transaction on coordinator {tc_id} for {len(left)} topics")
             try:
                 commit_empty(client, tc_id, map(str, left))
@@ -370,9 +364,12 @@ def _free(
             seen = dict.fromkeys(left, error)
         # An empty commit frees a topic only when no older transaction is open on its coordinator
         # (measured), so what is still pinned is tried again.
-        for name in [name for name in left if _is_free(seen[name], left[name])]:
-            progress.done(f"{name}: its readers continue")
-            del left[name]
+        for name, one in seen.items():
+            if _is_free(one, left[name]):
+                progress.done(f"{name}: its readers continue")
+                del left[name]
+            elif isinstance(one, BlockedTopic) and one.cause == "pinned":
+                left[name] = one.max_read  # by the next dead one
         if not left:
             return
         if patience.is_over:
@@ -384,7 +381,9 @@ def _free(
 
 def _is_free(seen: BlockedTopic | EosError | None, max_read: str) -> bool:
     # After the dead transaction the next one may be open already.
-    return seen is None or (isinstance(seen, BlockedTopic) and seen.max_read != max_read)
+    return seen is None or (
+        isinstance(seen, BlockedTopic) and seen.cause == "open" and seen.max_read != max_read
+    )
 
 
 def _doubt(seen: BlockedTopic | EosError | None) -> EosError:

@@ -79,6 +79,18 @@ def test_it_is_not_fenced(tmp_path, start, error):
     assert live.run(2) == "written"
 
 
+@pytest.mark.parametrize("query", [QUERY, BATCH])
+def test_it_may_be_mended_and_repeated_while_others_write(tmp_path, query):
+    live, second = Driver(tmp_path), Driver(tmp_path)
+    live.run(0)
+    epoch = 1 if query == QUERY else "day"
+    with pytest.raises(InputError):
+        second.run(epoch, query=query, error=WRONG_COLUMNS)
+    live.run(1)
+    live.run(2)
+    assert second.run(3 if query == QUERY else "day", query=query) == "written"
+
+
 def test_wrong_columns_of_a_first_epoch_are_recorded_so_that_none_follows(tmp_path):
     # Nothing else would show that its rows are missing, if user code swallows the error.
     with pytest.raises(InputError):

@@ -110,5 +110,17 @@ def test_executors_need_no_files_and_variables_of_the_driver(
         with here.connect("driver") as connection:
             there = here.resolved(connection)
         assert password not in here.place + there.place + repr(there)
+    assert "application_name" not in there.conninfo
     with there.connect("executor") as connection:
         assert connection.info.user == "postgres"
+        assert connection.info.get_parameters()["application_name"] == "executor"
+
+
+@pytest.mark.parametrize("mode", [None, "require"])
+def test_executors_verify_what_the_driver_of_a_service_does(mode: str | None) -> None:
+    # psycopg leaves out what is libpq's default: sslmode=prefer.
+    found = {"host": "db.example.com", **({"sslmode": mode} if mode else {})}
+    info = SimpleNamespace(get_parameters=lambda: found, password="")
+    there = Database("service=shop").resolved(SimpleNamespace(info=info))  # type: ignore[arg-type]
+    assert f"sslmode={mode or 'prefer'}" in there.conninfo
+    assert "service" not in there.conninfo

@@ -272,3 +272,7 @@ def test_the_command_that_gives_an_epoch_up_can_be_copied():
     assert error.hint.splitlines()[-1] == (
         f"eos recovery decide 'my orders' --query {QUERY} --epoch 4 --as abandoned --because TEXT"
     )
+    # An epoch that is not in the log can't be decided.
+    error = unfinished_epoch_error(QUERY, "5", "4", "why", sink_id="s", is_recorded=False)
+    assert "eos recovery" not in error.hint
+    assert 'on_gap="continue"' in error.hint

@@ -327,6 +327,15 @@ def test_a_database_at_another_address_is_known_by_its_mark(spark, make_sink, sh
         make_sink(conninfo=elsewhere).write(spark.range(3), epoch=4)
 
 
+def test_a_new_database_is_no_older_copy_after_an_empty_epoch(spark, make_sink, shop, name):
+    """It has the mark of the log from then on, and no commit."""
+    make_sink().write(spark.range(3), epoch=0)
+    shop.execute(f'CREATE DATABASE "{name}"')
+    fresh = psycopg.conninfo.make_conninfo(shop.conninfo, dbname=name)
+    make_sink(conninfo=fresh).write(spark.range(0), epoch=1)
+    assert make_sink(conninfo=fresh).write(spark.range(3), epoch=2).status == "written"
+
+
 def test_passwords_are_in_no_text(make_sink, spark, shop):
     sink = make_sink(conninfo="postgresql://u:hunter2@127.0.0.1:1/x?connect_timeout=1")
     assert "hunter2" not in repr(sink) + repr(sink.options) + repr(sink.outputs())

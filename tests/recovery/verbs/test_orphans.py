@@ -271,11 +271,12 @@ def test_a_topic_whose_buffer_is_loading_is_unknown(heal):
     [
         (FREE, [], 0),
         (FURTHER, [RUNNING], 0),
+        (FURTHER, [], 2),
         (PINNED, [RUNNING], 2),
         (LOADING, [], 2),
         (ConnectionLost("no answer"), [], 2),
     ],
-    ids=["free", "the next is open", "a live one at the same place", "loading", "no answer"],
+    ids=["free", "next is open", "next is dead", "a live one there", "loading", "no answer"],
 )
 def test_readers_continue_only_if_they_were_seen_to(heal, after, opened, code):
     ended = heal(PINNED, after, opened=opened)
