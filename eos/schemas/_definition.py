@@ -171,7 +171,12 @@ def evolve_definition(registered: bytes, made: Any, column: pa.DataType, *, as_j
     if _fits(kind, column, as_json):
         return registered
     for extends_shared in (True, False):
-        merged = _Extension(registered, as_json, extends_shared).to(column)
+        try:
+            merged = _Extension(registered, as_json, extends_shared).to(column)
+        except IncompatibleSchema:
+            if not extends_shared:
+                raise
+            continue  # perhaps only two uses of one type differ
         with contextlib.suppress(ConfigurationError):
             if _fits(parse_definition(json.dumps(merged)), column, as_json):
                 return merged

@@ -86,6 +86,23 @@ def test_a_registered_definition_is_changed_as_little_as_necessary(registered, c
         assert fields_of(writer.info) == wanted
 
 
+@pytest.mark.parametrize(
+    ("of_x", "of_y"),
+    [(pa.int32(), pa.timestamp("us", "UTC")), (pa.decimal128(9, 2), pa.string())],
+)
+def test_two_uses_of_one_type_may_get_fields_that_differ(of_x, of_y):
+    known = avro(has("x", INNER), has("y", "In"))
+    column = pa.struct(
+        [
+            (name, pa.struct([("a", pa.int64()), ("n", kind)]))
+            for name, kind in (("x", of_x), ("y", of_y))
+        ]
+    )
+    x, y = fields_of(AvroSchema().writer(column, known).info)
+    assert (x["name"], y["name"]) == ("x", "y")
+    assert "n" in json.dumps(x)
+
+
 def test_a_struct_of_members_extends_the_records_of_a_union():
     known = avro(has("u", ["null", "string", INNER]))
     inner = pa.struct([("a", pa.int64()), ("b", pa.int32())])

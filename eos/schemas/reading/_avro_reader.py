@@ -12,6 +12,7 @@ import pyarrow.json as pj
 
 from eos.errors import ConfigurationError, IncompatibleSchema
 from eos.schemas._schema_properties import framing_of
+from eos.schemas.reading._column_reader import MAX_CELLS, MAX_FIELD_VALUES
 from eos.schemas.reading._json_rows import JsonRows, check_same_text, has_wide_decimals
 from eos.schemas.reading._primitive_reader import NOT_UTF8
 from eos.wire.avro import (
@@ -33,7 +34,6 @@ from eos.wire.decoding import Irregular, Spans, from_base64, gather
 # bytes are base64, null fields may be omitted.
 _CHUNK_BYTES: Final = 8 << 20
 _FEW_ROWS: Final = 128
-_MAX_CELLS: Final = 1 << 24  # of columns that are parsed at once, with eight bytes or more each
 _AS_TEXT: Final = (pa.types.is_binary, pa.types.is_date32, pa.types.is_timestamp)
 
 _Part = tuple[Int64s, pa.Array, RowFailures]
@@ -154,11 +154,12 @@ class JsonReader:
         cells = np.zeros(len(texts), np.int64)
         if self._in_bulk and self._width:
             # At most: a list's item of two bytes has a cell for each field.
-            for item in ("{", "null"):
-                found = pc.fill_null(pc.count_substring(texts, item), 0)
-                cells += self._width * found.to_numpy().astype(np.int64)
+            records = pc.count_substring(texts, "{")
+            nulls = pc.count_substring_regex(texts, r"[\[,]\s*null")  # of fields: of a record
+            for found in (records, nulls):
+                cells += self._width * pc.fill_null(found, 0).to_numpy().astype(np.int64)
         if self._in_bulk:
-            simple = _simple_rows(texts) & (cells <= _MAX_CELLS)
+            simple = _simple_rows(texts) & (cells <= MAX_CELLS)
         valid: Mask = texts.is_valid().to_numpy(zero_copy_only=False)
         parts = self._bulk(texts, np.flatnonzero(simple), cells)
         parts.append(self._one_by_one(texts, np.flatnonzero(valid & ~simple)))
@@ -173,14 +174,15 @@ class JsonReader:
         todo = [rows[start : start + step] for start in range(0, len(rows), step)]
         while todo:
             some = todo.pop()
-            if len(some) > 1 and cells[some].sum() > _MAX_CELLS:
+            if len(some) > 1 and cells[some].sum() > MAX_CELLS:
                 todo += np.array_split(some, 2)
                 continue
             lines = texts if len(some) == len(texts) else texts.take(pa.array(some))
             try:
                 parts.append((some, self._parse(lines), RowFailures.none()))
             except (pa.ArrowException, Irregular):
-                if len(some) <= _FEW_ROWS:
+                few = len(some) <= _FEW_ROWS and cells[some].sum() <= MAX_FIELD_VALUES
+                if few or len(some) == 1:
                     parts.append(self._one_by_one(texts, some))
                 else:
                     todo += np.array_split(some, 2)

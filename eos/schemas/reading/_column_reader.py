@@ -20,6 +20,7 @@ TOO_LONG: Final = (
     f"The value is longer than {MAX_OBJECT_BYTES >> 20} MiB, the limit of values decoded in Python."
 )
 MAX_FIELD_VALUES: Final = 1_000_000
+MAX_CELLS: Final = 1 << 24  # of columns that are made at once, with eight bytes or more each
 
 _WRONG = (pa.ArrowException, ValueError, TypeError, OverflowError)
 
@@ -32,13 +33,23 @@ class FieldBudget:
     """Limits the fields of a value that is decoded in Python."""
 
     def __init__(self) -> None:
-        self.left = MAX_FIELD_VALUES
+        self.renew()
+
+    def renew(self) -> None:
+        """Begin the next value."""
+        self._left, self._cells_left = MAX_FIELD_VALUES, MAX_CELLS
 
     def spend(self, count: int) -> None:
         """Count more fields; raise ``ValueTooLarge`` if they exceed the limit."""
-        self.left -= count
-        if self.left < 0:
+        self._left -= count
+        if self._left < 0:
             raise ValueTooLarge(f"The value has more than {MAX_FIELD_VALUES} fields in all.")
+
+    def spend_cells(self, count: int) -> None:
+        """Count the cells of a null record, which is no object; raise as ``spend``."""
+        self._cells_left -= count
+        if self._cells_left < 0:
+            raise ValueTooLarge(f"The value has more than {MAX_CELLS} empty fields.")
 
 
 class ColumnReader(Protocol):

@@ -15,6 +15,7 @@ import datetime
 import decimal
 import json
 import math
+from functools import lru_cache
 from typing import Any, Final
 
 import pyarrow as pa
@@ -106,7 +107,8 @@ def _parsed(text: str) -> Any:
 
 def _value(kind: AvroType, found: Any, path: str, budget: FieldBudget) -> Any:
     if found is None:
-        budget.spend(_cells(kind))  # missing fields take no bytes of the value
+        budget.spend(1)  # missing fields take no bytes of the value
+        budget.spend_cells(_cells(kind))
         return None
     kind = non_null_type(kind, path)
     match kind, found:
@@ -135,6 +137,7 @@ def _value(kind: AvroType, found: Any, path: str, budget: FieldBudget) -> Any:
         raise _InvalidValue(f"{field_text(path)} is not of its type.") from None
 
 
+@lru_cache(1024)
 def _cells(kind: AvroType) -> int:
     """Return the number of fields of a null in its column."""
     if isinstance(kind, Union):
@@ -193,9 +196,10 @@ def _is_number(found: Any) -> bool:
 
 def _whole(name: str, logical: str, found: Any) -> Any:
     limit = _LIMITS[name]
-    if isinstance(found, decimal.Decimal) and found.is_finite() and found.adjusted() < 19:
+    is_whole = isinstance(found, decimal.Decimal) and found.is_finite() and found.adjusted() < 19
+    if is_whole and "timestamp-" not in logical:
         found = int(found) if found == int(found) else found  # 5.0 and 1e3 are whole numbers
-    # ``isinstance`` would accept true.
+    # ``isinstance`` would accept true. Local times are numbers of milliseconds or microseconds.
     if type(found) is not int or not -limit <= found < limit:
         raise ValueError
     if name == "long" and logical.endswith("timestamp-millis"):

@@ -25,7 +25,6 @@ from eos.errors import IncompatibleSchema
 from eos.schemas._protobuf_schema import message_class, parsed_data, skeleton_class
 from eos.schemas._schema_base import at
 from eos.schemas.reading._column_reader import (
-    MAX_FIELD_VALUES,
     MAX_OBJECT_BYTES,
     TOO_LONG,
     FieldBudget,
@@ -104,10 +103,10 @@ class ProtobufReader:
     def _row(self, data: bytes) -> Any:
         if len(data) > MAX_OBJECT_BYTES:
             raise ValueTooLarge(TOO_LONG)
-        self._budget.left = MAX_FIELD_VALUES
+        self._budget.renew()
         if len(data) // 2 * self._width > _MAX_UNCOUNTED:
             self._count(data)
-            self._budget.left = MAX_FIELD_VALUES
+            self._budget.renew()
         return self._convert(self._message.FromString(data))
 
     def _count(self, data: bytes) -> None:
@@ -115,15 +114,17 @@ class ProtobufReader:
         if self._skeleton is None:
             self._skeleton = skeleton_class(*_known(self.info))
         todo = [(self._message.DESCRIPTOR, self._skeleton.FromString(data))]
+        self._budget.spend(len(self._message.DESCRIPTOR.fields))
         while todo:
             kind, found = todo.pop()
-            self._budget.spend(len(kind.fields))
             for field, inner in type(found).ListFields(found):
                 of = kind.fields_by_number[field.number].message_type
+                many = inner if field.is_repeated else [inner]
+                # Before they become objects. Entries of maps and timestamps are no dicts later.
+                if not of.GetOptions().map_entry and of.full_name != _TIMESTAMP:
+                    self._budget.spend(len(of.fields) * len(many))
                 if len(field.message_type.fields):
-                    todo += [(of, one) for one in (inner if field.is_repeated else [inner])]
-                else:
-                    self._budget.spend(len(of.fields) * (len(inner) if field.is_repeated else 1))
+                    todo += [(of, one) for one in many]
 
 
 def _message(info: SchemaInfo) -> Any:
@@ -229,7 +230,7 @@ def _message_converter(message: Any, budget: FieldBudget) -> _Converter:
 
 def _null(field: Any, budget: FieldBudget) -> Callable[[], None]:
     cells = 0 if field.message_type is None else _cells(field.message_type)
-    return partial(budget.spend, cells)
+    return partial(budget.spend_cells, cells)
 
 
 def _field_converter(field: Any, budget: FieldBudget) -> _Converter:

@@ -127,10 +127,13 @@ class AvroDecoder:
         bad = np.flatnonzero(cursor.reason)
         if not len(bad):
             return column, RowFailures.none(), False
+        if cursor.items.is_spent and (len(values) > 1 or len(bad) == len(values)):
+            column = pa.nulls(len(values), self.type)  # is not used, or has no other row
+        else:
+            column = column.take(pa.array(np.arange(len(column)), mask=cursor.reason > 0))
         texts = list(cursor.reasons)
         reasons = [texts[number - 1] for number in cursor.reason[bad].tolist()]
-        order = pa.array(np.arange(len(column)), mask=cursor.reason > 0)
-        return column.take(order), RowFailures(bad, reasons), cursor.items.is_spent
+        return column, RowFailures(bad, reasons), cursor.items.is_spent
 
 
 class _TooManyComparisons(Exception):

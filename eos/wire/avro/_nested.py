@@ -81,6 +81,12 @@ class RecordNode:
         return pa.Array.from_buffers(self.type, len(cursor), [_validity(where)], children=children)
 
 
+def _item_type(kind: pa.DataType) -> pa.DataType:
+    return (
+        pa.struct([kind.key_field, kind.item_field]) if pa.types.is_map(kind) else kind.value_type
+    )
+
+
 @dataclass(frozen=True)
 class ListNode:
     """``array``, and ``map`` as a list of records; ``items``: the writer's type; ``item``: the node
@@ -109,7 +115,7 @@ class ListNode:
             cursor.fail(bad, self.path, TOO_MANY)
             rows, starts = rows[:0], starts[:0]
         values: list[pa.Array] = []
-        for start in range(0, max(1, len(rows)), _ITEMS_AT_ONCE):
+        for start in range(0, len(rows), _ITEMS_AT_ONCE):
             some = slice(start, start + _ITEMS_AT_ONCE)
             inner = cursor.within(rows[some], starts[some])
             values.append(self.item.read(inner, None))
@@ -117,7 +123,7 @@ class ListNode:
         offsets = np.zeros(len(cursor) + 1, np.int32)
         np.cumsum(np.bincount(rows, minlength=len(cursor)), out=offsets[1:])
         buffers = [_validity(where), pa.py_buffer(offsets)]
-        items = values[0] if len(values) == 1 else pa.concat_arrays(values)
+        items = pa.concat_arrays(values) if values else pa.array([], _item_type(self.type))
         return pa.Array.from_buffers(self.type, len(cursor), buffers, children=[items])
 
 

@@ -24,6 +24,7 @@ from eos.chaos.job import DATABASE_TABLE
 from eos.steps import Step
 from eos.testing import BrokerNode, PostgresServer
 from tests.chaos.faults.test_fault_tools import Proxy
+from tests.transport.scripted import wait_until
 
 TOPIC, URL = "persistent://public/default/t", "pulsar://127.0.0.1:1"
 
@@ -148,9 +149,16 @@ def test_a_table_is_locked_only_if_somebody_waits(monkeypatch):
 
         write(f"CREATE TABLE {DATABASE_TABLE} (id int)")
         assert hit_of("database-locked", database=database) == ""
-        # In the middle: the session that has the lock must see one that comes later.
-        text = f"INSERT INTO {DATABASE_TABLE} VALUES (1)"
-        late = threading.Timer(1.0, write, [text])
+
+        def write_once_it_is_locked() -> None:
+            with psycopg.connect(database.conninfo, autocommit=True) as connection:
+                held = (
+                    "SELECT count(*) FROM pg_locks WHERE granted AND mode = 'AccessExclusiveLock'"
+                )
+                wait_until(lambda: connection.execute(held).fetchone() != (0,))
+            write(f"INSERT INTO {DATABASE_TABLE} VALUES (1)")
+
+        late = threading.Thread(target=write_once_it_is_locked)
         late.start()
         assert hit_of("database-locked", database=database) == "1 sessions waited"
         late.join()
@@ -195,7 +203,7 @@ def test_ledgers_are_offloaded_only_if_there_are_new_objects(new, monkeypatch):
 
 @pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL, None])
 def test_a_process_that_does_not_stop_is_not_waited_for_without_end(number, tmp_path, monkeypatch):
-    monkeypatch.setattr(_fault, "WITHIN_S", 0.2)
+    monkeypatch.setattr(_fault, "WITHIN_S", 30.0 if number == signal.SIGSTOP else 0.2)
     command = [sys.executable, "-c", "import time; time.sleep(60)"]
     with subprocess.Popen(command) as process:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,6 +28,8 @@ WIDE = record(*(has(f"f{n}", ["null", "long"], default=None) for n in range(WIDT
 ITEMS = has("l", {"type": "array", "items": ["null", WIDE]})
 A_MAP = has("m", ["null", {"type": "map", "values": "int"}], default=None)
 TOO_MANY = "The value has more than 1000000 fields in all."
+TIME = pa.timestamp("us", "UTC")
+MOMENT = datetime.datetime(2026, 11, 30, tzinfo=datetime.UTC)
 
 
 def json_list(item: str, count: int) -> bytes:
@@ -37,13 +40,15 @@ def json_list(item: str, count: int) -> bytes:
 @pytest.mark.parametrize("more", [(), (A_MAP,)], ids=["bulk", "rows"])
 def test_json(more: Any, item: str, monkeypatch: pytest.MonkeyPatch):
     """With a map each value is read in Python, which needs more memory."""
-    monkeypatch.setattr(_avro_reader, "_MAX_CELLS", 10 * WIDTH)
+    monkeypatch.setattr(_avro_reader, "MAX_CELLS", 10 * WIDTH)
+    monkeypatch.setattr(_column_reader, "MAX_CELLS", 10 * WIDTH)
     monkeypatch.setattr(_column_reader, "MAX_FIELD_VALUES", 10 * WIDTH)
     found = decode(
         version(SchemaType.JSON, record(ITEMS, *more)),
         [json_list(item, 2), json_list(item, 30), json_list('{"f0":1}', 1)],
     )
-    assert reasons(found) == {1: f"The value has more than {10 * WIDTH} fields in all."}
+    what = "empty fields" if item == "null" else "fields in all"
+    assert reasons(found) == {1: f"The value has more than {10 * WIDTH} {what}."}
     assert [len(one or ()) for one in found.columns["l"].to_pylist()] == [2, 0, 1]
 
 
@@ -56,7 +61,7 @@ def test_json_in_bulk_is_parsed_in_smaller_parts(monkeypatch: pytest.MonkeyPatch
         return parse(self, lines)
 
     monkeypatch.setattr(_avro_reader.JsonReader, "_parse", count)
-    monkeypatch.setattr(_avro_reader, "_MAX_CELLS", 10 * WIDTH)
+    monkeypatch.setattr(_avro_reader, "MAX_CELLS", 10 * WIDTH)
     values = [json_list("{}", 4) for _ in range(6)]
     found = decode(version(SchemaType.JSON, record(ITEMS)), values)
     assert not reasons(found)
@@ -101,13 +106,75 @@ def protobuf() -> SchemaInfo:
     return ProtobufSchema(files, "Top").info
 
 
-@pytest.mark.parametrize("item", [b"\x0a\0", b"\x12\0", b"\x12\2\x0a\0"])
+@pytest.mark.parametrize("item", [b"\x0a\0", b"\x12\2\x0a\0"])
 @pytest.mark.parametrize("count", [6_000, 120_000])
 def test_protobuf(item: bytes, count: int):
-    """An absent message is a null with as many cells."""
     found = decode(SchemaVersion(protobuf(), 0), [item * 2, item * count, b""])
     assert reasons(found) == {1: TOO_MANY}
     assert [len(one) for one in found.columns["l"].to_pylist() if one] in ([2], [])
+
+
+def test_absent_messages_of_protobuf_are_nulls_with_as_many_cells():
+    """They are no objects: more of them fit."""
+    holder = b"\x12\0"
+    found = decode(SchemaVersion(protobuf(), 0), [holder * 6_000, holder * 120_000])
+    assert reasons(found) == {1: "The value has more than 16777216 empty fields."}
+    assert len(found.columns["h"][0]) == 6_000
+
+
+def test_messages_of_protobuf_are_counted_before_they_become_objects(monkeypatch):
+    """In 8 MiB there are four million of them: each took microseconds and a hundred bytes."""
+    counted: list[int] = []
+    spend = _column_reader.FieldBudget.spend
+
+    def count(self: Any, number: int) -> None:
+        counted.append(number)
+        spend(self, number)
+
+    monkeypatch.setattr(_column_reader.FieldBudget, "spend", count)
+    found = decode(SchemaVersion(protobuf(), 0), [b"\x12\0" * (4 << 20)])
+    assert reasons(found) == {0: TOO_MANY}
+    assert len(counted) < 10
+
+
+def test_entries_of_maps_and_times_of_protobuf_are_no_messages(monkeypatch: pytest.MonkeyPatch):
+    """A value does not depend on whether its messages were counted."""
+    column = pa.struct([("m", pa.map_(pa.string(), pa.int32())), ("t", pa.list_(TIME))])
+    row = {"m": [(str(n), n) for n in range(300)], "t": [MOMENT] * 300}
+    writer = ProtobufSchema().writer(column)
+    data = writer.encode(pa.array([row], column)).to_pylist()
+    monkeypatch.setattr(_column_reader, "MAX_FIELD_VALUES", 500)
+    for uncounted in (1 << 24, -1):
+        monkeypatch.setattr(_protobuf_reader, "_MAX_UNCOUNTED", uncounted)
+        found = decode(SchemaVersion(writer.info, 0), data)
+        assert not reasons(found)
+
+
+@pytest.mark.parametrize("beside", [b'{"id":"x","l":[]}', b'{"id":5.0,"l":[]}'])
+def test_a_large_value_is_read_beside_one_that_arrow_rejects(beside: bytes, monkeypatch):
+    monkeypatch.setattr(_avro_reader, "MAX_FIELD_VALUES", 10 * WIDTH)
+    monkeypatch.setattr(_column_reader, "MAX_FIELD_VALUES", 10 * WIDTH)
+    of_id = has("id", ["null", "long"], default=None)
+    large = json_list('{"f1":1}', 30)
+    found = decode(version(SchemaType.JSON, record(of_id, ITEMS)), [large, beside, large])
+    assert reasons(found).keys() == ({1} if b"x" in beside else set())
+    assert len(found.columns["l"][0]) == 30
+
+
+def test_nulls_of_fields_are_cells_of_their_record(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(_avro_reader, "MAX_CELLS", 10 * WIDTH)
+    alone: list[int] = []
+    one_by_one = _avro_reader.JsonReader._one_by_one
+
+    def count(self: Any, texts: pa.StringArray, rows: Any) -> Any:
+        alone.extend(rows)
+        return one_by_one(self, texts, rows)
+
+    monkeypatch.setattr(_avro_reader.JsonReader, "_one_by_one", count)
+    nulls = "{" + ",".join(f'"f{n}": null' for n in range(50)) + "}"
+    found = decode(version(SchemaType.JSON, record(ITEMS)), [json_list(nulls, 9)])
+    assert len(found.columns["l"][0]) == 9
+    assert not alone
 
 
 def test_protobuf_is_not_parsed_before_its_messages_are_counted():
