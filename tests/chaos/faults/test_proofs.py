@@ -152,9 +152,7 @@ def test_a_table_is_locked_only_if_somebody_waits(monkeypatch):
 
         def write_once_it_is_locked() -> None:
             with psycopg.connect(database.conninfo, autocommit=True) as connection:
-                held = (
-                    "SELECT count(*) FROM pg_locks WHERE granted AND mode LIKE 'AccessExcl%'"
-                )
+                held = "SELECT count(*) FROM pg_locks WHERE granted AND mode LIKE 'AccessExcl%'"
                 wait_until(lambda: connection.execute(held).fetchone() != (0,))
             write(f"INSERT INTO {DATABASE_TABLE} VALUES (1)")
 
