@@ -45,7 +45,8 @@ class ShowReport(Report):
         what = f"epoch {self.epoch}" if self.epoch is not None else "the newest records"
         console.print(f"[bold]{escape(self.sink_id)}[/]: {escape(what)}")
         console.print(timeline_table(self.moments))
-        console.print(escape(self.verdict), soft_wrap=True)  # its commands are copied
+        for line in self.verdict.splitlines():  # commands are copied
+            console.print(escape(line), soft_wrap=line.startswith("eos recovery "))
 
 
 def show(
