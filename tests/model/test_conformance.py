@@ -101,6 +101,8 @@ class MemoryLog:
     def refresh(self) -> None:
         """Do nothing: the list is always current."""
 
+    refresh_if_moved = refresh
+
     def resync(self) -> None:
         """Do nothing: appends are never half done."""
 
