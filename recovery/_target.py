@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import functools
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -112,13 +113,14 @@ class Target(Cluster):
         """The addresses in --service-url, or else in the URLs recorded in the logs."""
         if self.service_url or not self.commit_log or not self.auth.exposes:
             return super().addresses()  # a wrong admin URL could not expose anything
-        return tuple(one for url in self._recorded_urls() for one in parse_service_url(url))
+        return tuple(one for url in self._recorded_urls for one in parse_service_url(url))
 
     def recorded_url(self) -> str | None:
         """The service URL in the newest records of all logs; None if they name none, or several."""
-        urls = self._recorded_urls() if self.commit_log else set()
-        return urls.pop() if len(urls) == 1 else None
+        urls = self._recorded_urls if self.commit_log else set()
+        return next(iter(urls)) if len(urls) == 1 else None
 
+    @functools.cached_property  # by all logs
     def _recorded_urls(self) -> set[str]:
         found = set()
         for name in list_sinks(self.root, storage_options=self.storage_options):

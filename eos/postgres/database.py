@@ -37,7 +37,11 @@ _FROM_DRIVER: Final = {
     "user": "PGUSER",
     "sslmode": "PGSSLMODE", "sslrootcert": "PGSSLROOTCERT",
 }  # fmt: skip
-_CONNECT_S: Final = 10
+# Settings of every connection: what a conninfo may change, and what it may not.
+_DEFAULTS: Final = {
+    "connect_timeout": 10, "target_session_attrs": "read-write", "application_name": "eos",
+}  # fmt: skip
+_ALWAYS: Final = {"client_encoding": "UTF8"}  # rows are sent as UTF-8
 # Classes of SQLSTATE that may pass.
 _PASSING: Final = ("25", "40", "53", "55", "57", "58", "72", "XX")
 # Some roles have it off: their server confirms commits that it loses if it dies.
@@ -106,15 +110,10 @@ class Database:
             ConnectionLost: the server does not answer, or takes no connections now.
             ConfigurationError: it refuses the login, or its certificate can't be verified.
         """
-        # No prepared statements: a pooler may give each transaction another server process.
-        defaults = {
-            "connect_timeout": _CONNECT_S,
-            "target_session_attrs": "read-write",
-            "application_name": name,
-        }
-        # Rows are sent as UTF-8, whatever the conninfo says.
-        settings = {**defaults, **_parsed(self.conninfo), "client_encoding": "UTF8"}
+        named = {**_DEFAULTS, "application_name": name}
+        settings = {**named, **_parsed(self.conninfo), **_ALWAYS}
         try:
+            # No prepared statements: a pooler may give each transaction another server process.
             return psycopg.connect(**settings, autocommit=True, prepare_threshold=None)
         except psycopg.Error as error:
             _refuse_connection(error)
@@ -122,9 +121,8 @@ class Database:
     def resolved(self, connection: psycopg.Connection[Any]) -> Database:
         """Return this database for other machines: with what the variables, the password file and
         the service file of this one gave ``connection``."""
-        own = ("application_name", "connect_timeout", "target_session_attrs", "client_encoding")
-        given = connection.info.get_parameters().items()
-        found = {name: value for name, value in given if name not in own}
+        used = connection.info.get_parameters()
+        found = {name: used[name] for name in used.keys() - _DEFAULTS.keys() - _ALWAYS.keys()}
         parts = {"sslmode": "prefer", **_parsed(self.conninfo), **found}
         if connection.info.password:
             parts["password"] = connection.info.password

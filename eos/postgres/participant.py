@@ -147,9 +147,10 @@ class PostgresParticipant(VersionedParticipant[PostgresPart]):
     def _is_target(self, part: PostgresPart, _: str | None) -> bool:
         # The same database at another place, moved or by another name, is known by its mark. A new
         # one has it from its first attempt on, and no commit.
+        if part.target != self.table.name:
+            return False
         is_marked, _, newest = self._endings(part)
-        may_be = self._is_new or newest > 0 or part.place == self.database.place
-        return part.target == self.table.name and is_marked and may_be
+        return is_marked and (self._is_new or newest > 0 or part.place == self.database.place)
 
     def ready(self, history: History) -> None:
         """Drop staging tables that earlier attempts have left."""

@@ -282,8 +282,8 @@ def heal(
     """
     admin = target.admin()
     unknown: list[str] = []
-    with target.client(target.recorded_url()):  # raises if there is no cluster to heal
-        connect_coordinators(target, unknown)  # or they list no transactions
+    target.service_url_of(target.recorded_url())  # raises if there is no cluster to heal
+    connect_coordinators(target, unknown)  # or they list no transactions
     open_ = admin.open_transactions()
     seen = _look(admin, existing_partitions(admin, topic), open_)
     pinned = {
