@@ -18,6 +18,11 @@ from eos.recovery._takeover import Takeover
 from eos.recovery._target import Target
 
 
+def _print(console: Console, kind: str, text: str) -> None:
+    # Commands in it can be copied: the terminal breaks long lines.
+    console.print(f"{kind} {escape(text)}", soft_wrap=True)
+
+
 class PlanStep(Facts):
     """One step of ``--apply``."""
 
@@ -48,11 +53,11 @@ class Plan(Report):
             console.print(f"[bold]{number}.[/] {escape(step.what)}")
             console.print(f"   [dim]{escape(step.why)}[/]")
         for text in self.refused:
-            console.print(f"[red]Refused:[/] {escape(text)}")
+            _print(console, "[red]Refused:[/]", text)
         for text in self.warnings:
-            console.print(f"[yellow]Warning:[/] {escape(text)}")
+            _print(console, "[yellow]Warning:[/]", text)
         for text in self.unknown:
-            console.print(f"[yellow]Unknown:[/] {escape(text)}")
+            _print(console, "[yellow]Unknown:[/]", text)
 
 
 class Outcome(Report):
@@ -75,9 +80,9 @@ class Outcome(Report):
         for text in self.done:
             console.print(f"[green]Done:[/] {escape(text)}")
         for text in self.failed:
-            console.print(f"[red]Failed:[/] {escape(text)}")
+            _print(console, "[red]Failed:[/]", text)
         for text in self.unknown:
-            console.print(f"[yellow]Unknown:[/] {escape(text)}")
+            _print(console, "[yellow]Unknown:[/]", text)
         if not (self.done or self.failed or self.unknown):
             console.print("[green]Nothing to do.[/]")
 

@@ -194,8 +194,9 @@ def _owing(history: History, record: LogRecord) -> UnwrittenEpoch:
         is_passed = last is not None and last > epoch_number(query_id, epoch)
         meaning = "Its rows are not readable, and later epochs are refused until it is written"
         way_out = (
-            f"Restart the query: it writes the epoch. If Spark continues after it, set the "
-            f"checkpoint back (docs/recovery.md). To continue without its rows:{give_up}"
+            f"Restart the query: it writes the epoch. If Spark continues after it, delete "
+            f"commits/{epoch} and offsets/{int(epoch) + 1} and all later ones from its checkpoint. "
+            f"To continue without its rows:{give_up}"
         )
         # Only an older release let a later epoch pass it: its query never writes this one again.
         if is_passed:

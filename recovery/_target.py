@@ -6,7 +6,7 @@ import contextlib
 import difflib
 import functools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -116,18 +116,33 @@ class Target(Cluster):
         return tuple(one for url in self._recorded_urls for one in parse_service_url(url))
 
     def recorded_url(self) -> str | None:
-        """The service URL in the newest records of all logs; None if they name none, or several."""
-        urls = self._recorded_urls if self.commit_log else set()
-        return next(iter(urls)) if len(urls) == 1 else None
+        """The service URL in the newest records of all logs; None if it is given, or in none.
+
+        Raises:
+            ConfigurationError: they name several.
+        """
+        if self.service_url or not self.commit_log or not self._recorded_urls:
+            return None
+        if len(self._recorded_urls) > 1:
+            raise ConfigurationError(
+                f"The commit logs name several clusters: {', '.join(self._recorded_urls)}.",
+                hint="Pass --service-url, or set EOS_SERVICE_URL.",
+            )
+        return self._recorded_urls[0]
+
+    def service_urls(self) -> Sequence[str | None]:
+        """The service URL that is given, or else all in the newest records of the logs, or None."""
+        given = self.service_url or not self.commit_log
+        return [self.service_url] if given else self._recorded_urls or [None]
 
     @functools.cached_property  # by all logs
-    def _recorded_urls(self) -> set[str]:
+    def _recorded_urls(self) -> Sequence[str]:
         found = set()
         for name in list_sinks(self.root, storage_options=self.storage_options):
             with contextlib.suppress(EosError):  # the verb itself reports a broken log
                 last = self.log(name).history.last
                 found.add(pulsar_part(last).service_url if last else "")
-        return found - {""}  # that of a sink without a topic
+        return sorted(found - {""})  # that of a sink without a topic
 
     @property
     def access(self) -> Access:

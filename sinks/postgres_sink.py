@@ -226,7 +226,9 @@ class PostgresOutput(Output):
         columns = tuple(column.name for column in written.staging)
         database = self.participant.database
         target = CopyTarget(
-            self.participant.run("looking up the login", database.resolved),
+            attempts(self._options.resolve_timeout_s)(
+                self.participant.run, "looking up the login", database.resolved
+            ),
             self._staging_schema,
             part.staging,
             columns,

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from pyspark import SparkContext
 from pyspark.sql import DataFrame
@@ -38,6 +38,8 @@ from eos.sinks.options import SinkOptions
 from eos.sinks.output import Output
 from eos.waiting import close_when_freed
 
+_MOST_FAILED: Final = 1000  # epochs of a query whose errors are caught
+
 
 @dataclass(frozen=True)
 class _Failed:
@@ -62,7 +64,7 @@ class Sink(ABC):
         self._lock = threading.Lock()
         self._outputs: list[Output] = []
         self._committer: Committer | None = None
-        self._failed: dict[str, _Failed] = {}
+        self._failed: dict[str, dict[int, _Failed]] = {}  # of each query, by epoch
         self._observer = Observer(options.sink_id, options.listeners)
 
     @abstractmethod
@@ -186,37 +188,37 @@ class Sink(ABC):
         except BaseException as error:
             duplicate = copy.copy(error) if isinstance(error, DuplicateEpochCall) else None
             if query_id != BATCH:  # a job's keys have no order
-                failed = _Failed(epoch, type(error).__name__, duplicate)
-                before = self._failed.setdefault(query_id, failed)
-                self._failed[query_id] = min(before, failed, key=lambda one: int(one.epoch))
+                failed = self._failed.setdefault(query_id, {})
+                if len(failed) < _MOST_FAILED:
+                    failed.setdefault(int(epoch), _Failed(epoch, type(error).__name__, duplicate))
             if isinstance(error, EosError):
                 error.with_context(sink_id=self.options.sink_id, query_id=query_id, epoch=epoch)
             raise
-        self._failed.pop(query_id, None)
+        if query_id != BATCH:
+            self._failed.get(query_id, {}).pop(int(epoch), None)
         return result
 
     def _check_order(self, query_id: str, epoch: str) -> None:
         # After an error Spark runs the same epoch again, unless the user's code has caught the
         # error. The log has most failed epochs; only this object has those that failed before the
         # claim.
-        failed = self._failed.get(query_id)
+        by_epoch = self._failed.get(query_id, {})
         # An older copy of the checkpoint asks for an earlier epoch.
-        if failed is None or int(epoch) <= int(failed.epoch):
-            return
-        if failed.duplicate is not None:
-            raise failed.duplicate  # the rows of its second call are not written or logged
-        newest, is_done = self._recorded(query_id, failed.epoch)
-        if is_done or (newest is not None and newest.state is State.ABANDONED):
-            del self._failed[query_id]
-            return
-        raise unfinished_epoch_error(
-            query_id,
-            epoch,
-            failed.epoch,
-            failed.error_type,
-            sink_id=self.options.sink_id,
-            is_recorded=newest is not None,
-        )
+        for number in sorted(one for one in by_epoch if one < int(epoch)):
+            failed = by_epoch[number]
+            if failed.duplicate is not None:
+                raise failed.duplicate  # the rows of its second call are not written or logged
+            newest, is_done = self._recorded(query_id, failed.epoch)
+            if not is_done and (newest is None or newest.state is not State.ABANDONED):
+                raise unfinished_epoch_error(
+                    query_id,
+                    epoch,
+                    failed.epoch,
+                    failed.error_type,
+                    sink_id=self.options.sink_id,
+                    is_recorded=newest is not None,
+                )
+            del by_epoch[number]
 
     def _recorded(self, query_id: str, epoch: str) -> tuple[LogRecord | None, bool]:
         # The log may say by now that the epoch is finished, or was abandoned by a person. Or it is

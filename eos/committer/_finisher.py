@@ -91,7 +91,7 @@ class Finisher:
         for part in record.participants:
             self.participants.of(part)  # all of them must be available before any is ended
         known = [] if decided is None else [decided]
-        lost: list[str] = []
+        lost: list[tuple[str, str]] = []
         while True:
             match next_action(record, known, is_over=_is_over(record)):
                 case Finished():
@@ -114,7 +114,7 @@ class Finisher:
                     fate = self._end(record, index, commit=commit, is_own=is_own)
                     # A decision to commit holds although some parts can't be committed any more.
                     if commit and decided is not None and fate.known is not Known.COMMITTED:
-                        lost.append(f"{record.participants[index].label} ({fate.why})")
+                        lost.append((record.participants[index].label, fate.why))
                         fate = COMMITTED
                     known.append(fate)
                     failpoints.reached(EndingStep.PART)
@@ -206,9 +206,13 @@ def _expired(fate: Fate) -> Reason:
     return Reason(ReasonKind.EXPIRED, fate.why or "it can't be committed any more")
 
 
-def _without(reason: Reason, lost: Sequence[str]) -> Reason:
-    """A person's reason, with the parts that are given up."""
-    return reason.ending_in(f"; without {' and '.join(lost)}") if lost else reason
+def _without(reason: Reason, lost: Sequence[tuple[str, str]]) -> Reason:
+    """A person's reason, with the parts that are given up, and what they answered."""
+    if not lost:
+        return reason
+    labels = " and ".join(label for label, _ in lost)
+    answers = "; ".join(why for _, why in lost)
+    return reason.ending_in(f"; without {labels}", answers=f" ({answers})")
 
 
 def _hint(record: LogRecord, *, is_lost: bool) -> str | None:

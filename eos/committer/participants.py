@@ -135,12 +135,13 @@ def require_kind(sink_id: str, part: Part) -> Kind:
     """
     kind = None if isinstance(part, UnknownPart) else kind_of(part.kind)
     if kind is None:
+        command = recovery_command("resolve", sink_id, "--give-up", part.output, "--apply")
+        give_up = f" If it is gone for good: {command}"
         raise InDoubt(
             f"An epoch of this sink has a participant {part.kind!r} ({part.output}), which is not "
             "installed here.",
             hint="Install its package (which declares it as an entry point of the group "
-            "eos.participants), and run this again. If it is gone for good: "
-            + recovery_command("resolve", sink_id, "--give-up", part.output, "--apply"),
+            "eos.participants), and run this again." + ("" if part.can_expire else give_up),
             sink_id=sink_id,
         )
     return kind

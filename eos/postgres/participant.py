@@ -145,12 +145,14 @@ class PostgresParticipant(VersionedParticipant[PostgresPart]):
         return super().lost_commit(claim, history)
 
     def _is_target(self, part: PostgresPart, _: str | None) -> bool:
-        # The same database at another place, moved or by another name, is known by its mark. A new
-        # one has it from its first attempt on, and no commit.
+        # The same database at another place, moved or by another name, is known by its mark, if
+        # this place is new to the log: two outputs may have tables of one name. A new database has
+        # the mark from its first attempt on, and no commit.
         if part.target != self.table.name:
             return False
         is_marked, _, newest = self._endings(part)
-        return is_marked and (self._is_new or newest > 0 or part.place == self.database.place)
+        is_moved = self._is_new and newest > 0
+        return is_marked and (is_moved or part.place == self.database.place)
 
     def ready(self, history: History) -> None:
         """Drop staging tables that earlier attempts have left."""

@@ -222,7 +222,7 @@ def check_lineage(
             'that were written before, set on_new_query="continue".',
             query_id=query_id,
         )
-    if epoch_number(query_id, epoch) > 0:  # it has written before
+    if epoch_number(query_id, epoch) > 0 and not history.has_query(query_id):  # it has written
         raise NewLineage(
             f"The query is at epoch {epoch}, and the commit log holds nothing of it: it may have "
             "been moved, lost, or not be mounted.",

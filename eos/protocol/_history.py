@@ -213,6 +213,10 @@ class History:
         self._check_witness(record)
         self._add(record)
 
+    def has_query(self, query_id: str) -> bool:
+        """Whether there is a record of the query: also one that failed before an attempt."""
+        return any(known == query_id for known, _ in self._newest)
+
     def _add(self, record: LogRecord) -> None:
         self._last = record
         for part in record.participants:

@@ -112,11 +112,16 @@ class Reason:
             clean = clean[: MAX_DETAIL_CHARS - 3] + "..."
         object.__setattr__(self, "detail", clean)
 
-    def ending_in(self, more: str) -> Reason:
-        """This reason followed by ``more``, which is never cut off: the text before it may be."""
+    def ending_in(self, more: str, *, answers: str = "") -> Reason:
+        """This reason followed by ``more``, which is never cut off (the text before it may be), and
+        by as much of ``answers`` as there is room for."""
         room = max(0, MAX_DETAIL_CHARS - len(more))
         fits = len(self.detail) <= room
-        return Reason(self.kind, (self.detail if fits else self.detail[:room][:-3] + "...") + more)
+        text = (self.detail if fits else self.detail[:room][:-3] + "...") + more
+        left = MAX_DETAIL_CHARS - len(text)
+        if len(answers) > left:
+            answers = f"{answers[: left - 3]}..." if left > 3 else ""
+        return Reason(self.kind, text + answers)
 
     def __str__(self) -> str:
         return f"{self.kind.value}: {self.detail}"

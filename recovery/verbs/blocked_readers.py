@@ -39,14 +39,15 @@ class BlockedTopic(Facts):
 
 
 def connect_coordinators(target: Target, problems: list[str]) -> None:
-    """Connect to all coordinators of the given cluster, or of the only one that the logs name."""
+    """Connect to all coordinators of the given cluster, or of those that the logs name."""
     # Until a client has connected, they do not load or list transactions (measured).
-    try:
-        with target.client(target.recorded_url()) as client:
-            for tc_id in range(client.coordinators.count()):
-                client.coordinators.connect(tc_id)
-    except EosError as error:
-        problems.append(f"the transaction coordinators: {error}")
+    for url in target.service_urls():
+        try:
+            with target.client(url) as client:
+                for tc_id in range(client.coordinators.count()):
+                    client.coordinators.connect(tc_id)
+        except EosError as error:
+            problems.append(f"the transaction coordinators: {error}")
 
 
 def blocked_topic(
@@ -282,7 +283,7 @@ def heal(
     """
     admin = target.admin()
     unknown: list[str] = []
-    target.service_url_of(target.recorded_url())  # raises if there is no cluster to heal
+    target.service_url_of(target.recorded_url())  # raises unless there is one cluster to heal
     connect_coordinators(target, unknown)  # or they list no transactions
     open_ = admin.open_transactions()
     seen = _look(admin, existing_partitions(admin, topic), open_)

@@ -178,9 +178,15 @@ def test_a_query_that_failed_before_its_first_transaction_does_not_own_the_sink(
     failed = log._add(LogRecord.failed(log.claim, query_id=QUERY, epoch="0", reason=reason))
     check_lineage(log.history, "another", "0", "refuse")
     given_up = Reason(ReasonKind.DECIDED, "Ada: test data")
+    check_lineage(log.history, QUERY, "1", "refuse")  # the log is not lost: epoch 0 is missing
+    with pytest.raises(UnfinishedEpoch, match="Epoch 0 ended in an error"):
+        decide_epoch(log.history, QUERY, "1")
     log._add(failed.advance(State.ABANDONED, claim=log.claim, reason=given_up))
     check_lineage(log.history, "another", "0", "refuse")
     check_lineage(log.history, QUERY, "0", "refuse")
+    check_lineage(log.history, QUERY, "1", "refuse")
+    with pytest.raises(NewLineage, match="holds nothing of it"):
+        check_lineage(log.history, "another", "1", "refuse")
 
 
 def test_a_renamed_sink_waits_for_an_attempt_that_may_still_be_committed():

@@ -312,3 +312,11 @@ def test_a_reason_keeps_what_is_added_to_it():
     assert long.detail.endswith(f"xxx...{added}")
     assert len(long.detail) == 500
     assert Reason(ReasonKind.DECIDED, "Ada: x").ending_in(added).detail == f"Ada: x{added}"
+
+
+@pytest.mark.parametrize("length", [0, 400, 470, 478, 479, 480])
+def test_what_an_output_answers_takes_no_room_of_a_person_s_reason(length):
+    said = "Ada: " + "x" * length
+    kept = Reason(ReasonKind.DECIDED, said).ending_in("; without t", answers=" (" + "y" * 600 + ")")
+    assert kept.detail.startswith(f"{said}; without t")
+    assert len(kept.detail) <= 500

@@ -20,12 +20,15 @@ from eos import DeltaSink, PostgresSink, all_or_nothing, failpoints
 from eos.committer import OpenAttempt
 from eos.errors import (
     ConfigurationError,
+    ConnectionLost,
     InDoubt,
     InputError,
     NewCluster,
     NewLineage,
     Retriable,
 )
+from eos.postgres.part import PostgresPart
+from eos.postgres.participant import PostgresParticipant
 from eos.recovery.resolve import resolve
 from eos.steps import EndingStep, Step
 from eos.testing import PostgresServer
@@ -336,6 +339,35 @@ def test_a_new_database_is_no_older_copy_after_an_empty_epoch(spark, make_sink, 
         connection.execute(f"CREATE SCHEMA {shop.schema}")
     make_sink(conninfo=fresh).write(spark.range(0), epoch=1)
     assert make_sink(conninfo=fresh).write(spark.range(3), epoch=2).status == "written"
+
+
+def test_two_databases_with_tables_of_one_name_have_their_own_versions(
+    spark, make_sink, shop, name, monkeypatch
+):
+    """An attempt begins twice in one of them, as its first answer is lost."""
+    shop.execute(f'CREATE DATABASE "{name}"')
+    other = psycopg.conninfo.make_conninfo(shop.conninfo, dbname=name)
+    with psycopg.connect(other, autocommit=True) as connection:
+        connection.execute(f"CREATE SCHEMA {shop.schema}")
+
+    def write(epoch: int) -> None:
+        sink = all_or_nothing(make_sink(), make_sink(conninfo=other))
+        sink.write(spark.range(3), epoch=epoch)
+        sink.close()
+
+    mark, marked = PostgresParticipant._mark, list[str]()
+
+    def once_lost(self: PostgresParticipant, claim: PostgresPart) -> None:
+        mark(self, claim)
+        marked.append(claim.place)
+        if len(marked) == 2:
+            raise ConnectionLost("the answer is lost")
+
+    monkeypatch.setattr(PostgresParticipant, "_mark", once_lost)
+    for epoch in range(3):
+        write(epoch)
+    assert len(marked) > 2
+    assert shop.execute("SELECT count(*) FROM orders") == [(9,)]
 
 
 def test_passwords_are_in_no_text(make_sink, spark, shop):

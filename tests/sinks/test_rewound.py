@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+from types import SimpleNamespace
 
 import pytest
 from pyspark.errors import StreamingQueryException
 
 from eos.commit_log import CommitLog
+from eos.errors import ConnectionLost, RewoundCheckpoint, UnfinishedEpoch
 from tests.support.judge import drain
 
 
@@ -114,6 +116,32 @@ def test_an_earlier_epoch_that_fails_too_is_the_first_to_be_written(
     with pytest.raises(StreamingQueryException, match="Epoch 1 ended in an error"):
         source.run(swallowing, copy)
     assert values() == ["0"]
+
+
+def test_a_failure_is_remembered_whatever_earlier_epochs_do(make_sink, monkeypatch):
+    """No log has it: the store was down. Then older checkpoints are started, and the newest."""
+    sink = make_sink()
+    monkeypatch.setattr(sink, "_recorded", lambda _, epoch: (None, int(epoch) < 5))
+
+    def run(epoch: int, error: Exception | None = None) -> None:
+        def run_epoch(*_: object, **__: object) -> None:
+            if error is not None:
+                raise error
+
+        committer = SimpleNamespace(run_epoch=run_epoch)
+        monkeypatch.setattr(sink, "_opened", lambda *_: committer)
+        sink._run(None, None, "a query", str(epoch))
+
+    with pytest.raises(ConnectionLost):
+        run(5, ConnectionLost("the store is down"))
+    for _ in range(2):
+        with pytest.raises(RewoundCheckpoint):
+            run(3, RewoundCheckpoint("an older checkpoint"))
+        run(4)
+        with pytest.raises(UnfinishedEpoch, match="Epoch 5 ended in an error"):
+            run(6)
+    run(5)
+    run(6)
 
 
 def test_missing_rows_can_be_written_with_a_key_and_a_new_checkpoint(

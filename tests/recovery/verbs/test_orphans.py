@@ -17,7 +17,7 @@ from eos import failpoints
 from eos.admin import AdminClient, OpenTransaction, ReadPosition
 from eos.client import PulsarClient
 from eos.commit_log import CommitLog
-from eos.errors import ConnectionLost, EosError
+from eos.errors import ConfigurationError, ConnectionLost, EosError
 from eos.ids import MessageId, TopicName, TxnId
 from eos.protocol import LogRecord, UnknownPart
 from eos.pulsar.part import pulsar_part
@@ -254,7 +254,8 @@ def heal(recovery, monkeypatch):
         monkeypatch.setattr(Target, "client", lambda *_: client)
         monkeypatch.setattr(blocked_readers, "commit_empty", lambda *_: now.append(after))
         do = ("--apply", "--yes") if apply else ()
-        return recovery("heal", RUNNING.topics[0], "--wait-s", 0, *do, "--json")
+        where = ("--service-url", "pulsar://127.0.0.1:1")
+        return recovery("heal", RUNNING.topics[0], *where, "--wait-s", 0, *do, "--json")
 
     return run
 
@@ -303,5 +304,10 @@ def test_the_cluster_is_the_only_one_that_the_logs_name(tmp_path):
     CommitLog.open(tmp_path, "others").append(
         LogRecord.claimed(sink_id="others", run_id="r", participants=[other])
     )
-    assert replace(target).recorded_url() is None  # a new one reads the logs again
+    both = replace(target)  # a new one reads the logs again
+    with pytest.raises(ConfigurationError, match="several clusters: pulsar://elsewhere"):
+        both.recorded_url()
+    assert both.service_urls() == ["pulsar://elsewhere:6650", "pulsar://localhost:6650"]
+    given = replace(both, service_url="pulsar://given:6650")
+    assert (given.recorded_url(), given.service_urls()) == (None, ["pulsar://given:6650"])
     assert replace(target, commit_log=None).recorded_url() is None
