@@ -134,8 +134,11 @@ def skeleton_class(files: bytes, message: str) -> Any:
     small, and show how many messages data contain."""
     found = descriptor_pb2.FileDescriptorSet.FromString(files)
     todo = [one for file in found.file for one in file.message_type]
+    for file in found.file:
+        del file.extension[:]  # or they are found in a message that has not declared them
     while todo:
         declared = todo.pop()
+        del declared.extension[:]
         todo += declared.nested_type
         kept = [
             one for one in declared.field if one.type in (_FIELD.TYPE_MESSAGE, _FIELD.TYPE_GROUP)

@@ -127,6 +127,22 @@ def values(one: Any) -> Any:
     return {"type": "map", "values": one}
 
 
+def nest(name: str, *fields: Any) -> Any:
+    return {"type": "record", "name": name, "fields": list(fields)}
+
+
+def doubled(levels: int) -> Any:
+    """A record with 2^levels fields, on all levels."""
+    kind = nest("R0", has("v"))
+    for level in range(1, levels):
+        kind = nest(f"R{level}", has("a", kind), has("b", f"R{level - 1}"))
+    return kind
+
+
+def union(*members: Any) -> SchemaInfo:
+    return avro(has("y"), {"name": "u", "type": ["null", *members]})
+
+
 ALIAS = has("new", aliases=["old"])
 
 
@@ -150,6 +166,20 @@ ALIAS = has("new", aliases=["old"])
         # JSON has names only.
         ([replace(avro(has("old")), type=SchemaType.JSON),
           replace(avro(ALIAS), type=SchemaType.JSON)], {"old"}),
+        # Values of a union have no type of their own in JSON.
+        ([replace(avro(has("y"), {"name": "u", "type": ["int", "string"]}, has("x")),
+                  type=SchemaType.JSON),
+          replace(avro(has("y")), type=SchemaType.JSON)], {"u", "x"}),
+        # What is not read may contain itself, or have any number of fields.
+        ([avro(has("y"), has("x", nest("A", has("a", "A")))), avro(has("y"))], {"x"}),
+        ([avro(has("y"), has("x", doubled(25))), avro(has("y"))], {"x"}),
+        # Members of unions are found by their names.
+        ([union(nest("A", has("x"))), union(nest("A", has("x")), nest("B", has("y")))], set()),
+        ([union(nest("A", has("x")), nest("B", has("y"))),
+          union(nest("B", has("y")), nest("A", has("x")))], set()),
+        ([union(nest("A", has("x")), nest("B", has("y"), has("z"))),
+          union(nest("B", has("y")), nest("A", has("x"), has("z")))], {"u.member0.z"}),
+        ([union(nest("A", has("x")), nest("B", has("y"))), union(nest("B"))], {"u.x", "u.y"}),
     ],
 )  # fmt: skip
 def test_fields_are_lost_that_the_newest_schema_does_not_read(versions, lost):

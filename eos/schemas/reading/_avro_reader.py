@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -24,6 +25,7 @@ from eos.wire.avro import (
     RecordOf,
     Union,
     arrow_type,
+    members,
     parse_definition,
 )
 from eos.wire.binary_columns import BinaryColumn, Int64s, Mask, RowFailures, as_texts, joined
@@ -101,27 +103,66 @@ def _without_null(kind: AvroType) -> AvroType:
     return branches[0] if len(branches) == 1 else kind
 
 
-def avro_as_read(writer: AvroType, reader: AvroType) -> pa.DataType:
-    """Return the type of ``writer``'s column, with ``reader``'s names of the fields that it reads.
+def avro_as_read(writer: AvroType, reader: AvroType, *, by_alias: bool = True) -> pa.DataType:
+    """Return the type of ``writer``'s column, with ``reader``'s names of the fields and members of
+    unions that it reads. What has no such type, or is not read, is null.
 
-    Raises:
-        IncompatibleSchema: there is none.
+    Args:
+        by_alias: whether fields are found by ``reader``'s aliases, too.
     """
-    match _without_null(writer), _without_null(reader):
+    as_read = partial(avro_as_read, by_alias=by_alias)
+    into, written = _members(reader), _members(writer)
+    if len(into) > 1 or len(written) > 1:
+        found: dict[int, pa.DataType] = {}
+        for one in written:
+            if (number := _member_of(one, into)) is not None:
+                kind = as_read(one, into[number])
+                found[number] = _with_fields_of(found.get(number, kind), kind)
+        if len(into) > 1:
+            return pa.struct([(f"member{number}", kind) for number, kind in found.items()])
+        return found.get(0, pa.null())
+    match written[0], into[0]:
         case RecordOf(fields=fields), RecordOf(fields=wanted):
             read: dict[str, Field] = {}
             names = {field.name for field in fields}
             for field in wanted:  # as the decoder matches them
-                known = (one for one in (field.name, *field.aliases) if one in names)
+                aliases = field.aliases if by_alias else ()
+                known = (one for one in (field.name, *aliases) if one in names)
                 if name := next((one for one in known if one not in read), None):
                     read[name] = field
-            pairs = [(field, read.get(field.name, field)) for field in fields]
-            return pa.struct([(to.name, avro_as_read(one.type, to.type)) for one, to in pairs])
+            return pa.struct(
+                [
+                    (read[one.name].name, as_read(one.type, read[one.name].type))
+                    if one.name in read
+                    else (one.name, pa.null())  # may be of a type that contains itself
+                    for one in fields
+                ]
+            )
         case ListOf(items), ListOf(inner):
-            return pa.list_(avro_as_read(items, inner))
+            return pa.list_(as_read(items, inner))
         case MapOf(values), MapOf(inner):
-            return pa.map_(pa.string(), avro_as_read(values, inner))
-    return arrow_type(writer)
+            return pa.map_(pa.string(), as_read(values, inner))
+    return pa.null()
+
+
+def _members(kind: AvroType) -> tuple[AvroType, ...]:
+    return members(kind) or (kind,) if isinstance(kind, Union) else (kind,)
+
+
+def _with_fields_of(kind: pa.DataType, other: pa.DataType) -> pa.DataType:
+    if not (pa.types.is_struct(kind) and pa.types.is_struct(other)):
+        return kind
+    return pa.struct([*kind, *(one for one in other if kind.get_field_index(one.name) < 0)])
+
+
+def _member_of(kind: AvroType, among: Sequence[AvroType]) -> int | None:
+    """Return the number of the member that ``kind`` is read as, by its full or simple name."""
+    alike = {n: getattr(one, "name", "") for n, one in enumerate(among) if type(one) is type(kind)}
+    name = getattr(kind, "name", "")
+    simple = name.rpartition(".")[2]
+    named = [n for n, one in alike.items() if one == name]
+    named += [n for n, one in alike.items() if one.rpartition(".")[2] == simple]
+    return next(iter([*named, *alike]), None)
 
 
 class JsonReader:
@@ -159,7 +200,8 @@ class JsonReader:
             for found in (records, nulls):
                 cells += self._width * pc.fill_null(found, 0).to_numpy().astype(np.int64)
         if self._in_bulk:
-            simple = _simple_rows(texts) & (cells <= MAX_CELLS)
+            # A cell with a value has a byte, at least.
+            simple = _simple_rows(texts) & (cells <= MAX_CELLS + BinaryColumn.of(texts).lengths)
         valid: Mask = texts.is_valid().to_numpy(zero_copy_only=False)
         parts = self._bulk(texts, np.flatnonzero(simple), cells)
         parts.append(self._one_by_one(texts, np.flatnonzero(valid & ~simple)))

@@ -95,12 +95,19 @@ class JsonRows:
         return as_column(rows, self._column, reasons, "The value does not fit its schema.")
 
 
+def _integer(digits: str) -> Any:
+    return decimal.Decimal(digits) if digits == "-0" else int(digits)  # as Arrow: with its sign
+
+
 def _parsed(text: str) -> Any:
     if len(text) > MAX_OBJECT_BYTES:
         raise _InvalidValue(TOO_LONG)
     try:
         # A float would lose digits of a decimal.
-        return json.loads(text.removeprefix("\ufeff"), parse_float=decimal.Decimal)
+        parse_int = _integer if "-0" in text else None
+        return json.loads(
+            text.removeprefix("\ufeff"), parse_float=decimal.Decimal, parse_int=parse_int
+        )
     except (ValueError, RecursionError, decimal.InvalidOperation):
         raise _InvalidValue("The value is not JSON.") from None
 
@@ -113,10 +120,13 @@ def _value(kind: AvroType, found: Any, path: str, budget: FieldBudget) -> Any:
     kind = non_null_type(kind, path)
     match kind, found:
         case RecordOf(fields=fields), dict():
-            return {
-                one.name: _value(one.type, found.get(one.name), f"{path}.{one.name}", budget)
-                for one in fields
-            }
+            some = {}  # Arrow makes a null of a key that is missing
+            for one in fields:
+                if (inner := found.get(one.name)) is None:
+                    budget.spend_cells(_cells(one.type))
+                else:
+                    some[one.name] = _value(one.type, inner, f"{path}.{one.name}", budget)
+            return some
         case RecordOf(fields=()), int() if path:
             return {}
         case ListOf(RecordOf(fields=(Field("key", key), Field("value", items)))), dict():

@@ -297,12 +297,14 @@ def _named_as_read(writer: SchemaInfo, reader: SchemaInfo) -> pa.DataType:
     match writer.type:
         case SchemaType.AVRO:
             return avro_as_read(parsed(writer), parsed(reader))
+        case SchemaType.JSON:
+            return avro_as_read(parsed(writer), parsed(reader), by_alias=False)
         case SchemaType.PROTOBUF_NATIVE:
             return protobuf_as_read(writer, reader)
         case SchemaType.KEY_VALUE:
             both = zip(("key", "value"), pair_of(writer), pair_of(reader), strict=True)
             return pa.struct([(name, _named_as_read(one, other)) for name, one, other in both])
-    return _column_reader(writer).type  # JSON is matched by names only
+    return _column_reader(writer).type
 
 
 def _pairs(values: pa.Array, keys: pa.Array | None, writer: SchemaInfo) -> pa.StructArray:

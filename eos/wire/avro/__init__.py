@@ -6,6 +6,7 @@ from eos.wire.avro._arrow_types import (
     check_fits,
     fits_decimal128,
     has_members,
+    members,
 )
 from eos.wire.avro._avro_decoder import AvroDecoder
 from eos.wire.avro._avro_encoder import encode_avro
@@ -56,6 +57,7 @@ __all__ = [
     "field_text",
     "fits_decimal128",
     "has_members",
+    "members",
     "parse_definition",
     "unreadable",
 ]

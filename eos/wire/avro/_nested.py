@@ -10,10 +10,10 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from eos.wire.avro._avro_cursor import Cursor
+from eos.wire.avro._avro_cursor import MAX_ITEMS, Cursor
 from eos.wire.avro._scalars import Node
 from eos.wire.avro._skip_batch import find_items, skip
-from eos.wire.avro._skip_row import TOO_MANY, UNKNOWN_BRANCH
+from eos.wire.avro._skip_row import TOO_MANY, UNKNOWN_BRANCH, Skippers
 from eos.wire.avro._types import AvroType
 from eos.wire.binary_columns import Int64s, Mask
 
@@ -35,6 +35,7 @@ class DefaultNode:
         """See ``Node``."""
         if len(cursor) * self.one.nbytes > _MOST_DEFAULT_BYTES:  # of records in lists
             where = np.zeros(len(cursor), np.bool_)
+            cursor.items.take(MAX_ITEMS + 1)  # it may fit without other rows
             cursor.fail(~where, self.path, "has a default that is too long for so many records")
         zeros = np.zeros(len(cursor), np.int32)
         return self.one.take(pa.array(zeros, mask=None if where is None else ~where))
@@ -98,6 +99,10 @@ class ListNode:
     item: Node
 
     @cached_property
+    def _skippers(self) -> Skippers:
+        return Skippers()  # they are made once: wide types have many
+
+    @cached_property
     def width(self) -> int:
         """The number of an item's cells."""
         if pa.types.is_map(self.type):
@@ -108,7 +113,7 @@ class ListNode:
         """See ``Node``."""
         # "Each block consists of a long count value, followed by that many array items." The items
         # of all rows are found first, and then read as the rows of another cursor.
-        rows, starts = find_items(self.items, cursor, where, self.path)
+        rows, starts = find_items(self.items, cursor, where, self.path, skippers=self._skippers)
         if not cursor.items.take_cells(len(rows) * self.width):
             bad = np.zeros(len(cursor), np.bool_)
             bad[rows] = True

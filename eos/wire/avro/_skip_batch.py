@@ -68,7 +68,12 @@ def skip(kind: AvroType, cursor: Cursor, where: Mask | None, path: str, depth: i
 
 
 def find_items(
-    kind: AvroType, cursor: Cursor, where: Mask | None, path: str, depth: int = 0
+    kind: AvroType,
+    cursor: Cursor,
+    where: Mask | None,
+    path: str,
+    depth: int = 0,
+    skippers: Skippers | None = None,
 ) -> tuple[Int64s, Int64s]:
     """Skip a list in the rows ``where`` (None: in all), and return the row and the position of each
     item.
@@ -76,7 +81,7 @@ def find_items(
     Items are ordered by row. They may include items of rows that fail, but not items that take no
     bytes.
     """
-    search = _ItemSearch(kind, cursor, path, depth)
+    search = _ItemSearch(kind, cursor, path, depth, skippers or Skippers())
     active = np.arange(len(cursor)) if where is None else np.flatnonzero(where)
     while len(active) > _FEW_ROWS:
         active = search.step(active)
@@ -89,7 +94,9 @@ class _ItemSearch:
     """A search for items: a step finds one item in each of many rows, or a whole block if items
     have a fixed size."""
 
-    def __init__(self, kind: AvroType, cursor: Cursor, path: str, depth: int) -> None:
+    def __init__(
+        self, kind: AvroType, cursor: Cursor, path: str, depth: int, skippers: Skippers
+    ) -> None:
         self._kind = kind
         self._width = width_of(kind)
         self._cursor = cursor
@@ -98,7 +105,7 @@ class _ItemSearch:
         self._left = np.zeros(len(cursor), np.int64)  # items of the block that a row is in
         self._rows: list[Int64s] = []
         self._starts: list[Int64s] = []
-        self._skippers = Skippers()
+        self._skippers = skippers
         cursor.at = cursor.at.copy()
 
     def step(self, active: Int64s) -> Int64s:

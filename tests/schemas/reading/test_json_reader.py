@@ -6,6 +6,7 @@ import base64
 import datetime
 import decimal
 import json
+import math
 from typing import Any
 from unittest import mock
 
@@ -170,6 +171,14 @@ def test_a_malformed_row_fails_alone(text, why):
     found = decode(JSON, rows)
     assert reasons(found) == {7: why, 23: why}
     assert found.columns.to_pylist() == [EMPTY if row == text else ROW for row in rows]
+
+
+@pytest.mark.parametrize("beside", [b"{}", b"{"])
+def test_a_zero_keeps_its_sign_whatever_is_beside_it(beside):
+    """As Java writes it, and as some write it."""
+    found = decode(JSON, [b'{"ratio":-0.0,"id":-0}', b'{"ratio":-0,"id":0}', beside])
+    assert [math.copysign(1, one) for one in found.columns["ratio"].to_pylist()[:2]] == [-1, -1]
+    assert found.columns["id"].to_pylist()[:2] == [0, 0]
 
 
 @pytest.mark.parametrize(

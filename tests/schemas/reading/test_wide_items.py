@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,7 @@ from eos.schemas.reading import (
     SchemaVersion,
     _avro_reader,
     _column_reader,
+    _json_rows,
     _protobuf_reader,
     value_reader,
 )
@@ -47,9 +49,27 @@ def test_json(more: Any, item: str, monkeypatch: pytest.MonkeyPatch):
         version(SchemaType.JSON, record(ITEMS, *more)),
         [json_list(item, 2), json_list(item, 30), json_list('{"f0":1}', 1)],
     )
-    what = "empty fields" if item == "null" else "fields in all"
-    assert reasons(found) == {1: f"The value has more than {10 * WIDTH} {what}."}
+    assert reasons(found) == {1: f"The value has more than {10 * WIDTH} empty fields."}
     assert [len(one or ()) for one in found.columns["l"].to_pylist()] == [2, 0, 1]
+
+
+@pytest.mark.parametrize("more", [(), (A_MAP,)], ids=["bulk", "rows"])
+def test_fields_that_are_missing_in_json_are_no_objects(more: Any):
+    """Two of 200 in each of 8,000 records: 1,600,000 nulls."""
+    value = json_list('{"f0":1,"f1":2}', 8_000)
+    found = decode(version(SchemaType.JSON, record(ITEMS, *more)), [value])
+    assert not reasons(found)
+    assert found.columns["l"][0][7_999].as_py() == {f"f{n}": n + 1 if n < 2 else None
+                                                    for n in range(WIDTH)}  # fmt: skip
+
+
+def test_a_long_json_value_has_a_cell_for_each_of_its_bytes(monkeypatch: pytest.MonkeyPatch):
+    """Read in bulk: one that is read in Python has a limit of bytes."""
+    monkeypatch.setattr(_avro_reader, "MAX_CELLS", 10 * WIDTH)
+    monkeypatch.setattr(_json_rows, "MAX_OBJECT_BYTES", 1000)
+    item = json.dumps({"f0": 1, "ignored": "y" * WIDTH})
+    found = decode(version(SchemaType.JSON, record(ITEMS)), [json_list(item, 20)])
+    assert not reasons(found)
 
 
 def test_json_in_bulk_is_parsed_in_smaller_parts(monkeypatch: pytest.MonkeyPatch):
@@ -90,6 +110,20 @@ def test_avro_with_fields_that_the_writer_lacks(monkeypatch: pytest.MonkeyPatch)
     assert reasons(found) == {2: why}
     lengths = [len(one or ()) for one in found.columns["l"].to_pylist()]
     assert lengths == [6, 6, 0, 6]
+
+
+def test_avro_rows_do_not_fail_because_their_defaults_are_many():
+    """A default of a list's items: 100 of 800 bytes in each of 8,192 messages."""
+    narrow = record(has("z", ["null", "long"]), name="w")
+    more = record(has("z", ["null", "long"]), has("d", "string", default="x" * 800), name="w")
+    writer, reader = (
+        version(SchemaType.AVRO, record(has("l", {"type": "array", "items": ["null", one]})), n)
+        for n, one in enumerate((narrow, more))
+    )
+    value = b"\xc8\1" + b"\2\0" * 100 + b"\0"
+    found = value_reader(reader).decode(pa.array([value] * 8_192), writer=writer)
+    assert not reasons(found)
+    assert found.columns["l"][8_191][99].as_py() == {"z": None, "d": "x" * 800}
 
 
 def protobuf() -> SchemaInfo:
@@ -197,3 +231,22 @@ def test_counted_messages_are_read_as_others_are(monkeypatch: pytest.MonkeyPatch
     found = decode(SchemaVersion(writer.info, 0), [*data, b"\xff"])
     assert found.columns.to_pylist()[0] == FULL
     assert list(reasons(found)) == [2]
+
+
+@pytest.mark.parametrize("declared_in", ["file", "message"])
+def test_extensions_of_proto2_are_passed_over_when_messages_are_counted(
+    declared_in: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(_protobuf_reader, "_MAX_UNCOUNTED", -1)
+    file = descriptor_pb2.FileDescriptorProto(name="more.proto", syntax="proto2")
+    inner, top = file.message_type.add(name="Inner"), file.message_type.add(name="Top")
+    for message in (inner, top):
+        message.field.add(name="n", number=1, type=5, label=1)
+    top.extension_range.add(start=100, end=200)
+    (file if declared_in == "file" else inner).extension.add(
+        name="more", number=100, type=11, label=1, type_name=".Inner", extendee=".Top"
+    )
+    files = descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
+    value = b"\x08\7" + b"\xa2\6\2\x08\1"  # n, and the extension
+    found = decode(SchemaVersion(ProtobufSchema(files, "Top").info, 0), [value])
+    assert found.columns.to_pylist() == [{"n": 7}]
