@@ -10,9 +10,8 @@ from typing import Annotated, Final
 import typer
 
 from eos.testing import PulsarCluster
-from examples._demo.demo_command import prepare_output, publish, run_demo
+from examples._demo.demo_command import Conclusion, Terminal, prepare_output, publish, run_demo
 from examples._demo.epoch_chart import draw
-from examples._demo.terminal import Conclusion, Terminal
 from examples.baskets.basket_year import Year, read_year
 from examples.baskets.baskets_report import chart_of_baskets, report_on_baskets
 from examples.baskets.baskets_run import BasketsRun

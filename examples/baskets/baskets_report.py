@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from eos.protocol import State
+from examples._demo.demo_command import Conclusion, DemoReport, ReportLine
 from examples._demo.epoch_chart import (
     BLUE,
     Curve,
@@ -14,7 +15,6 @@ from examples._demo.epoch_chart import (
     logged_intervals,
     outages,
 )
-from examples._demo.terminal import Conclusion, DemoReport, ReportLine
 from examples.baskets.baskets_run import VICTIMS, BasketsRun
 from examples.baskets.window_verdict import BasketVerdict, OutputVerdict
 

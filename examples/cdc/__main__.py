@@ -8,8 +8,7 @@ from typing import Annotated, Final
 
 import typer
 
-from examples._demo.demo_command import prepare_output, publish, run_demo
-from examples._demo.terminal import Conclusion, Terminal
+from examples._demo.demo_command import Conclusion, Terminal, prepare_output, publish, run_demo
 from examples.cdc.cdc_run import draw, play, report_on
 
 _NAME: Final = "cdc"

@@ -24,11 +24,10 @@ from matplotlib import pyplot as plt
 from eos.commit_log import CommitLog
 from eos.protocol import State
 from eos.testing import PostgresServer, PulsarStandalone
-from examples._demo.demo_command import DemoFailed, log_tail
+from examples._demo.demo_command import Conclusion, DemoFailed, DemoReport, ReportLine, log_tail
 from examples._demo.demo_topic import read_all
 from examples._demo.epoch_chart import BLUE
 from examples._demo.subprocesses import SparkDriver
-from examples._demo.terminal import Conclusion, DemoReport, ReportLine
 from examples.cdc.follow_changes import SINK_ID, CdcTask
 from examples.cdc.shop import CHANGES, Row, Shop, send
 

@@ -13,9 +13,8 @@ from typing import Annotated, Final, Literal
 import typer
 
 from eos.testing import PulsarStandalone
-from examples._demo.demo_command import prepare_output, publish, run_demo
+from examples._demo.demo_command import Conclusion, Terminal, prepare_output, publish, run_demo
 from examples._demo.epoch_chart import draw
-from examples._demo.terminal import Conclusion, Terminal
 from examples.flights.flight_files import prepare
 from examples.flights.flights_report import NAMES, chart_of, report_on
 from examples.flights.flights_run import FlightsRun, Way

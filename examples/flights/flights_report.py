@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from eos.protocol import LogRecord, State
+from examples._demo.demo_command import Conclusion, DemoReport, ReportLine
 from examples._demo.epoch_chart import (
     BLUE,
     ORANGE,
@@ -18,7 +19,6 @@ from examples._demo.epoch_chart import (
     logged_intervals,
     outages,
 )
-from examples._demo.terminal import Conclusion, DemoReport, ReportLine
 from examples.flights.flights_run import FlightsRun
 
 NAMES: Final = {"pulsar_client": "foreachPartition + pulsar-client", "eos": "eos PulsarSink"}

@@ -9,8 +9,7 @@ from typing import Annotated, Final
 
 import typer
 
-from examples._demo.demo_command import prepare_output, publish, run_demo
-from examples._demo.terminal import Conclusion, Terminal
+from examples._demo.demo_command import Conclusion, Terminal, prepare_output, publish, run_demo
 from examples.past.past_report import draw, report_on
 from examples.past.past_run import play, split
 

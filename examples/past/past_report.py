@@ -11,8 +11,8 @@ import matplotlib
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
+from examples._demo.demo_command import Conclusion, DemoReport, ReportLine
 from examples._demo.epoch_chart import BLUE
-from examples._demo.terminal import Conclusion, DemoReport, ReportLine
 from examples.past.past_run import ROUNDS, AskedWay, ByCarrier, PastRun, sql
 
 _NAMES: Final = ("the topic, through the broker", "table + rest of the topic")

@@ -22,10 +22,9 @@ from matplotlib import pyplot as plt
 
 from eos import PulsarClient
 from eos.testing import PulsarStandalone
-from examples._demo.demo_command import DemoFailed, log_tail
+from examples._demo.demo_command import Conclusion, DemoFailed, DemoReport, ReportLine, log_tail
 from examples._demo.demo_topic import read_all
 from examples._demo.epoch_chart import BLUE
-from examples._demo.terminal import Conclusion, DemoReport, ReportLine
 from examples.flights.flight_files import read_flights
 from examples.state.count_flights import BATCH, INPUT
 

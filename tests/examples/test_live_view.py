@@ -8,10 +8,9 @@ from io import StringIO
 
 from rich.console import Console
 
-from examples._demo.demo_command import publish
+from examples._demo.demo_command import Terminal, publish
 from examples._demo.epoch_chart import draw
 from examples._demo.subprocesses import Event
-from examples._demo.terminal import Terminal
 from examples.baskets.baskets_report import chart_of_baskets, report_on_baskets
 from examples.baskets.live_view import LiveView, sparkline
 from tests.examples.flights_runs import T0

@@ -11,8 +11,7 @@ from functools import partial
 import pyarrow as pa
 import pytest
 
-from examples._demo.demo_command import publish
-from examples._demo.terminal import Terminal
+from examples._demo.demo_command import Terminal, publish
 from examples.past.past_report import conclude, draw, report_on
 from examples.past.past_run import AskedWay, PastAndPresent, PastRun, scans_of, split, sql
 from tests.support.checkout import ROOT

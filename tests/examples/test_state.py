@@ -9,8 +9,7 @@ from functools import partial
 
 import pytest
 
-from examples._demo.demo_command import publish
-from examples._demo.terminal import Terminal
+from examples._demo.demo_command import Terminal, publish
 from examples.state.state_run import CountedWay, StateRun, conclude, draw, report_on
 from tests.support.checkout import ROOT
 

@@ -155,6 +155,7 @@ class FieldCursor:
 
     @property
     def is_done(self) -> Mask:
+        """Whether each message was read to its end."""
         done: Mask = self._at == self._limit
         return done
 
