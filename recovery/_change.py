@@ -19,8 +19,9 @@ from eos.recovery._target import Target
 
 
 def _print(console: Console, kind: str, text: str) -> None:
-    # Commands in it can be copied: the terminal breaks long lines.
-    console.print(f"{kind} {escape(text)}", soft_wrap=True)
+    for line in f"{kind} {escape(text)}".splitlines():
+        # Commands and names of outputs are copied: the terminal breaks such lines, with no newline.
+        console.print(line, soft_wrap="eos recovery " in line or "--give-up" in line)
 
 
 class PlanStep(Facts):

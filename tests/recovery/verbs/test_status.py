@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import io
 import re
 import shlex
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from rich.console import Console
 
 from eos.errors import InputError, UnfinishedEpoch
 from eos.protocol import BATCH, UnknownPart
 from eos.pulsar.part import pulsar_part
+from eos.recovery._change import Outcome, Plan
 from eos.steps import Step
 from tests.protocol.epochs import claim, committed_epoch
 from tests.support.logs import abandoned_epoch, aborted_epoch, failed_epoch, log_of
 from tests.support.plain_driver import QUERY
+
+REFUSED = (
+    "Epoch 4 of 6f1f8e0e-8a0f-4c70-9b1f-1a2b3c4d5e6f is in doubt, and is not aborted. To decide:\n"
+    "eos recovery decide flights-of-today --query 6f1f8e0e-8a0f-4c70-9b1f-1a2b3c4d5e6f --epoch 4"
+)
 
 
 def test_a_sink_with_nothing_unfinished_is_clean(recovery, make_driver, root, name):
@@ -208,6 +216,24 @@ def test_abandoned_epoch_is_shown_and_clean(recovery, root):
     assert shown.code == 0
     assert "abandoned by a person" in shown.out
     assert "DECIDED: Ada: test data" in shown.out
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        Plan(steps=[], refused=[REFUSED], warnings=[REFUSED], unknown=[REFUSED]),
+        Outcome(done=[], failed=[REFUSED], unknown=[REFUSED]),
+    ],
+    ids=["plan", "outcome"],
+)
+def test_commands_of_what_is_refused_can_be_copied(report):
+    console = Console(width=40, file=io.StringIO())
+    report.render(console)
+    printed = console.file.getvalue().splitlines()
+    sentence, command = REFUSED.split("\n")
+    assert command in printed
+    assert max(map(len, set(printed) - {command})) <= 40
+    assert sentence not in printed
 
 
 def test_the_printed_command_can_be_copied(recovery, root, monkeypatch):
