@@ -113,10 +113,17 @@ def name_of(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    """The syntax tree of a file. Most rules look at most files."""
+    return ast.parse(path.read_text())
+
+
+@functools.cache
 def imports(path: Path) -> set[str]:
     """Full names of the modules that ``path`` imports, anywhere in the file."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -293,7 +300,7 @@ def test_a_file_is_a_room():
 def test_a_function_fits_a_screen():
     long = set()
     for path in files(*PRODUCT):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 assert node.end_lineno is not None
                 if node.end_lineno - node.lineno >= MAX_FUNCTION_LINES:
@@ -303,7 +310,7 @@ def test_a_function_fits_a_screen():
 
 def undocumented(path: Path) -> list[str]:
     """Public classes and functions without a docstring; fields suffice for message classes."""
-    tree = ast.parse(path.read_text())
+    tree = parsed(path)
     missing = [] if ast.get_docstring(tree) else ["the module"]
     todo: list[ast.AST] = list(tree.body)
     while todo:
@@ -323,7 +330,7 @@ def undocumented(path: Path) -> list[str]:
 
 def public_types(path: Path) -> Iterator[str]:
     """Public classes, and aliases of types."""
-    for node in ast.parse(path.read_text()).body:
+    for node in parsed(path).body:
         targets: list[ast.expr] = []
         if isinstance(node, ast.Assign):
             targets = node.targets
@@ -353,7 +360,7 @@ def test_a_folders_init_only_says_what_it_is_and_re_exports():
     for path in files(*PRODUCT):
         if path.name != "__init__.py":
             continue
-        for node in ast.parse(path.read_text()).body:
+        for node in parsed(path).body:
             assert not isinstance(node, ast.ClassDef), path
             if isinstance(node, ast.FunctionDef):
                 assert node.name in ("__getattr__", "__dir__"), path

@@ -207,7 +207,7 @@ def _expired(fate: Fate) -> Reason:
 
 
 def _without(reason: Reason, lost: Sequence[tuple[str, str]]) -> Reason:
-    """A person's reason, with the parts that are given up, and what they answered."""
+    """A person's reason, with the parts that are given up, and their answers."""
     if not lost:
         return reason
     labels = " and ".join(label for label, _ in lost)

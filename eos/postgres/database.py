@@ -37,7 +37,7 @@ _FROM_DRIVER: Final = {
     "user": "PGUSER",
     "sslmode": "PGSSLMODE", "sslrootcert": "PGSSLROOTCERT",
 }  # fmt: skip
-# Settings of every connection: what a conninfo may change, and what it may not.
+# Settings of every connection: those that a conninfo may change, and the others.
 _DEFAULTS: Final = {
     "connect_timeout": 10, "target_session_attrs": "read-write", "application_name": "eos",
 }  # fmt: skip

@@ -166,11 +166,11 @@ ALIAS = has("new", aliases=["old"])
         # JSON has names only.
         ([replace(avro(has("old")), type=SchemaType.JSON),
           replace(avro(ALIAS), type=SchemaType.JSON)], {"old"}),
-        # Values of a union have no type of their own in JSON.
+        # JSON does not show the member of a union.
         ([replace(avro(has("y"), {"name": "u", "type": ["int", "string"]}, has("x")),
                   type=SchemaType.JSON),
           replace(avro(has("y")), type=SchemaType.JSON)], {"u", "x"}),
-        # What is not read may contain itself, or have any number of fields.
+        # An unread field may contain its type again, or have any number of fields.
         ([avro(has("y"), has("x", nest("A", has("a", "A")))), avro(has("y"))], {"x"}),
         ([avro(has("y"), has("x", doubled(25))), avro(has("y"))], {"x"}),
         # Members of unions are found by their names.

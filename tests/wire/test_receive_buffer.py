@@ -113,8 +113,8 @@ BODIES = st.builds(
 
 @st.composite
 def streams(draw: st.DrawFn) -> bytes:
-    """Frames of a broker, some of which are odd: with fields in another order, fields that nobody
-    knows, no checksum, damaged bytes, other commands between them."""
+    """Frames of a broker, some of which are odd: unknown fields, another type, no checksum, damaged
+    bytes, other commands between them."""
     one = st.builds(delivered, DELIVERIES, BODIES) | st.builds(entry, UINT64, st.just(b"payload"))
     data = bytearray()
     for whole in draw(st.lists(one | st.just(PING), min_size=1, max_size=8)):
@@ -144,7 +144,7 @@ def delivered(command: commands.Deliver, content: bytes) -> bytes:
 
 
 def taken(data: bytes, least_at_once: int) -> tuple[list[object], str | None]:
-    """What is taken from ``data``, and the error after it."""
+    """The entries and commands in ``data``, and the error after them."""
     box, found = ReceiveBuffer(), list[object]()
     with patch.object(_delivered_entry, "_LEAST_AT_ONCE", least_at_once):
         room = box.free_space()
@@ -168,7 +168,7 @@ def taken(data: bytes, least_at_once: int) -> tuple[list[object], str | None]:
 @settings(max_examples=150, deadline=None)
 @given(streams())
 def test_many_frames_are_as_each_by_itself(data: bytes) -> None:
-    """By itself each is parsed by the protobuf library."""
+    """One alone is parsed by the protobuf library."""
     assert taken(data, 1) == taken(data, 10**9)
 
 

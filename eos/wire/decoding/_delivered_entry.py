@@ -52,7 +52,7 @@ class DeliveredEntry(NamedTuple):
 def entries_of_frames(
     buffer: Bytes, frames: Sequence[tuple[int, int]]
 ) -> list[DeliveredEntry | None]:
-    """Return the entry in each frame of a MESSAGE; None: the frame has to be read by itself.
+    """Return the entry in each frame of a MESSAGE; None: the frame has to be read alone.
 
     Those are frames of other commands, malformed ones, and any that are not as brokers write them.
 
