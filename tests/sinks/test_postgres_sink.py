@@ -337,6 +337,7 @@ def test_a_new_database_is_no_older_copy_after_an_empty_epoch(spark, make_sink, 
     fresh = psycopg.conninfo.make_conninfo(shop.conninfo, dbname=name)
     with psycopg.connect(fresh, autocommit=True) as connection:
         connection.execute(f"CREATE SCHEMA {shop.schema}")
+    dies_behind(Step.BEGIN, make_sink(conninfo=fresh), lambda s: s.write(spark.range(3), epoch=1))
     make_sink(conninfo=fresh).write(spark.range(0), epoch=1)
     assert make_sink(conninfo=fresh).write(spark.range(3), epoch=2).status == "written"
 

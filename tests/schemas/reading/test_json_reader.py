@@ -173,7 +173,7 @@ def test_a_malformed_row_fails_alone(text, why):
     assert found.columns.to_pylist() == [EMPTY if row == text else ROW for row in rows]
 
 
-@pytest.mark.parametrize("beside", [b"{}", b"{"])
+@pytest.mark.parametrize("beside", [b"{}", b"{bad}"])
 def test_a_zero_keeps_its_sign_whatever_is_beside_it(beside):
     """As Java writes it, and as some write it."""
     found = decode(JSON, [b'{"ratio":-0.0,"id":-0}', b'{"ratio":-0,"id":0}', beside])
