@@ -17,7 +17,7 @@ from hypothesis import settings
 from eos.chaos.cluster import spark_rehearsal
 from eos.chaos.cluster.spark_env import jvm_options
 from eos.client import PulsarClient
-from eos.testing import PulsarStandalone
+from eos.testing import PulsarStandalone, _settings
 
 # Before any import of Spark: executors must find the driver, and the right Python.
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -29,6 +29,20 @@ os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 # Property tests have no deadline: on a busy machine one example may take any time.
 settings.register_profile("eos", deadline=None)
 settings.load_profile("eos")
+
+
+def _share_ports_among_workers() -> None:
+    """Let each worker of pytest-xdist pick the ports of its brokers from a part of its own.
+
+    A broker binds its ports seconds after they were picked: another worker could pick the same.
+    """
+    if worker := os.environ.get("PYTEST_XDIST_WORKER"):
+        count = int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+        number = int(worker.removeprefix("gw")) % count  # one that replaces a dead one has more
+        _settings._PORTS = _settings._PORTS[number::count]
+
+
+_share_ports_among_workers()
 
 # A test that uses one of these needs a broker or a Spark session. It is marked `broker`, and
 # make test-fast leaves it out. Tests that start their own broker have the mark in their file.
