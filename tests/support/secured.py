@@ -45,7 +45,10 @@ class Secured:
 
 @contextmanager
 def secured_broker(folder: Path) -> Iterator[Secured]:
-    """A running secured broker. It checks every second for connections with an expired token."""
+    """A running secured broker, which looks every four seconds for expired tokens.
+
+    If a client has not answered the last question by then, it closes the connection.
+    """
     authority = trustme.CA()
     providers = [
         f"org.apache.pulsar.broker.authentication.AuthenticationProvider{name}"
@@ -56,7 +59,7 @@ def secured_broker(folder: Path) -> Iterator[Secured]:
         **CONFIG,
         "authenticationProviders": ",".join(providers),
         "authorizationEnabled": "true",
-        "authenticationRefreshCheckSeconds": "1",
+        "authenticationRefreshCheckSeconds": "4",
         "webServicePortTls": "0",
         "basicAuthConf": f"data:;base64,{base64.b64encode(_HTPASSWD.encode()).decode()}",
     }
