@@ -35,7 +35,7 @@ def run(recovery, root, name, pulsar_standalone):
     def run(epoch: str, verdict: str, *more: object):
         where = ("--commit-log", root, "--admin-url", pulsar_standalone.admin_url)
         asked = ("--epoch", epoch, "--as", verdict, "--because", BECAUSE, "--by", "Ada")
-        return recovery("decide", name, *asked, *where, "--deadline-s", 5, *more)
+        return recovery("decide", name, *asked, *where, "--deadline-s", 30, *more)
 
     return run
 
@@ -56,7 +56,7 @@ def in_doubt(make_driver, dies_behind, lose_receipts, client):
     """A driver that left epoch 0 PREPARED and expired, without proof of the outcome."""
 
     def make(*, expired: bool = True):
-        driver = make_driver(ttl_ms=5_000 if expired else 60_000)
+        driver = make_driver(ttl_ms=8_000 if expired else 60_000)
         dies_behind(driver, Step.PREPARE, "0")
         lose_receipts(driver)
         if expired:
@@ -128,7 +128,7 @@ def test_decision_is_refused_while_the_transaction_may_be_open(in_doubt, run):
 def test_decision_against_readable_rows_is_refused(
     make_driver, dies_behind, lose_receipts, run, client
 ):
-    driver = make_driver(ttl_ms=5_000)
+    driver = make_driver(ttl_ms=8_000)
     dies_behind(driver, Step.END, "0")
     lose_receipts(driver)
     await_expiry(client, pulsar_part(driver.records()[-1]).txn)
@@ -152,7 +152,7 @@ def test_decision_against_readable_rows_is_refused(
 def test_decision_is_refused_if_the_receipt_topic_proves_the_outcome(
     make_driver, dies_behind, run, client, step, verdict, text
 ):
-    driver = make_driver(ttl_ms=5_000)
+    driver = make_driver(ttl_ms=8_000)
     dies_behind(driver, step, "0")
     await_expiry(client, pulsar_part(driver.records()[-1]).txn)
     before = driver.records()
@@ -259,7 +259,7 @@ def test_missing_answer_is_unknown(in_doubt, run, monkeypatch):
 
 def test_function_decides_like_the_verb(in_doubt, name, root, pulsar_standalone, client):
     driver = in_doubt()
-    where = {"commit_log": root, "admin_url": pulsar_standalone.admin_url, "deadline_s": 5}
+    where = {"commit_log": root, "admin_url": pulsar_standalone.admin_url, "deadline_s": 30}
     with pytest.raises(Refused, match="PREPARED"):
         decide(name, epoch="0", verdict="abandoned", because="x", **where)
     with pytest.raises(ConfigurationError, match="reason"):

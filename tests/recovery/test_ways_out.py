@@ -35,7 +35,7 @@ WAYS = {
     "FAILED": {"there": [GIVE_UP], "deleted": [GIVE_UP], "other": [GIVE_UP]},
     "ABORTED": {"there": [GIVE_UP], "deleted": [GIVE_UP], "other": [GIVE_UP]},
 }
-UNANSWERED = (("resolve", "--deadline-s", "5", "--timeout-s", "3"), 0, "ABORTED")
+UNANSWERED = (("resolve", "--deadline-s", "20", "--timeout-s", "3"), 0, "ABORTED")
 for state in ("OPEN", "ABORTING", "PREPARED"):
     WAYS[state]["terminated"] = [UNANSWERED]
 for state in ("FAILED", "ABORTED"):
@@ -81,7 +81,7 @@ def test_each_state_has_a_remedy(
     state,
     place,
 ):
-    driver = make_driver(ttl_ms=5_000)
+    driver = make_driver(ttl_ms=8_000)
     driver.run("0")
     leave(driver, dies_behind, state)
     driver.close()

@@ -34,7 +34,7 @@ def started(root: Path, *args: str, stdout: int) -> subprocess.Popen[bytes]:
 
 def ended_by_ctrl_c(process: subprocess.Popen[bytes]) -> tuple[int, bytes]:
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=120)
     return process.returncode, err
 
 
