@@ -21,8 +21,8 @@ def proxy(pulsar_standalone: PulsarStandalone) -> Iterator[FaultProxy]:
 
 @pytest.fixture
 def through(proxy: FaultProxy) -> Iterator[PulsarClient]:
-    """A client that connects through the proxy, with a timeout of five seconds."""
-    with PulsarClient(proxy.service_url, timeout_s=5) as client:
+    """A client that connects through the proxy, with a timeout of 20 seconds."""
+    with PulsarClient(proxy.service_url, timeout_s=20) as client:
         yield client
 
 

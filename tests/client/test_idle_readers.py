@@ -158,7 +158,7 @@ def test_who_does_not_wait_is_refused(through, crowded, pulsar_standalone):
 
 
 def test_they_are_not_waited_for_for_ever(through, topic, monkeypatch):
-    monkeypatch.setattr(_handle_cache, "IDLE_TTL_S", -4.0)
+    monkeypatch.setattr(_handle_cache, "IDLE_TTL_S", -19.0)
 
     def refuse(_: EntryReader) -> None:
         raise ConsumerBusy("no")

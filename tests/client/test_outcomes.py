@@ -176,13 +176,14 @@ def test_a_transaction_that_somebody_else_ended_in_its_time_is_not_called_expire
 
 
 def test_a_poisoned_commit_says_so_even_when_the_abort_fails(written, proxy, monkeypatch, values):
-    monkeypatch.setattr(transaction_module, "END_DEADLINE_S", 0.5)
     written.poison(EosError("a doubt"))
-    with (
-        proxy.fault(commands.EndTxn, FrameAction.CUT, times=100),
-        pytest.raises(TransactionPoisoned, match="a doubt"),
-    ):
-        written.commit()
+    with monkeypatch.context() as patch:
+        patch.setattr(transaction_module, "END_DEADLINE_S", 0.5)
+        with (
+            proxy.fault(commands.EndTxn, FrameAction.CUT, times=100),
+            pytest.raises(TransactionPoisoned, match="a doubt"),
+        ):
+            written.commit()
     written.abort()
     assert values() == []
 
