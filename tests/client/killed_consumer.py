@@ -13,14 +13,17 @@ from eos.client import PulsarClient
 
 
 def main(url: str, source: str, target: str) -> None:
-    """Copy until no message arrives for five seconds."""
+    """Copy until no message arrives for 13 seconds.
+
+    What a killed process had received comes back only when its transaction has expired.
+    """
     with (
         PulsarClient(url, timeout_s=20) as client,
         client.consumer(source, "s", type="shared") as consumer,
         client.producer(target) as producer,
     ):
-        while messages := consumer.receive_batch(50, timeout_s=5):
-            with client.transaction(timeout_s=5) as txn:
+        while messages := consumer.receive_batch(50, timeout_s=13):
+            with client.transaction(timeout_s=7) as txn:
                 for message in messages:
                     producer.send(b"seen " + (message.value or b""), key=message.key, txn=txn)
                 consumer.acknowledge(messages, txn=txn)

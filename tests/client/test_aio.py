@@ -350,8 +350,10 @@ def test_what_undoes_a_cancelled_call_is_not_run_by_the_loop():
     async def cancelled() -> None:
         pool = ThreadPool(1)
         undo = lambda _: ran_by.append(threading.current_thread().name)  # noqa: E731
-        task = asyncio.create_task(pool.run(lambda: 1, undo=undo))
+        called = threading.Event()
+        task = asyncio.create_task(pool.run(called.set, undo=undo))
         await asyncio.sleep(0)
+        assert called.wait(30)
         time.sleep(0.1)  # the call has ended, and the loop has not noticed it
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

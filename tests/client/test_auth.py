@@ -124,11 +124,11 @@ def test_tls_spoken_to_a_plain_port_and_the_other_way_round_is_an_error_in_time(
     for url, hint in ((as_tls, needs), (http, needs), (as_plain, r"does it need pulsar\+ssl://")):
         started = time.monotonic()
         with (
-            PulsarClient(url, auth=auth, timeout_s=3) as client,
+            PulsarClient(url, auth=auth, timeout_s=12) as client,
             pytest.raises(ConnectionLost, match=hint),
         ):
             client.lookup.any_broker()
-        assert time.monotonic() - started < 8
+        assert time.monotonic() - started < 40
 
 
 WRONG = token("admin", b"x" * 32)

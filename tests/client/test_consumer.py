@@ -175,7 +175,7 @@ def test_delayed_messages_are_waited_for_by_those_who_share_as_with_pulsar_clien
             assert numbers(received(consumer, len(values))) == values
             assert consumer.receive(0.2) is None
         judge = plain.subscribe(name, f"theirs-{kind}", theirs, initial_position=EARLIEST)
-        assert [int(judge.receive(5_000).data()) for _ in values] == values
+        assert [int(judge.receive(30_000).data()) for _ in values] == values
         judge.close()
     with client.reader(name, columns=("value",)) as reader:
         (batch,) = reader.read_to(reader.last_id)
@@ -274,7 +274,7 @@ def test_nothing_is_acknowledged_in_a_transaction_that_has_expired(client, name)
     send(client, name, 2)
     with client.consumer(name, "s", type="shared") as consumer:
         first, second = received(consumer, 2)
-        txn = client.transaction(timeout_s=5)
+        txn = client.transaction(timeout_s=9)
         consumer.acknowledge(first, txn)
         await_expiry(client, txn.id)
         with pytest.raises(TransactionExpired):

@@ -120,7 +120,7 @@ def numbers(entries: list[Entry]) -> list[int]:
     return [int(entry.payload) for entry in entries]
 
 
-def read(reader: EntryReader, wait_s: float = 0.5) -> list[Entry]:
+def read(reader: EntryReader, wait_s: float = 1.5) -> list[Entry]:
     return list(reader.read(time.monotonic() + wait_s))
 
 
@@ -304,7 +304,7 @@ def test_closing_tells_the_broker_and_waits_for_nothing():
 def test_a_subscription_that_is_not_answered_is_taken_back():
     broker = Broker()
     broker.unanswered = (commands.Subscribe,)
-    with broker, PulsarClient(broker.url, timeout_s=0.5) as client:
+    with broker, PulsarClient(broker.url, timeout_s=2) as client:
         with pytest.raises(RequestTimeout):
             client.entry_reader(TOPIC)
         wait_until(lambda: broker.of(commands.CloseConsumer))
@@ -334,7 +334,7 @@ def test_an_acknowledgement_that_is_not_taken_is_an_error(what):
     broker.ack_error = 0 if what == "refused" else None
     broker.unanswered = () if what == "refused" else (commands.Ack,)
     error: type[EosError] = BrokerError if what == "refused" else RequestTimeout
-    with broker, PulsarClient(broker.url, timeout_s=0.5) as client:
+    with broker, PulsarClient(broker.url, timeout_s=2) as client:
         with pytest.raises(error):
             client.acknowledge(TOPIC, "s", MessageId(1, 1))
         wait_until(lambda: broker.of(commands.CloseConsumer))

@@ -318,7 +318,7 @@ def test_a_new_owner_ends_the_transaction_of_the_one_before(
     with client.consumer(topic + "-in", "s") as again:
         began = time.monotonic()
         new = opened(inputs=again)
-        assert time.monotonic() - began < 10  # not its time to live
+        assert time.monotonic() - began < 60  # not its time to live
         assert dict(new) == {"a": b"1"}
         # The acknowledgement was the transaction's: the message comes again, and once.
         assert again.receive(20) is not None
@@ -427,7 +427,7 @@ def test_after_a_commit_in_doubt_the_state_is_that_of_the_topic(
 
     with monkeypatch.context() as patch:
         patch.setattr(client.coordinators, "end", lost)
-        patch.setattr("eos.client._transaction.END_DEADLINE_S", 1.0)
+        patch.setattr("eos.client._transaction.END_DEADLINE_S", 3.0)
         txn = state.transaction()
         state.put("a", b"2", txn)
         with pytest.raises(Indeterminate):
@@ -564,7 +564,7 @@ def test_an_owner_sends_no_close_of_a_producer(opened, other, monkeypatch):
 def test_a_state_whose_topic_was_deleted_is_not_changed_any_more(
     opened, pulsar_standalone, name, after
 ):
-    with PulsarClient(pulsar_standalone.service_url, timeout_s=3) as impatient:
+    with PulsarClient(pulsar_standalone.service_url, timeout_s=8) as impatient:
         state = opened(client=impatient)
         for _ in range(3):
             state.close()
@@ -651,7 +651,7 @@ def test_a_damaged_file_is_an_error_and_then_a_new_one(opened, tmp_path):
 
 def test_a_dropped_transaction_that_has_expired_is_not_in_the_way(client, opened):
     state = opened()
-    dropped = client.transaction(timeout_s=5.0)
+    dropped = client.transaction(timeout_s=9.0)
     state.put("a", b"lost", dropped)
     with pytest.raises(Fatal, match=r"uses this state.*Commit or abort it"):
         state.use_in(client.transaction())

@@ -91,11 +91,13 @@ def closing(peer: Peer) -> None:
 
 
 @contextmanager
-def reading(broker: Broker, start: MessageId | None = None) -> Iterator[Reader]:
+def reading(
+    broker: Broker, start: MessageId | None = None, timeout_s: float = 5
+) -> Iterator[Reader]:
     with (
         broker,
         nothing_left_behind(),
-        PulsarClient(broker.url, timeout_s=5) as client,
+        PulsarClient(broker.url, timeout_s=timeout_s) as client,
         client.reader(TOPIC, start=start) as reader,
     ):
         yield reader
@@ -199,9 +201,10 @@ def test_a_broker_that_is_not_ready_is_asked_again() -> None:
 def test_a_topic_that_moves_while_a_reader_is_opened_costs_no_timeout() -> None:
     """A request under way while the consumer is closed gets no answer (measured at unloads)."""
     began = time.monotonic()
-    with reading(Broker(sending(*ALL), refusals=(6,), moves_when_asked=2)) as reader:
+    broker = Broker(sending(*ALL), refusals=(6,), moves_when_asked=2)
+    with reading(broker, timeout_s=30) as reader:
         assert read(reader) == ALL
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < 20
 
 
 def test_a_broker_that_is_never_ready_is_given_up_in_time() -> None:

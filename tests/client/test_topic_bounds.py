@@ -106,7 +106,7 @@ def test_one_that_was_there_sees_exactly_what_was_deleted(client, name, pulsar_s
     tail = client.topic_bounds(name)
     assert tail.bounds().first == (first.ledger, 0)
     call(pulsar_standalone.admin_url, "POST", f"{admin}/trim")
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while tail.bounds().first <= first.place and time.monotonic() < deadline:
         time.sleep(0.05)
     assert tail.bounds().first > first.place
@@ -159,7 +159,7 @@ def test_a_question_that_an_unload_leaves_unanswered_is_asked_again_at_once(clie
         assert tail.last_id().place == sent.place
     finally:
         connection._write = real
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15
 
 
 @pytest.mark.parametrize("ledgers", [1, 2])

@@ -288,7 +288,7 @@ def test_a_delayed_message_comes_at_its_time(client, pulsar_standalone, name):
             plain.subscribe(f"{name}-{in_transaction}", "judge", pulsar.ConsumerType.Shared)
             for in_transaction in (False, True)
         ]
-        at_ms = int(time.time() * 1000) + 8000
+        at_ms = int(time.time() * 1000) + 15_000
         for in_transaction in (False, True):
             topic = f"{name}-{in_transaction}"
             with client.producer(topic) as producer, client.transaction() as txn:
@@ -300,7 +300,7 @@ def test_a_delayed_message_comes_at_its_time(client, pulsar_standalone, name):
             assert judge.receive(20_000).data() == b"soon"
         assert time.time() * 1000 < at_ms - TICK_MS
         for judge in judges:
-            assert {judge.receive(20_000).data() for _ in range(2)} == {b"late", b"late too"}
+            assert {judge.receive(40_000).data() for _ in range(2)} == {b"late", b"late too"}
             assert time.time() * 1000 >= at_ms - TICK_MS
 
 

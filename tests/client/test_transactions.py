@@ -126,7 +126,7 @@ def test_a_block_may_commit_or_abort_by_itself(client, name, values):
 
 def test_a_transaction_that_outlived_its_time_is_reported_as_expired(client, name, values):
     producer = client.entry_producer(name, create=True)
-    txn = client.transaction(timeout_s=4)
+    txn = client.transaction(timeout_s=8)
     producer.send(b"late", txn=txn).result(timeout=10)
     await_expiry(client, txn.id)
     with pytest.raises(TransactionExpired):

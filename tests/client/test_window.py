@@ -166,7 +166,7 @@ def test_callbacks_run_without_the_lock():
     def look(_: object) -> None:
         thread = threading.Thread(target=lambda: (window.close(), entered.set()))
         thread.start()
-        thread.join(2)
+        thread.join(30)
 
     acknowledgement.add_done_callback(look)
     window.fail(ConnectionLost("x"))
