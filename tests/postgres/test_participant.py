@@ -124,8 +124,13 @@ def test_a_server_killed_after_prepare_has_the_rows_once(monkeypatch: pytest.Mon
 
 
 def test_a_commit_whose_answer_was_lost_is_found(
-    table: _Table, mine: PostgresParticipant, other: PostgresParticipant
+    table: _Table,
+    mine: PostgresParticipant,
+    other: PostgresParticipant,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # The server must not end the session before it commits.
+    monkeypatch.setattr("eos.postgres._target_table._IDLE_S", 30)
     part = table.prepared(mine, "one")
     assert mine._open is not None
     mine._open.execute("COMMIT")
@@ -183,10 +188,12 @@ def test_an_abort_fences_a_driver_that_sleeps_in_its_prepared_transaction(
 
 
 def test_a_decision_to_abort_is_refused_if_the_sleeping_driver_commits_meanwhile(
-    table: _Table, tmp_path: Path
+    table: _Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # The server must not end the driver's session before it wakes.
+    monkeypatch.setattr("eos.postgres._target_table._IDLE_S", 30)
     log, driver = CommitLog.open(tmp_path / "log", table.sink_id), table.participant()
-    claimed = Claim(log, Participants(log, [driver]), deadline_s=3).ensure()
+    claimed = Claim(log, Participants(log, [driver]), deadline_s=20).ensure()
     begun = table.begin(driver)
     opened = LogRecord.opened(
         claimed, query_id=BATCH, epoch="a", attempt=1, opened_at=datetime.now(UTC),
@@ -195,10 +202,10 @@ def test_a_decision_to_abort_is_refused_if_the_sleeping_driver_commits_meanwhile
     opened = log.append(opened)
     part = driver.prepare(RECORD, driver.count(begun, table.write(begun, ["one"])))
     prepared = log.append(opened.advance(State.PREPARED, claim=claimed, participants=[part]))
-    wakes = threading.Timer(0.3, driver.commit, [part], {"deadline_s": 3, "is_own": True})
+    wakes = threading.Timer(0.3, driver.commit, [part], {"deadline_s": 20, "is_own": True})
     wakes.start()
     log = CommitLog.open(tmp_path / "log", table.sink_id)
-    recovery = Claim(log, Participants(log, [table.participant()]), deadline_s=5)
+    recovery = Claim(log, Participants(log, [table.participant()]), deadline_s=60)
     with pytest.raises(InDoubt, match="was committed meanwhile"):
         recovery.decide(prepared, State.ABORTED, Reason(ReasonKind.DECIDED, "by a person"))
     wakes.join()
