@@ -91,7 +91,7 @@ def backlog(pulsar_standalone, receipt_topic: str) -> int:
 
 
 def await_no_backlog(pulsar_standalone, receipt_topic: str) -> int:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while (left := backlog(pulsar_standalone, receipt_topic)) > 1 and time.monotonic() < deadline:
         time.sleep(0.1)
     return left

@@ -44,7 +44,7 @@ def values(pulsar_standalone, topic: str) -> list[bytes]:
 def test_a_lost_reply_of_a_commit_that_took_effect_is_proved_by_the_witness(
     pulsar_standalone, make_driver, topic, proxy, witness, verdict
 ):
-    driver = make_driver(service_url=proxy.service_url, timeout_s=4.0)
+    driver = make_driver(service_url=proxy.service_url, timeout_s=8.0)
     driver.committer.claim()
     with proxy.fault(commands.EndTxnResponse, verdict) as fault:
         driver.run("0")
@@ -68,7 +68,7 @@ def test_a_lost_reply_of_a_commit_that_took_effect_is_proved_by_the_witness(
 def test_a_lost_answer_before_anything_is_in_doubt_is_asked_for_again(
     pulsar_standalone, make_driver, topic, proxy, answer
 ):
-    driver = make_driver(service_url=proxy.service_url, timeout_s=3.0)
+    driver = make_driver(service_url=proxy.service_url, timeout_s=6.0)
     if answer is commands.SendReceipt:  # of the mark, not of the priming transaction
         driver.committer.claim()
     with proxy.fault(answer, FrameAction.DROP) as fault:
@@ -159,7 +159,7 @@ def test_a_transaction_that_expires_after_prepared_is_proved_absent_and_runs_aga
 
 
 def test_a_send_that_is_in_doubt_runs_the_epoch_again(pulsar_standalone, make_driver, topic, proxy):
-    driver = make_driver(service_url=proxy.service_url, timeout_s=4.0)
+    driver = make_driver(service_url=proxy.service_url, timeout_s=8.0)
     driver.run("0")
     is_in_transaction = lambda send: (  # noqa: E731
         FrameAction.CUT if send.txnid_least is not None else FrameAction.PASS
@@ -174,7 +174,7 @@ def test_a_send_that_is_in_doubt_runs_the_epoch_again(pulsar_standalone, make_dr
 def test_a_receipt_that_is_in_doubt_runs_the_epoch_again(
     pulsar_standalone, make_driver, topic, proxy
 ):
-    driver = make_driver(service_url=proxy.service_url, timeout_s=4.0)
+    driver = make_driver(service_url=proxy.service_url, timeout_s=8.0)
     driver.run("0")
     with contextlib.ExitStack() as stack:
         lost = []
@@ -264,7 +264,7 @@ def test_without_admin_url_a_possibly_blocked_partition_is_reported(make_driver,
 def test_a_terminated_topic_is_reported_as_committed_and_not_visible(
     pulsar_standalone, make_driver, name, topic
 ):
-    driver = make_driver(deadline_s=6.0, timeout_s=3.0)
+    driver = make_driver(deadline_s=30.0, timeout_s=5.0)
 
     def terminate() -> None:
         path = f"/v2/persistent/public/default/{name}/terminate"

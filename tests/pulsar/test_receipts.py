@@ -296,7 +296,7 @@ def test_a_receipt_without_an_acknowledgement_poisons_and_its_producer_is_not_us
     make_driver, pulsar_standalone
 ):
     with FaultProxy(pulsar_standalone.service_url) as proxy:
-        driver = make_driver(service_url=proxy.service_url, timeout_s=2)
+        driver = make_driver(service_url=proxy.service_url, timeout_s=5)
         driver.run("0")
         before = driver.participant._receipt_topic._producer()
         with contextlib.ExitStack() as stack:
