@@ -441,7 +441,7 @@ def test_a_second_archive_of_a_table_is_refused(opened, client, name, tmp_path):
     batches(client, name, range(3))
     with opened(part_bytes=1) as first:
         assert first.add() is not None
-        with opened(requestTimeoutS="1") as second, pytest.raises(ConsumerBusy):
+        with opened(requestTimeoutS="6") as second, pytest.raises(ConsumerBusy):
             second.add()
         assert run(first) == 2
     assert values(tmp_path) == [b"%d" % number for number in range(30)]

@@ -88,7 +88,7 @@ def test_history_is_divided_into_epochs_and_continues_after_a_restart(
 def test_the_rest_of_a_partly_archived_entry_is_read(
     run, load, client: PulsarClient, name, archive
 ):
-    with client.producer(name, create=True, linger_ms=200) as producer:
+    with client.producer(name, create=True, linger_ms=60_000) as producer:
         for n in range(5):
             producer.send(b"%d" % n)
         producer.flush()

@@ -29,7 +29,7 @@ ADMIN = token("admin")
 
 def read(url: str, topic: str, **more: str) -> list[Any]:
     """Return all values, as a batch read does."""
-    given = {"serviceUrl": url, "topic": topic, "requestTimeoutS": "5", **more}
+    given = {"serviceUrl": url, "topic": topic, "requestTimeoutS": "10", **more}
     options = SourceOptions.parse(given)
     values = values_of(options)
     form = row_format(values, schema_of_source(values, metadata=False))
@@ -101,11 +101,11 @@ def test_entries_after_one_with_a_wrong_count_are_read(pulsar_standalone, client
             client.entry_producer(name, create=True).send(value).result(timeout=20)
         if value == b"behind":  # and no more yet
             with pytest.raises(ProtocolError, match=rf"\d+:1:.* claims {count} messages"):
-                read(url, name, requestTimeoutS="2")
+                read(url, name, requestTimeoutS="4")
             for mode in ("dropmalformed", "permissive"):
-                found = read(url, name, mode=mode, requestTimeoutS="2")
+                found = read(url, name, mode=mode, requestTimeoutS="4")
                 assert found == [b"before", b"behind"]
-    assert read(url, name, mode="dropmalformed", requestTimeoutS="2") == [
+    assert read(url, name, mode="dropmalformed", requestTimeoutS="4") == [
         b"before",
         b"behind",
         b"last",
