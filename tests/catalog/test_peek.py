@@ -131,7 +131,7 @@ def test_an_open_transaction_is_not_waited_for(on_broker, client, name):
         for where in ("latest", "earliest", "2020-01-01T00:00:00Z"):
             begun = time.monotonic()
             assert values(on_broker("peek", name, "--from", where, "--json")) == ["0", "1"]
-            assert time.monotonic() - begun < 10
+            assert time.monotonic() - begun < 18
         txn.abort()
 
 
@@ -261,7 +261,7 @@ def test_no_subscription_remains(on_broker, pulsar_standalone, client, name):
         on_broker("peek", name, "-n", 2, "--from", where)
     api = AdminClient(pulsar_standalone.admin_url, Auth(), timeout_s=20)
     topic = TopicName.parse(name)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while (stats := api.topic_stats(topic, is_partitioned=False)).readers:
         assert time.monotonic() < deadline
     assert stats.subscriptions == ()

@@ -75,7 +75,7 @@ def test_feed_waits_for_an_epoch_that_a_fault_undoes(tmp_path):
 
 def test_a_fault_that_needs_more_epochs_gets_them_before_the_next_fault(tmp_path, monkeypatch):
     monkeypatch.setattr("eos.chaos._feed._STARVED_S", 0.2)
-    monkeypatch.setattr("eos.chaos._feed.EPOCH_TIMEOUT_S", 5.0)
+    monkeypatch.setattr("eos.chaos._feed.EPOCH_TIMEOUT_S", 60.0)
     feed = feed_in(tmp_path)
 
     def end_when_both_are_given(script: Script) -> None:

@@ -30,6 +30,7 @@ from eos.protocol import BATCH, ReasonKind
 from eos.steps import Step
 from tests.support.plain_driver import QUERY
 from tests.support.watched import Doubtful, FolderDriver, Notes, folder_kind
+from tests.transport.scripted import wait_until
 
 __all__ = ["folder_kind"]
 
@@ -190,12 +191,12 @@ def test_a_listener_that_blocks_delays_no_epoch_and_its_events_are_dropped(
     for epoch in range(4):
         driver.run(str(epoch), ROWS)
     driver.close()
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 60
     assert driver.files == sorted(ROWS * 4)
-    assert len(notes.ends) == 4
+    wait_until(lambda: len(notes.ends) == 4)  # close() may have given up before
     assert "Listener Blocked is too slow: events are dropped" in caplog.text
     blocked.free.set()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while len(blocked.events) < 21 and time.monotonic() < deadline:
         time.sleep(0.01)
     assert len(blocked.events) == 21, "the one that it was in, and those that waited"
@@ -333,7 +334,7 @@ def test_the_thread_of_a_deleted_sink_ends(tmp_path, notes):
     assert threading.active_count() > before
     del driver
     gc.collect()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while any(t.name == "eos-listener" for t in threading.enumerate()):
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -140,7 +140,7 @@ def test_the_broker_is_always_verified_and_by_nothing_older_than_tls_1_2():
     assert context.minimum_version == ssl.TLSVersion.TLSv1_2
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(120)
 def test_unusable_tls_files_raise_an_error_without_a_password_prompt(tmp_path):
     certificate = trustme.CA().issue_cert("client")
     chain = tmp_path / "client.pem"

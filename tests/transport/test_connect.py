@@ -67,7 +67,7 @@ def test_the_first_address_that_answers_is_used(port, resolve, dead):
         with open_socket(port, 20.0) as sock:
             assert sock.getpeername() == (ANSWERS, port)
             assert sock.gettimeout() > 0, "reads wait for an answer"
-        assert time.monotonic() - started < 5.0, "the other addresses do not share the time"
+        assert time.monotonic() - started < 15.0, "the other addresses do not share the time"
 
 
 def test_an_address_that_answers_late_is_used_if_the_others_refuse(port, resolve, monkeypatch):
@@ -84,7 +84,7 @@ def test_the_error_names_each_address_if_none_answers(port, resolve):
     said = rf"{NAME}:{port}: {REFUSES}: .*Connection refused; {SILENT}: timed out\."
     with nothing_left_behind(), pytest.raises(Unreachable, match=said):
         open_socket(port, 1.0)
-    assert 0.9 < time.monotonic() - started < 5.0
+    assert 0.9 < time.monotonic() - started < 15.0
 
 
 def test_the_error_of_a_single_address_is_that_of_the_system(resolve, port):

@@ -230,7 +230,7 @@ def test_a_silent_or_slow_server_has_one_deadline_for_all_waiting_threads(server
         list(pool.map(wait, range(20)))
     assert time.monotonic() - started < 9 < FETCH_TIMEOUT_S
     go_on.set()
-    assert fetch(server) == server.given[-1]
+    assert fetch(server) in server.given  # an earlier request may be answered after it
 
 
 def test_a_certificate_that_is_not_trusted_names_the_token_servers_own_option(server):
