@@ -427,7 +427,7 @@ def test_after_a_commit_in_doubt_the_state_is_that_of_the_topic(
 
     with monkeypatch.context() as patch:
         patch.setattr(client.coordinators, "end", lost)
-        patch.setattr("eos.client._transaction.END_DEADLINE_S", 3.0)
+        patch.setattr("eos.client._transaction.END_DEADLINE_S", 4.0)
         txn = state.transaction()
         state.put("a", b"2", txn)
         with pytest.raises(Indeterminate):
@@ -564,7 +564,7 @@ def test_an_owner_sends_no_close_of_a_producer(opened, other, monkeypatch):
 def test_a_state_whose_topic_was_deleted_is_not_changed_any_more(
     opened, pulsar_standalone, name, after
 ):
-    with PulsarClient(pulsar_standalone.service_url, timeout_s=8) as impatient:
+    with PulsarClient(pulsar_standalone.service_url, timeout_s=5) as impatient:
         state = opened(client=impatient)
         for _ in range(3):
             state.close()

@@ -264,7 +264,7 @@ def test_without_admin_url_a_possibly_blocked_partition_is_reported(make_driver,
 def test_a_terminated_topic_is_reported_as_committed_and_not_visible(
     pulsar_standalone, make_driver, name, topic
 ):
-    driver = make_driver(deadline_s=30.0, timeout_s=5.0)
+    driver = make_driver(deadline_s=10.0, timeout_s=4.0)
 
     def terminate() -> None:
         path = f"/v2/persistent/public/default/{name}/terminate"

@@ -35,7 +35,7 @@ WAYS = {
     "FAILED": {"there": [GIVE_UP], "deleted": [GIVE_UP], "other": [GIVE_UP]},
     "ABORTED": {"there": [GIVE_UP], "deleted": [GIVE_UP], "other": [GIVE_UP]},
 }
-UNANSWERED = (("resolve", "--deadline-s", "20", "--timeout-s", "3"), 0, "ABORTED")
+UNANSWERED = (("resolve", "--deadline-s", "10", "--timeout-s", "3"), 0, "ABORTED")
 for state in ("OPEN", "ABORTING", "PREPARED"):
     WAYS[state]["terminated"] = [UNANSWERED]
 for state in ("FAILED", "ABORTED"):

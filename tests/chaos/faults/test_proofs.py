@@ -140,7 +140,7 @@ def test_an_input_is_trimmed_only_if_a_ledger_was_deleted(is_deleted, monkeypatc
 
 @pytest.mark.broker
 def test_a_table_is_locked_only_if_somebody_waits(monkeypatch):
-    monkeypatch.setattr(_database, "_LOCKED_S", 9.0)
+    monkeypatch.setattr(_database, "_LOCKED_S", 6.0)
     with PostgresServer() as database:
 
         def write(text: str) -> None:
