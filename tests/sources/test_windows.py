@@ -96,7 +96,7 @@ def test_markers_and_aborted_entries_at_the_end_are_not_waited_for(
         [producer.send(end.encode(), txn=txn).result(timeout=20) for _ in range(40)]
         getattr(txn, end)()
     producer.close()
-    window = {"endingTime": now_ms(), "endingWaitS": 8}
+    window = {"endingTime": now_ms(), "endingWaitS": 60}
     assert len(values(load(**window))) == 41
     topic_admin("PUT", "/unload")
     assert len(values(load(**window))) == 41
