@@ -27,8 +27,8 @@ demo-state: setup ## A service that counts flights in Pulsar itself, under kills
 demo-cdc: setup ## Changes of a shop in a Delta table, PostgreSQL and a topic at once, under kills: a table, a page; 3 minutes
 	$(BIN)/python -m examples.cdc
 
-test: setup ## All tests, on real brokers and real Spark, two files at a time
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+test: setup ## All tests but those of make check, on real brokers and real Spark, two files at a time
+	$(BIN)/python -m pytest -n 2 --dist loadfile --ignore tests/test_tidy.py --ignore tests/test_words.py
 
 test-fast: $(STAMP) ## The tests that need neither broker nor JVM nor patience
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not broker and not chaos and not release and not slow' --ignore tests/model

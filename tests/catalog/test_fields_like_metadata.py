@@ -40,6 +40,7 @@ def read(pulsar_standalone: PulsarStandalone, catalog: PulsarCatalog) -> Callabl
     return read
 
 
+@pytest.mark.release
 def test_all_fields_are_columns_in_sql_and_are_written(
     spark: SparkSession, catalog: PulsarCatalog, read, name: str
 ):
@@ -60,6 +61,7 @@ def test_all_fields_are_columns_in_sql_and_are_written(
         spark.sql(f"INSERT INTO {other} SELECT {VALUES}, X'00'")
 
 
+@pytest.mark.release
 def test_a_sink_writes_them_with_metadata_false_and_else_refuses(
     spark: SparkSession,
     catalog: PulsarCatalog,

@@ -122,6 +122,7 @@ def test_statements_may_authenticate_if_their_table_does_not():
         source({"serviceurl": "pulsar://elsewhere"})
 
 
+@pytest.mark.release
 def test_statements_with_options_that_define_a_table_are_refused(
     spark: SparkSession, catalog: PulsarCatalog, client: PulsarClient, name: str
 ):

@@ -194,6 +194,7 @@ def test_a_constraint_set_by_spark_is_found(ask, tmp_path):
         table.check_writable()
 
 
+@pytest.mark.release
 def test_a_history_that_spark_changes_is_read_at_its_first_version(ask, tmp_path):
     """A query keeps its version, regardless of later changes by Delta's own writer."""
     from tests.sources import histories  # which 3.5 can't import

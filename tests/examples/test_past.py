@@ -99,6 +99,7 @@ def test_the_query_needs_the_past_and_the_last_week():
     assert "WHERE" not in sql(None)
 
 
+@pytest.mark.chaos
 @pytest.mark.broker
 @pytest.mark.slow
 def test_a_small_run_shows_that_all_ways_agree(tmp_path):

@@ -53,6 +53,7 @@ def test_the_report_is_printed_drawn_and_written_as_a_page(tmp_path, capsys):
     assert '<td class="harm">1</td>' in (tmp_path / "state.html").read_text()
 
 
+@pytest.mark.chaos
 @pytest.mark.broker
 @pytest.mark.slow
 def test_a_small_run_is_exact(tmp_path):

@@ -173,6 +173,7 @@ def test_an_epoch_ended_by_recovery_ends_the_query_and_is_written_by_its_restart
     assert [int(value[:8]) for value in seen()] == list(range(40))
 
 
+@pytest.mark.release
 def test_the_restart_loop_of_the_docs_works(source, run, seen, tmp_path, monkeypatch):
     page = (ROOT / "docs" / "writer.md").read_text()
     (code,) = (

@@ -656,7 +656,7 @@ def test_recovery_concludes_nothing_without_the_mark(
         shop.execute("ALTER TABLE orders RENAME TO hidden_orders")
         shop.execute("CREATE TABLE orders (id bigint)")
     with pytest.raises(InDoubt, match="another database, or eos_epochs was lost"):
-        resolve(name, commit_log=tmp_path / "log")
+        resolve(name, commit_log=tmp_path / "log", deadline_s=3)
     if is_other:
         shop.execute("DROP TABLE orders")
         shop.execute("ALTER TABLE hidden_orders RENAME TO orders")
