@@ -182,9 +182,8 @@ def _converted(
         return version_of(client, topic, version)
 
     for batch in batches:
-        rows = one.select(batch)
-        for start in range(0, rows.num_rows, form.rows_at_once):
-            yield form.rows(rows.slice(start, form.rows_at_once), topic, find)
+        for part in form.parts(one.select(batch)):
+            yield form.rows(part, topic, find)
 
 
 def check_not_deleted(options: SourceOptions, one: EntryRange) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -16,6 +16,7 @@ from eos.errors import ConfigurationError, IncompatibleSchema
 from eos.ids import TopicName
 from eos.schemas.reading import SchemaVersion
 from eos.sources._value_format import MALFORMED_REASON, MALFORMED_VALUE, ValueFormat
+from eos.wire.binary_columns import BinaryColumn
 from eos.wire.byte_rows import ByteRows
 
 logger = logging.getLogger(__name__)
@@ -126,10 +127,19 @@ ENCRYPTION: Final = {"__encryptionContext": _same("encryption_context", pa.strin
 _COLUMNS: Final = METADATA | PLACE | ENCRYPTION
 
 _CELLS_AT_ONCE: Final = 4_000_000
+# A byte of a value may be an item of a list, and that a null with all the cells of its record.
+_ITEM_CELLS_AT_ONCE: Final = 1 << 24
 
 
 def _leaves(kind: pa.DataType) -> int:
     return 1 + sum(_leaves(kind.field(number).type) for number in range(kind.num_fields))
+
+
+def _widest_item(kind: pa.DataType) -> int:
+    """Return the number of cells of the widest item in a list or map; 0 without one."""
+    inner = [kind.field(number).type for number in range(kind.num_fields)]
+    own = sum(map(_leaves, inner)) if pa.types.is_list(kind) or pa.types.is_map(kind) else 0
+    return max([own, *map(_widest_item, inner)])
 
 
 def check_names(fields: Iterable[str], own: Iterable[str]) -> None:
@@ -238,8 +248,27 @@ class RowFormat:
         return max(1, _CELLS_AT_ONCE // sum(map(_leaves, self.schema.types)))
 
     @cached_property
+    def _bytes_at_once(self) -> int:
+        """Bytes of keys and values that are converted at once."""
+        return _ITEM_CELLS_AT_ONCE // max(1, *map(_widest_item, self.schema.types))
+
+    @cached_property
     def _has_values(self) -> bool:
         return bool(self.fields)
+
+    def parts(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Yield the messages that the client read in parts that fit in memory when converted."""
+        lengths = np.zeros(batch.num_rows, np.int64)
+        for name in {"value", "key"} & set(batch.schema.names):
+            lengths += BinaryColumn.of(batch.column(name)).lengths
+        ends = np.cumsum(lengths)
+        start = 0
+        while start < batch.num_rows:
+            most = int(ends[start] - lengths[start]) + self._bytes_at_once
+            fits = int(np.searchsorted(ends, most, "right")) - start
+            count = max(1, min(fits, self.rows_at_once))
+            yield batch.slice(start, count)
+            start += count
 
     def rows(
         self, batch: pa.RecordBatch, topic: TopicName, find: Callable[[bytes], SchemaVersion | None]

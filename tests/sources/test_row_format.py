@@ -12,6 +12,7 @@ from pyspark.sql.types import BinaryType, MapType, StringType, StructField, Stru
 from eos.errors import ConfigurationError, IncompatibleSchema
 from eos.ids import TopicName
 from eos.schemas.reading import SchemaVersion
+from eos.sources import _row_format
 from eos.sources._row_format import RowFormat, check_storable
 from eos.sources._spark_columns import row_format, schema_of_source
 from eos.sources._value_format import Mode, ValueFormat
@@ -115,3 +116,19 @@ def test_types_that_no_table_has_are_refused_by_name(kind, named):
     check_storable(pa.schema([("n", pa.null()), ("s", pa.struct([("n", pa.null())]))]))
     with pytest.raises(IncompatibleSchema, match=named):
         check_storable(pa.schema([("f", kind)]))
+
+
+def test_values_whose_lists_may_have_many_cells_are_converted_in_parts(monkeypatch):
+    """Each limit of a value holds for that value alone: many of them would add up."""
+    monkeypatch.setattr(_row_format, "_ITEM_CELLS_AT_ONCE", 2_200)
+    wide = {"type": "record", "name": "w", "fields": [{"name": f"f{n}", "type": "long"} for n in
+                                                      range(20)]}  # fmt: skip
+    listed = {"name": "l", "type": {"type": "array", "items": ["null", wide]}}
+    definition = {"type": "record", "name": "r", "fields": [listed]}
+    info = SchemaInfo(type=SchemaType.AVRO, data=json.dumps(definition).encode())
+    form = RowFormat(ValueFormat(SchemaVersion(info, 0), None, Mode.FAILFAST), ("l",))
+    values = [b"\xa0\1" + b"\0" * 80 + b"\0", *[b"\0"] * 60, None, b"\xd0\1" + b"\0" * 104 + b"\0"]
+    batch = pa.RecordBatch.from_pydict({"value": values, "schema_version": [None] * len(values)})
+    parts = list(form.parts(batch))
+    assert [part.num_rows for part in parts] == [22, 40, 1]
+    assert pa.Table.from_batches(parts).column("value").to_pylist() == values
