@@ -19,7 +19,7 @@ from eos.wire.frames import MAGIC_BROKER_METADATA, MAGIC_CRC32C, locate_metadata
 
 _DELIVER: Final = TYPE_NUMBERS[Deliver]
 # Fewer take longer at once than one by one (measured).
-_LEAST_AT_ONCE: Final = 100
+_LEAST_AT_ONCE: Final = 12
 # Of an entry with a checksum and the metadata that it must have. The cursor needs as many bytes
 # after a command.
 _LEAST_ENTRY_BYTES: Final = 16
