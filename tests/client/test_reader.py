@@ -15,7 +15,7 @@ from eos.errors import ConfigurationError, DataLost, Fatal, TopicNotFound
 from eos.ids import MessageId
 from eos.testing import PulsarStandalone
 from eos.wire.batch import Compression, Message, encode_batches, rows_from_messages
-from eos.wire.decoding import COLUMNS, _delivered_entry
+from eos.wire.decoding import COLUMNS
 from tests.support.admin import call, create_partitioned, messages_out
 from tests.support.receiving import WITHIN_S, readable
 
@@ -67,16 +67,6 @@ def test_large_entries_and_many_small_ones_are_read_whole(client, name, compress
         read = rows(reader.read_to(reader.last_id))
     assert [row["value"] for row in read] == [message.value for message in messages]
     assert [row["key"].decode() for row in read] == [message.key for message in messages]
-
-
-def test_frames_of_this_broker_are_parsed_at_once(client, name, monkeypatch):
-    sent = send(client, name, *numbered(100))
-    monkeypatch.setattr(_delivered_entry, "_LEAST_AT_ONCE", 1)
-    monkeypatch.setattr(_delivered_entry.DeliveredEntry, "parse", None)
-    with client.reader(name, columns=("value", "entry")) as reader:
-        read = rows(reader.read_to(reader.last_id))
-    assert [row["value"] for row in read] == numbered(100)
-    assert [row["entry"] for row in read] == [one.entry for one in sent]
 
 
 def test_a_column_that_is_none_is_refused(client, name):
