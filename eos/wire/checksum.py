@@ -11,7 +11,6 @@ import pyarrow as pa
 # The checksum of a partition is the sum of its entries' modulo this: any reader of entries can
 # recompute it, and the order in which they arrived does not matter.
 CHECKSUM_MODULUS: Final = 2**64
-_MOST_COPIED_BYTES: Final = 4096
 
 if google_crc32c.implementation != "c":
     logging.getLogger(__name__).warning(
@@ -29,9 +28,9 @@ def crc32c(data: bytes | memoryview | pa.Buffer, seed: int = 0) -> int:
     if isinstance(data, memoryview):
         if not data.c_contiguous:
             raise ValueError("crc32c needs contiguous bytes.")
-        # The library does not accept memoryviews, because their buffers need a release; it accepts
-        # an Arrow buffer around one. Small ones are copied in less time (measured).
-        data = bytes(data) if data.nbytes <= _MOST_COPIED_BYTES else pa.py_buffer(data)
+        # Not copied. The library does not accept memoryviews, because their buffers need a release;
+        # it accepts an Arrow buffer around one.
+        data = pa.py_buffer(data)
     crc: int = google_crc32c.extend(seed, data)
     return crc
 
