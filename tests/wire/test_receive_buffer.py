@@ -117,9 +117,9 @@ def streams(draw: st.DrawFn) -> bytes:
     bytes, other commands between them."""
     one = st.builds(delivered, DELIVERIES, BODIES) | st.builds(entry, UINT64, st.just(b"payload"))
     data = bytearray()
-    for whole in draw(st.lists(one | st.just(PING), min_size=1, max_size=8)):
+    for whole in draw(st.lists(one | st.just(PING), min_size=13, max_size=40)):
         odd = bytearray(whole)
-        match draw(st.integers(0, 20)):
+        match draw(st.integers(0, 40)):
             case 0:
                 odd[draw(st.integers(4, len(odd) - 1))] = draw(st.integers(0, 255))
             case 1:  # an unknown field after the command
@@ -131,8 +131,6 @@ def streams(draw: st.DrawFn) -> bytes:
                 if odd[8 + size : 10 + size] == b"\x0e\x01":
                     del odd[8 + size : 14 + size]
                     struct.pack_into(">I", odd, 0, len(odd) - 4)
-            case 3:  # another type than its command
-                odd[9] = draw(st.integers(0, 127))
         data += odd
     return bytes(data)
 
