@@ -17,17 +17,11 @@ from eos.admin import AdminClient, StoredLedger
 from eos.client import NotFromStorage, StoredRun
 from eos.delta.folder import Bucket
 from eos.errors import ProtocolError, Retriable, TopicNotFound
-from eos.ids import EntryPlace, TopicName, TxnId
+from eos.ids import EntryPlace, MessageId, TopicName, TxnId
 from eos.sources._offsets import Span
 from eos.transport.auth import Auth
 from eos.wire.byte_rows import Bytes
-from eos.wire.decoding import (
-    PADDING_BYTES,
-    Decode,
-    DecodedEntries,
-    DeliveredEntry,
-    entries_of_ledger,
-)
+from eos.wire.decoding import PADDING_BYTES, Decode, DecodedEntries, DeliveredEntry
 from eos.wire.offloaded import DataParser, LedgerIndex
 
 logger = logging.getLogger(__name__)
@@ -199,8 +193,11 @@ def _entries(
         is_end = bool(found) and found[-1].number >= last
         if is_end and is_whole and found_bytes != index.entry_bytes:
             raise doubt(f"{found_bytes} bytes of entries, not {index.entry_bytes}.")
-        wanted = [one for one in found if first <= one.number <= last]
-        entries = entries_of_ledger(buffer, ledger, wanted)
+        entries = [
+            DeliveredEntry.parse(MessageId(ledger, one.number), buffer.data, one.start, one.end)
+            for one in found
+            if first <= one.number <= last
+        ]
         if entries:
             yield buffer, entries
             doubt = OtherData

@@ -336,15 +336,12 @@ class Reader:
             self._disconnect()
             return False
         self._buffer = connection.buffer
-        position = self._position
         for entry in entries:
-            ledger, number = entry.id[:2]
             # With a start past its end the broker delivers the whole topic again (measured).
-            if position is None or (ledger, number) >= position:
-                position = ledger, number + 1
+            if self._position is None or entry.id.place >= self._position:
+                self._position = _after(entry.id)
                 self._pending.append(entry)
-        self._position = position
-        self._single_reads = max(0, self._single_reads - len(self._pending))
+                self._single_reads = max(0, self._single_reads - 1)
         if entries:
             with contextlib.suppress(ConnectionLost):  # the next receive raises it
                 self._acknowledge(connection, entries)

@@ -30,8 +30,8 @@ MAX_FRAME_BYTES: Final = 1024 * 1024
 # Of a frame, in addition to a message of the broker's limit; Pulsar allows 10 KiB.
 FRAME_OVERHEAD_BYTES: Final = 64 * 1024
 
-MAGIC_CRC32C: Final = 0x0E01
-MAGIC_BROKER_METADATA: Final = 0x0E02
+_MAGIC_CRC32C: Final = 0x0E01
+_MAGIC_BROKER_METADATA: Final = 0x0E02
 _SIZES: Final = struct.Struct(">II")
 _SIZE: Final = struct.Struct(">I")
 _TAGGED: Final = struct.Struct(">HI")
@@ -86,14 +86,14 @@ def locate_metadata(
         # magic. "magicNumberOfBrokerEntryMetadata, brokerEntryMetadataSize, and brokerEntryMetadata
         # should be used together."
         magic, size = _TAGGED.unpack_from(data, at)
-        if magic == MAGIC_BROKER_METADATA:
+        if magic == _MAGIC_BROKER_METADATA:
             at += 6 + size
     if end - at >= 6:
         # "magicNumber: a 2-byte byte array (0x0e01) identifying the current format"; "checksum: a
         # CRC32-C checksum of everything that comes after it". Both are optional: brokers store
         # entries without them, and other clients read them.
         magic, checksum = _TAGGED.unpack_from(data, at)
-        if magic == MAGIC_CRC32C:
+        if magic == _MAGIC_CRC32C:
             at += 6
             if is_checked and crc32c(data[at:end]) != checksum:
                 raise ProtocolError("An entry has a wrong checksum.")
@@ -130,7 +130,7 @@ def encode_send(send: Send, metadata: MessageMetadata, payload: memoryview | byt
     sized_meta = _SIZE.pack(len(meta)) + meta
     checksum = crc32c(payload, crc32c(sized_meta))
     total = 4 + len(command) + 2 + 4 + len(sized_meta) + len(payload)
-    magic = _TAGGED.pack(MAGIC_CRC32C, checksum)
+    magic = _TAGGED.pack(_MAGIC_CRC32C, checksum)
     return b"".join((_SIZES.pack(total, len(command)), command, magic, sized_meta))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from eos.errors import ProtocolError
 from eos.wire.commands import TYPE_NUMBERS, Deliver
-from eos.wire.decoding import PADDING_BYTES, DeliveredEntry, entries_of_frames
+from eos.wire.decoding import PADDING_BYTES, DeliveredEntry
 from eos.wire.frames import (
     FRAME_OVERHEAD_BYTES,
     MAX_FRAME_BYTES,
@@ -20,7 +20,6 @@ from eos.wire.frames import (
 from eos.wire.messages import WireMessage
 
 BUFFER_BYTES: Final = 4 * 1024 * 1024
-_FRAMES_AT_ONCE: Final = 10_000  # each takes some 200 bytes meanwhile
 _TOTAL: Final = struct.Struct(">I")
 _DELIVER: Final = TYPE_NUMBERS[Deliver]
 
@@ -83,43 +82,17 @@ class ReceiveBuffer:
 
     def _take(self, entries: list[DeliveredEntry], commands: list[WireMessage]) -> None:
         data = self.buffer.data
-        while self._failure is None and (frames := self._whole_frames()):
-            found = entries_of_frames(self.buffer, frames)
-            for (start, end), entry in zip(frames, found, strict=True):
-                if entry is not None:
-                    entries.append(entry)
-                else:
-                    self._take_one(data, start, end, entries, commands)
-                self._start = end
-
-    def _whole_frames(self) -> list[tuple[int, int]]:
-        """Return the next complete frames, without their total sizes."""
-        data, at = self.buffer.data, self._start
-        frames: list[tuple[int, int]] = []
-        while self._end - at >= 4 and len(frames) < _FRAMES_AT_ONCE:
-            (total,) = _TOTAL.unpack_from(data, at)
-            start, end = at + 4, at + 4 + total
+        while self._failure is None and self._end - self._start >= 4:
+            (total,) = _TOTAL.unpack_from(data, self._start)
             if not 4 < total <= self._max_frame_bytes:
-                if frames:
-                    break  # raised after them
                 raise ProtocolError(f"A frame of {total} bytes is not allowed.")
+            start, end = self._start + 4, self._start + 4 + total
             if end > self._end:
-                break
-            frames.append((start, end))
-            at = end
-        return frames
-
-    def _take_one(
-        self,
-        data: memoryview,
-        start: int,
-        end: int,
-        entries: list[DeliveredEntry],
-        commands: list[WireMessage],
-    ) -> None:
-        base, command_end = parse_envelope(data, start, end)
-        if base.type == _DELIVER and base.HasField("deliver"):
-            place = Deliver.entry_of(base.deliver)
-            entries.append(DeliveredEntry.parse(place, data, command_end, end))
-        elif not isinstance(command := open_envelope(base), UnknownCommand):
-            commands.append(command)
+                return
+            base, command_end = parse_envelope(data, start, end)
+            if base.type == _DELIVER and base.HasField("deliver"):
+                place = Deliver.entry_of(base.deliver)
+                entries.append(DeliveredEntry.parse(place, data, command_end, end))
+            elif not isinstance(command := open_envelope(base), UnknownCommand):
+                commands.append(command)
+            self._start = end

@@ -201,7 +201,7 @@ def test_it_goes_on_after_a_kill_of_the_broker(name):
 
 
 def test_an_end_that_was_deleted_is_lost_data(pulsar_standalone, name):
-    with PulsarClient(pulsar_standalone.service_url, timeout_s=6) as client:
+    with PulsarClient(pulsar_standalone.service_url, timeout_s=2) as client:
         ids = send(client, name, *numbered(3))
         admin = f"/v2/persistent/public/default/{name}"
         call(pulsar_standalone.admin_url, "PUT", f"{admin}/unload")  # starts another ledger

@@ -1,13 +1,9 @@
 """Decodes entries to Arrow: the messages of a whole receive buffer become columns at once."""
 
-from eos.wire.decoding._delivered_entry import (
-    DeliveredEntry,
-    entries_of_frames,
-    entries_of_ledger,
-)
 from eos.wire.decoding._entry_decoder import (
     COLUMNS,
     DecodedEntries,
+    DeliveredEntry,
     checked_columns,
     decode_entries,
 )
@@ -37,8 +33,6 @@ __all__ = [
     "decode_entries",
     "decode_long_varints",
     "decode_message_ids",
-    "entries_of_frames",
-    "entries_of_ledger",
     "from_base64",
     "gather",
     "words_of",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,6 @@ from eos.wire.batch import Entry, decompress, iter_batch
 from eos.wire.binary_columns import Int64s
 from eos.wire.byte_rows import Bytes
 from eos.wire.commands import MessageMetadata
-from eos.wire.decoding._delivered_entry import DeliveredEntry
 from eos.wire.decoding._message_boundaries import Payloads, Piece, cut_batch, find_messages
 from eos.wire.decoding._message_columns import (
     MESSAGE_COLUMNS,
@@ -26,7 +25,7 @@ from eos.wire.decoding._message_columns import (
     signed,
 )
 from eos.wire.decoding._message_headers import COMPACTED_OUT, PADDING_BYTES, Irregular, Spans
-from eos.wire.frames import unreadable_entry
+from eos.wire.frames import locate_metadata, unreadable_entry
 from eos.wire.messages import readable
 
 # The columns that are the same for all messages of an entry.
@@ -52,6 +51,30 @@ _MAX_CACHED_BYTES: Final = 32 << 20
 # ``batch_index`` is -1 for a message that was sent outside of a batch; ``encryption_context`` is
 # null except for an entry that could not be decrypted (``Decryptor``).
 COLUMNS: Final = {**MESSAGE_COLUMNS, **ENTRY_COLUMNS, "batch_index": pa.int32()}
+
+
+class DeliveredEntry(NamedTuple):
+    """One entry in a buffer: its id, its parsed ``MessageMetadata``, and its payload's position."""
+
+    id: MessageId
+    metadata: Any
+    start: int
+    end: int
+    encryption_context: str | None = None
+
+    @classmethod
+    def parse(cls, place: MessageId, data: memoryview, start: int, end: int) -> Self:
+        """Parse the entry in ``data[start:end]``, as brokers send it and bookies store it.
+
+        Raises:
+            ProtocolError: it is malformed, or its checksum is wrong.
+        """
+        try:
+            metadata_start, metadata_end = locate_metadata(data, start, end)
+            metadata = MessageMetadata.parse(data[metadata_start:metadata_end])
+        except ProtocolError as error:
+            raise unreadable_entry(place, error) from None
+        return cls(place, metadata, metadata_end, end)
 
 
 class DecodedEntries(NamedTuple):

@@ -9,7 +9,7 @@ import numpy as np
 
 from eos.wire.binary_columns import Int64s, Mask
 from eos.wire.byte_rows import Bytes
-from eos.wire.decoding._varints import WORD_BYTES, decode_long_varints, decode_varints, words_of
+from eos.wire.decoding._varints import WORD_BYTES, decode_varints, words_of
 
 # Tags: field number << 3 | wire type (0 varint, 2 length-delimited).
 PROPERTY: Final = 1 << 3 | 2
@@ -119,7 +119,7 @@ def read_headers(buffer: Bytes, at: Int64s) -> MessageHeaders:
     limit = at + 4 + (buffer[at + 2].astype(np.int64) << 8) + buffer[at + 3].astype(np.int64)
     # In the order of the fields' numbers, as Pulsar's own clients write them. Messages with another
     # order, or with unknown fields, are read one by one.
-    cursor = FieldCursor(buffer, at + 4, limit)
+    cursor = _Cursor(buffer, at + 4, limit)
     blobs: dict[int, Spans | None] = {
         PROPERTY: cursor.repeated(PROPERTY),
         PARTITION_KEY: cursor.blob(PARTITION_KEY),
@@ -142,9 +142,8 @@ def read_headers(buffer: Bytes, at: Int64s) -> MessageHeaders:
     )
 
 
-class FieldCursor:
-    """Reads the fields of many protobuf messages, one field after the other: of each the bytes
-    ``buffer[at:limit]``, at least one."""
+class _Cursor:
+    """Reads the fields of many messages' metadata, one field after the other."""
 
     def __init__(self, buffer: Bytes, at: Int64s, limit: Int64s) -> None:
         self._buffer = buffer
@@ -155,26 +154,16 @@ class FieldCursor:
 
     @property
     def is_done(self) -> Mask:
-        """Whether each message was read to its end."""
         done: Mask = self._at == self._limit
         return done
 
-    def number(self, tag: int, *, is_signed: bool = False) -> Int64s | None:
+    def number(self, tag: int) -> Int64s | None:
         """Read a varint of the messages that have this field next; -1 for the others. None if no
-        message has it.
-
-        Args:
-            is_signed: it is an int32 that may be negative. Then 16 more bytes have to follow the
-                messages.
-        """
+        message has it."""
         rows = self._rows_with(tag)
         if rows is None:
             return None
-        if is_signed:
-            long, widths = decode_long_varints(self._words, self._at[rows] + 1)
-            values = long.astype(np.int32).astype(np.int64)  # as protobuf's parsers do
-        else:
-            values, widths = decode_varints(self._words[self._at[rows] + 1])
+        values, widths = decode_varints(self._words[self._at[rows] + 1])
         self._advance(rows, 1 + widths, widths > 0)
         numbers = np.full(len(self._at), -1, np.int64)
         numbers[rows] = values

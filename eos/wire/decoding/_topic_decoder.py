@@ -10,11 +10,11 @@ import pyarrow as pa
 from eos.errors import ProtocolError
 from eos.wire.batch import Entry
 from eos.wire.byte_rows import Bytes
-from eos.wire.decoding._delivered_entry import DeliveredEntry
 from eos.wire.decoding._entry_decoder import (
     COLUMNS,
     GROUP_BYTES,
     DecodedEntries,
+    DeliveredEntry,
     decode_entries,
     entry_of,
     padded,
@@ -66,7 +66,7 @@ class TopicDecoder:
 
     def _is_plain(self, entry: DeliveredEntry) -> bool:
         metadata = entry.metadata
-        is_encrypted = self._opens_encrypted and bool(metadata.encryption_keys)
+        is_encrypted = bool(metadata.encryption_keys) and self._opens_encrypted
         return not is_encrypted and metadata.num_chunks_from_msg <= 1
 
     def _decode_opened(
