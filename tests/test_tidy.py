@@ -37,12 +37,12 @@ STARTED = {
 # Tests that do not belong to a single folder.
 OF_THE_WHOLE = {"model", "scenarios"}
 # The size of the house: it may only get smaller.
-MAX_MODULES = 453
+MAX_MODULES = 452
 MAX_SHORT_MODULES = 10  # under 40 lines
 MAX_REPEATED_NAMES = 5  # file names that stand in the tree more than once
 MAX_CHAIN = 16  # modules that import one another in a line
 MAX_DOC_WORDS = 38_000
-MAX_LINES = 87_230
+MAX_LINES = 87_070
 MIN_COMMENTS = 0.04  # of all lines
 MAX_README_LINES = 150
 MAX_FILE_LINES = 400
