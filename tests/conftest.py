@@ -32,7 +32,7 @@ settings.load_profile("eos")
 
 
 def _share_ports_among_workers() -> None:
-    """Let each worker of pytest-xdist pick the ports of its brokers from a part of its own.
+    """Let each worker of pytest-xdist pick its brokers' ports from its own part.
 
     A broker binds its ports seconds after they were picked: another worker could pick the same.
     """

@@ -115,7 +115,7 @@ def name_of(path: Path) -> str:
 
 @functools.cache
 def parsed(path: Path) -> ast.Module:
-    """The syntax tree of a file. Most rules look at most files."""
+    """The syntax tree of a file. Most rules need most files."""
     return ast.parse(path.read_text())
 
 

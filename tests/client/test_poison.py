@@ -90,7 +90,7 @@ def test_every_doubt_about_a_send_poisons_the_transaction(through, proxy, name, 
     producer = through.entry_producer(name, create=True)
     txn = through.transaction(timeout_s=60)
     producer.send(b"before", txn=txn).result(timeout=30)
-    producer._window._timeout_s = 3  # of what is in doubt
+    producer._window._timeout_s = 3  # from here on
     with (
         proxy.fault(commands.Send, count, times=10**6),
         proxy.fault(commands.EndTxn, note_end, times=10**6),

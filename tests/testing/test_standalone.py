@@ -154,7 +154,7 @@ def test_a_failed_start_shows_the_brokers_log_and_leaves_nothing():
         assert "address already in use" in str(caught.value)
     else:
         assert "Address already in use" in "".join(caught.value.__notes__)
-    # The session's other servers may have children of their own for a moment.
+    # The session's other servers may have children for a moment.
     wait_for(lambda: set(psutil.Process().children(recursive=True)) <= children)
     with pytest.raises(BrokerNotReady):
         _ = broker.data_dir
