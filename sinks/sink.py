@@ -18,7 +18,7 @@ from eos.commit_log import CommitLog
 from eos.committer import Committer, EpochResult, Observer, PartsBegun, Reports
 from eos.errors import DuplicateEpochCall, EosError
 from eos.forking import stay_in_process
-from eos.protocol import BATCH, LogRecord, Part, State, unfinished_epoch_error
+from eos.protocol import BATCH, History, Part, State, unfinished_epoch_error
 from eos.retry import attempts
 from eos.sinks._arguments import BatchKey, NamedKey, batch_key, check_batch
 from eos.sinks._open_log import open_log
@@ -43,11 +43,10 @@ _MOST_FAILED: Final = 1000  # epochs of a query whose errors are caught
 
 @dataclass(frozen=True)
 class _Failed:
-    """An epoch that ended in an error. ``duplicate``: it was written, and called again."""
+    """How an epoch ended in an error. ``duplicate``: it was written, and called again."""
 
     # It does not keep the error, whose traceback would keep objects alive.
 
-    epoch: str
     error_type: str
     duplicate: DuplicateEpochCall | None
 
@@ -190,7 +189,7 @@ class Sink(ABC):
             if query_id != BATCH:  # a job's keys have no order
                 failed = self._failed.setdefault(query_id, {})
                 if len(failed) < _MOST_FAILED:
-                    failed.setdefault(int(epoch), _Failed(epoch, type(error).__name__, duplicate))
+                    failed.setdefault(int(epoch), _Failed(type(error).__name__, duplicate))
             if isinstance(error, EosError):
                 error.with_context(sink_id=self.options.sink_id, query_id=query_id, epoch=epoch)
             raise
@@ -203,34 +202,35 @@ class Sink(ABC):
         # error. The log has most failed epochs; only this object has those that failed before the
         # claim.
         by_epoch = self._failed.get(query_id, {})
+        history: History | None = None
         # An older copy of the checkpoint asks for an earlier epoch.
         for number in sorted(one for one in by_epoch if one < int(epoch)):
-            failed = by_epoch[number]
+            failed, earlier = by_epoch[number], str(number)
             if failed.duplicate is not None:
                 raise failed.duplicate  # the rows of its second call are not written or logged
-            newest, is_done = self._recorded(query_id, failed.epoch)
-            if not is_done and (newest is None or newest.state is not State.ABANDONED):
+            # The log may say by now that the epoch is finished, or was abandoned by a person. Or it
+            # is of an older copy of the checkpoint, and the log no longer has its record.
+            history = history or self._history()
+            newest = history.newest(query_id, earlier) if history else None
+            is_abandoned = newest is not None and newest.state is State.ABANDONED
+            if not is_abandoned and not (history and history.must_skip(query_id, earlier)):
                 raise unfinished_epoch_error(
                     query_id,
                     epoch,
-                    failed.epoch,
+                    earlier,
                     failed.error_type,
                     sink_id=self.options.sink_id,
                     is_recorded=newest is not None,
                 )
             del by_epoch[number]
 
-    def _recorded(self, query_id: str, epoch: str) -> tuple[LogRecord | None, bool]:
-        # The log may say by now that the epoch is finished, or was abandoned by a person. Or it is
-        # of an older copy of the checkpoint, and the log no longer has its record.
+    def _history(self) -> History | None:
         options = self.options
         with contextlib.suppress(EosError):
-            log = CommitLog.open_read_only(
+            return CommitLog.open_read_only(
                 options.commit_log, options.sink_id, storage_options=options.storage_options
-            )
-            history = log.history
-            return history.newest(query_id, epoch), history.must_skip(query_id, epoch)
-        return None, False
+            ).history
+        return None
 
     def _opened(self, df: DataFrame, query_id: str, epoch: str, run_id: str) -> Committer:
         options = self.options

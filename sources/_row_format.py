@@ -16,7 +16,7 @@ from eos.errors import ConfigurationError, IncompatibleSchema
 from eos.ids import TopicName
 from eos.schemas.reading import SchemaVersion
 from eos.sources._value_format import MALFORMED_REASON, MALFORMED_VALUE, ValueFormat
-from eos.wire.binary_columns import BinaryColumn
+from eos.wire.binary_columns import BinaryColumn, cells_of, widest_item
 from eos.wire.byte_rows import ByteRows
 
 logger = logging.getLogger(__name__)
@@ -131,17 +131,6 @@ _CELLS_AT_ONCE: Final = 4_000_000
 _ITEM_CELLS_AT_ONCE: Final = 1 << 24
 
 
-def _leaves(kind: pa.DataType) -> int:
-    return 1 + sum(_leaves(kind.field(number).type) for number in range(kind.num_fields))
-
-
-def _widest_item(kind: pa.DataType) -> int:
-    """Return the number of cells of the widest item in a list or map; 0 without one."""
-    inner = [kind.field(number).type for number in range(kind.num_fields)]
-    own = sum(map(_leaves, inner)) if pa.types.is_list(kind) or pa.types.is_map(kind) else 0
-    return max([own, *map(_widest_item, inner)])
-
-
 def check_names(fields: Iterable[str], own: Iterable[str]) -> None:
     """Raise ConfigurationError if a field of the values has the name of a message's own column, or
     of a column for values that can't be read."""
@@ -245,12 +234,12 @@ class RowFormat:
     def rows_at_once(self) -> int:
         """Rows that are converted at once."""
         # A few bytes may become many rows, each with thousands of columns that were not written.
-        return max(1, _CELLS_AT_ONCE // sum(map(_leaves, self.schema.types)))
+        return max(1, _CELLS_AT_ONCE // sum(map(cells_of, self.schema.types)))
 
     @cached_property
     def _bytes_at_once(self) -> int:
         """Bytes of keys and values that are converted at once."""
-        return _ITEM_CELLS_AT_ONCE // max(1, *map(_widest_item, self.schema.types))
+        return _ITEM_CELLS_AT_ONCE // max(1, *map(widest_item, self.schema.types))
 
     @cached_property
     def _has_values(self) -> bool:

@@ -47,6 +47,26 @@ def array_of(numbers: Int64s) -> pa.Array:
     return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
 
 
+def cells_of(kind: pa.DataType) -> int:
+    """Return the number of cells of a null in a column of ``kind``: a struct's null has one in each
+    of its fields' columns, at every level; a null list or map has no items."""
+    return 1 + sum(cells_of(one.type) for one in kind) if pa.types.is_struct(kind) else 1
+
+
+def item_cells(kind: pa.DataType) -> int:
+    """Return the number of cells of a null item of the list ``kind``, or of an entry of the map."""
+    if pa.types.is_map(kind):
+        return cells_of(kind.key_type) + cells_of(kind.item_type)
+    return cells_of(kind.value_type)
+
+
+def widest_item(kind: pa.DataType) -> int:
+    """Return the greatest ``item_cells`` of the lists and maps in ``kind``; 0 without any."""
+    inner = [kind.field(number).type for number in range(kind.num_fields)]
+    own = item_cells(kind) if pa.types.is_list(kind) or pa.types.is_map(kind) else 0
+    return max([own, *map(widest_item, inner)])
+
+
 def offsets_of(array: pa.Array) -> Int64s:
     """Return the n + 1 byte positions at which the rows of ``array`` begin and end in its data
     buffer, including null rows."""

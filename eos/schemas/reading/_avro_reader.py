@@ -28,7 +28,15 @@ from eos.wire.avro import (
     members,
     parse_definition,
 )
-from eos.wire.binary_columns import BinaryColumn, Int64s, Mask, RowFailures, as_texts, joined
+from eos.wire.binary_columns import (
+    BinaryColumn,
+    Int64s,
+    Mask,
+    RowFailures,
+    as_texts,
+    joined,
+    widest_item,
+)
 from eos.wire.commands import SchemaInfo
 from eos.wire.decoding import Irregular, Spans, from_base64, gather
 
@@ -182,7 +190,7 @@ class JsonReader:
             _has(pa.types.is_map, self.type) or has_wide_decimals(self._kind)
         )
         self._has_decimals = _has(pa.types.is_decimal, self.type)
-        self._width = _widest(self.type)
+        self._width = widest_item(self.type)
         self._checked: set[SchemaInfo] = set()
 
     def read(self, values: pa.Array, writer: SchemaInfo) -> tuple[pa.Array, RowFailures]:
@@ -193,7 +201,7 @@ class JsonReader:
         texts, bad = as_texts(values)
         simple = np.zeros(len(texts), np.bool_)
         cells = np.zeros(len(texts), np.int64)
-        if self._in_bulk and self._width:
+        if self._in_bulk and self._width > 1:
             # At most: a list's item of two bytes has a cell for each field.
             records = pc.count_substring(texts, "{")
             nulls = pc.count_substring_regex(texts, r"[\[,]\s*null")  # of fields: of a record
@@ -278,19 +286,6 @@ def _parsed_as(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_list(kind):
         return pa.list_(_parsed_as(kind.value_type))
     return pa.string() if any(is_such(kind) for is_such in _AS_TEXT) else kind
-
-
-def _widest(kind: pa.DataType) -> int:
-    """Return the number of fields of the widest record in ``kind``'s lists; 0 without such."""
-    if pa.types.is_list(kind):
-        item = kind.value_type
-        return max(_cells(item) if pa.types.is_struct(item) else 0, _widest(item))
-    inner = list(kind) if pa.types.is_struct(kind) else []
-    return max((_widest(one.type) for one in inner), default=0)
-
-
-def _cells(kind: pa.DataType) -> int:
-    return sum(_cells(one.type) for one in kind) if pa.types.is_struct(kind) else 1
 
 
 def _has(is_such: Callable[[pa.DataType], bool], kind: pa.DataType) -> bool:

@@ -41,12 +41,13 @@ from eos.wire.avro import (
     Primitive,
     RecordOf,
     Union,
+    arrow_type,
     describe_type,
     field_text,
     fits_decimal128,
     unreadable,
 )
-from eos.wire.binary_columns import RowFailures
+from eos.wire.binary_columns import RowFailures, cells_of
 
 # How JSON was written -> as what it can be read.
 _READABLE: Final = {
@@ -149,10 +150,7 @@ def _value(kind: AvroType, found: Any, path: str, budget: FieldBudget) -> Any:
 
 @lru_cache(1024)
 def _cells(kind: AvroType) -> int:
-    """Return the number of fields of a null in its column."""
-    if isinstance(kind, Union):
-        return max(_cells(one) for one in kind.branches)
-    return 1 + sum(_cells(one.type) for one in kind.fields) if isinstance(kind, RecordOf) else 1
+    return cells_of(arrow_type(kind))
 
 
 def _key(kind: AvroType, text: str, path: str) -> Any:

@@ -32,7 +32,7 @@ from eos.schemas.reading._column_reader import (
     as_column,
 )
 from eos.wire.avro import MAX_DEPTH, MAX_FIELDS
-from eos.wire.binary_columns import RowFailures
+from eos.wire.binary_columns import RowFailures, cells_of
 from eos.wire.commands import SchemaInfo, SchemaType
 
 _F: Final = FieldDescriptorProto
@@ -156,11 +156,6 @@ def _widest(message: Any) -> int:
     return max(seen.values())
 
 
-def _cells(message: Any) -> int:
-    """Return the number of fields of a null in the column of ``message``."""
-    return len(message.fields) + sum(map(_cells, _inner_messages(message)))
-
-
 class _Types:
     def __init__(self) -> None:
         self._count = 0
@@ -188,12 +183,12 @@ class _Types:
     def _field(self, field: Any, path: str, outer: tuple[str, ...]) -> pa.DataType:
         if _is_map(field):
             pair = field.message_type.fields_by_name
-            key, value = self._one(pair["key"], path, outer), self._one(pair["value"], path, outer)
+            key, value = self.one(pair["key"], path, outer), self.one(pair["value"], path, outer)
             return pa.map_(key, value)
-        kind = self._one(field, path, outer)
+        kind = self.one(field, path, outer)
         return pa.list_(kind) if field.is_repeated else kind
 
-    def _one(self, field: Any, path: str, outer: tuple[str, ...]) -> pa.DataType:
+    def one(self, field: Any, path: str, outer: tuple[str, ...]) -> pa.DataType:
         if field.message_type is None:
             return _SCALARS.get(field.type, pa.int64())
         if field.message_type.full_name == _TIMESTAMP:
@@ -229,8 +224,7 @@ def _message_converter(message: Any, budget: FieldBudget) -> _Converter:
 
 
 def _null(field: Any, budget: FieldBudget) -> Callable[[], None]:
-    cells = 0 if field.message_type is None else _cells(field.message_type)
-    return partial(budget.spend_cells, cells)
+    return partial(budget.spend_cells, cells_of(_Types().one(field, "", ())))
 
 
 def _field_converter(field: Any, budget: FieldBudget) -> _Converter:

@@ -15,7 +15,7 @@ from eos.wire.avro._scalars import Node
 from eos.wire.avro._skip_batch import find_items, skip
 from eos.wire.avro._skip_row import TOO_MANY, UNKNOWN_BRANCH, Skippers
 from eos.wire.avro._types import AvroType
-from eos.wire.binary_columns import Int64s, Mask
+from eos.wire.binary_columns import Int64s, Mask, item_cells
 
 NULL_MEMBER: Final = -1
 _ITEMS_AT_ONCE: Final = 1 << 20  # each takes a hundred bytes while it is read
@@ -104,10 +104,8 @@ class ListNode:
 
     @cached_property
     def width(self) -> int:
-        """The number of an item's cells."""
-        if pa.types.is_map(self.type):
-            return 1 + _width_of(self.type.item_type)
-        return _width_of(self.type.value_type)
+        """The number of an item's cells. Lists and maps in an item count their own items."""
+        return item_cells(self.type)
 
     def read(self, cursor: Cursor, where: Mask | None) -> pa.Array:
         """See ``Node``."""
@@ -208,11 +206,6 @@ def _merged(parts: Sequence[tuple[Mask, pa.Array]], count: int, kind: pa.DataTyp
         source[mask] = np.flatnonzero(mask) + number * count
     every = pa.concat_arrays([column for _, column in parts])
     return every.take(pa.array(source, mask=source < 0))
-
-
-def _width_of(kind: pa.DataType) -> int:
-    # Lists and maps in an item count their own items.
-    return 1 + sum(_width_of(field.type) for field in kind) if pa.types.is_struct(kind) else 1
 
 
 def _validity(where: Mask | None) -> pa.Buffer | None:

@@ -81,7 +81,7 @@ def test_json_in_bulk_is_parsed_in_smaller_parts(monkeypatch: pytest.MonkeyPatch
         return parse(self, lines)
 
     monkeypatch.setattr(_avro_reader.JsonReader, "_parse", count)
-    monkeypatch.setattr(_avro_reader, "MAX_CELLS", 10 * WIDTH)
+    monkeypatch.setattr(_avro_reader, "MAX_CELLS", 11 * WIDTH)
     values = [json_list("{}", 4) for _ in range(6)]
     found = decode(version(SchemaType.JSON, record(ITEMS)), values)
     assert not reasons(found)
