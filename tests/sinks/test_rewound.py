@@ -121,7 +121,10 @@ def test_an_earlier_epoch_that_fails_too_is_the_first_to_be_written(
 def test_a_failure_is_remembered_whatever_earlier_epochs_do(make_sink, monkeypatch):
     """No log has it: the store was down. Then older checkpoints are started, and the newest."""
     sink = make_sink()
-    monkeypatch.setattr(sink, "_recorded", lambda _, epoch: (None, int(epoch) < 5))
+    history = SimpleNamespace(
+        newest=lambda _, epoch: None, must_skip=lambda _, epoch: int(epoch) < 5
+    )
+    monkeypatch.setattr(sink, "_history", lambda: history)
 
     def run(epoch: int, error: Exception | None = None) -> None:
         def run_epoch(*_: object, **__: object) -> None:
