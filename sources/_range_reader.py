@@ -182,8 +182,7 @@ def _converted(
         return version_of(client, topic, version)
 
     for batch in batches:
-        for part in form.parts(one.select(batch)):
-            yield form.rows(part, topic, find)
+        yield from form.rows(one.select(batch), topic, find)
 
 
 def check_not_deleted(options: SourceOptions, one: EntryRange) -> None:

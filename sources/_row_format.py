@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 
 from eos.errors import ConfigurationError, IncompatibleSchema
 from eos.ids import TopicName
-from eos.schemas.reading import SchemaVersion
+from eos.schemas.reading import SchemaVersion, TooMuchAtOnce
 from eos.sources._value_format import MALFORMED_REASON, MALFORMED_VALUE, ValueFormat
-from eos.wire.binary_columns import BinaryColumn, cells_of, widest_item
+from eos.wire.binary_columns import cells_of
 from eos.wire.byte_rows import ByteRows
 
 logger = logging.getLogger(__name__)
@@ -127,8 +127,6 @@ ENCRYPTION: Final = {"__encryptionContext": _same("encryption_context", pa.strin
 _COLUMNS: Final = METADATA | PLACE | ENCRYPTION
 
 _CELLS_AT_ONCE: Final = 4_000_000
-# A byte of a value may be an item of a list, and that a null with all the cells of its record.
-_ITEM_CELLS_AT_ONCE: Final = 1 << 24
 
 
 def check_names(fields: Iterable[str], own: Iterable[str]) -> None:
@@ -231,44 +229,40 @@ class RowFormat:
         return tuple(name for name in self.names if name in self._fields)
 
     @cached_property
-    def rows_at_once(self) -> int:
-        """Rows that are converted at once."""
+    def _rows_at_once(self) -> int:
         # A few bytes may become many rows, each with thousands of columns that were not written.
         return max(1, _CELLS_AT_ONCE // sum(map(cells_of, self.schema.types)))
-
-    @cached_property
-    def _bytes_at_once(self) -> int:
-        """Bytes of keys and values that are converted at once."""
-        return _ITEM_CELLS_AT_ONCE // max(1, *map(widest_item, self.schema.types))
 
     @cached_property
     def _has_values(self) -> bool:
         return bool(self.fields)
 
-    def parts(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Yield the messages that the client read in parts that fit in memory when converted."""
-        lengths = np.zeros(batch.num_rows, np.int64)
-        for name in {"value", "key"} & set(batch.schema.names):
-            lengths += BinaryColumn.of(batch.column(name)).lengths
-        ends = np.cumsum(lengths)
-        start = 0
-        while start < batch.num_rows:
-            most = int(ends[start] - lengths[start]) + self._bytes_at_once
-            fits = int(np.searchsorted(ends, most, "right")) - start
-            count = max(1, min(fits, self.rows_at_once))
-            yield batch.slice(start, count)
-            start += count
-
     def rows(
         self, batch: pa.RecordBatch, topic: TopicName, find: Callable[[bytes], SchemaVersion | None]
-    ) -> pa.RecordBatch:
-        """Convert messages that the client read from ``topic``, a partition's name.
+    ) -> Iterator[pa.RecordBatch]:
+        """Convert messages that the client read from ``topic``, a partition's name; yield the rows
+        in parts that fit in memory.
 
         ``find`` returns the schema of a version that a message names, or None.
 
         Raises:
             InputError, IncompatibleSchema: as ``ValueFormat.decode``.
         """
+        step = self._rows_at_once
+        todo = [batch.slice(start, step) for start in range(0, batch.num_rows, step)][::-1]
+        while todo:
+            part = todo.pop()
+            try:
+                rows = self._converted(part, topic, find)
+            except TooMuchAtOnce:
+                half = part.num_rows // 2
+                todo += [part.slice(half), part.slice(0, half)]
+            else:
+                yield rows
+
+    def _converted(
+        self, batch: pa.RecordBatch, topic: TopicName, find: Callable[[bytes], SchemaVersion | None]
+    ) -> pa.RecordBatch:
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         values: dict[str, pa.Array] = {}
         keep: pa.Array | None = None

@@ -12,10 +12,10 @@ from pyspark.sql.types import BinaryType, MapType, StringType, StructField, Stru
 from eos.errors import ConfigurationError, IncompatibleSchema
 from eos.ids import TopicName
 from eos.schemas.reading import SchemaVersion
-from eos.sources import _row_format
 from eos.sources._row_format import RowFormat, check_storable
 from eos.sources._spark_columns import row_format, schema_of_source
 from eos.sources._value_format import Mode, ValueFormat
+from eos.wire.avro import _avro_cursor
 from eos.wire.commands import SchemaInfo, SchemaType
 
 TOPIC = TopicName.parse("persistent://public/default/t-partition-3")
@@ -30,7 +30,8 @@ def no_version(_: bytes) -> SchemaVersion:
 def made(name: str, **columns: pa.Array) -> list[object]:
     form = RowFormat(ValueFormat(None, None, Mode.FAILFAST), (name,))
     batch = pa.RecordBatch.from_arrays([columns[need] for need in form.needs], list(form.needs))
-    return form.rows(batch, TOPIC, no_version).column(0).cast(pa.int64()).to_pylist()
+    (rows,) = form.rows(batch, TOPIC, no_version)
+    return rows.column(0).cast(pa.int64()).to_pylist()
 
 
 @pytest.mark.parametrize("sent", [END_OF_9999 + 1, 2**63 - 1, -(2**63), YEAR_ONE - 1])
@@ -120,7 +121,7 @@ def test_types_that_no_table_has_are_refused_by_name(kind, named):
 
 def test_values_whose_lists_may_have_many_cells_are_converted_in_parts(monkeypatch):
     """Each limit of a value holds for that value alone: many of them would add up."""
-    monkeypatch.setattr(_row_format, "_ITEM_CELLS_AT_ONCE", 2_200)
+    monkeypatch.setattr(_avro_cursor, "MAX_ITEMS", 2_300)
     wide = {"type": "record", "name": "w", "fields": [{"name": f"f{n}", "type": "long"} for n in
                                                       range(20)]}  # fmt: skip
     listed = {"name": "l", "type": {"type": "array", "items": ["null", wide]}}
@@ -128,7 +129,11 @@ def test_values_whose_lists_may_have_many_cells_are_converted_in_parts(monkeypat
     info = SchemaInfo(type=SchemaType.AVRO, data=json.dumps(definition).encode())
     form = RowFormat(ValueFormat(SchemaVersion(info, 0), None, Mode.FAILFAST), ("l",))
     values = [b"\xa0\1" + b"\0" * 80 + b"\0", *[b"\0"] * 60, None, b"\xd0\1" + b"\0" * 104 + b"\0"]
-    batch = pa.RecordBatch.from_pydict({"value": values, "schema_version": [None] * len(values)})
-    parts = list(form.parts(batch))
-    assert [part.num_rows for part in parts] == [22, 40, 1]
-    assert pa.Table.from_batches(parts).column("value").to_pylist() == values
+    nothing = pa.nulls(len(values), pa.binary())
+    named = pa.array([bytes(8)] * len(values))
+    columns = {"value": pa.array(values), "key": nothing, "schema_version": named}
+    find = {bytes(8): SchemaVersion(info, 0)}.get
+    parts = list(form.rows(pa.RecordBatch.from_pydict(columns), TOPIC, find))
+    assert [part.num_rows for part in parts] == [31, 32]
+    lists = pa.Table.from_batches(parts).column("l").to_pylist()
+    assert lists == [[None] * 80, *[[]] * 60, None, [None] * 104]

@@ -10,10 +10,12 @@ from eos.schemas.reading._value_reader import (
     value_reader,
     why_unknown,
 )
+from eos.wire.avro import TooMuchAtOnce
 
 __all__ = [
     "DecodedValues",
     "SchemaVersion",
+    "TooMuchAtOnce",
     "ValueReader",
     "are_same_values",
     "check_readable",

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from eos.errors import IncompatibleSchema
 from eos.schemas._schema_properties import is_inline, pair_of
+from eos.wire.avro import TooMuchAtOnce
 from eos.wire.binary_columns import BinaryColumn, Int64s, Mask, RowFailures
 from eos.wire.byte_rows import Bytes
 from eos.wire.commands import SchemaInfo, SchemaType
@@ -30,13 +31,27 @@ class ValueTooLarge(Exception):
 
 
 class FieldBudget:
-    """Limits the fields of a value that is decoded in Python."""
+    """Limits the fields of a value that is decoded in Python, and of all that are decoded at
+    once."""
 
     def __init__(self) -> None:
-        self.renew()
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin to decode values."""
+        self._fields = self._cells = 0  # of the values before
+        self._left, self._cells_left = MAX_FIELD_VALUES, MAX_CELLS
 
     def renew(self) -> None:
-        """Begin the next value."""
+        """Begin the next value.
+
+        Raises:
+            TooMuchAtOnce: those before it have as many fields as one value may have.
+        """
+        self._fields += MAX_FIELD_VALUES - self._left
+        self._cells += MAX_CELLS - self._cells_left
+        if self._fields > MAX_FIELD_VALUES or self._cells > MAX_CELLS:
+            raise TooMuchAtOnce
         self._left, self._cells_left = MAX_FIELD_VALUES, MAX_CELLS
 
     def spend(self, count: int) -> None:
@@ -71,6 +86,7 @@ class ColumnReader(Protocol):
 
         Raises:
             IncompatibleSchema: values of ``writer`` can't be read at all.
+            TooMuchAtOnce: several values together would become too large columns.
         """
 
 

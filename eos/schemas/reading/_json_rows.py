@@ -84,12 +84,18 @@ class JsonRows:
         self._column = column
 
     def read(self, texts: pa.StringArray) -> tuple[pa.Array, RowFailures]:
-        """Return the column and the malformed rows, which are null in it."""
+        """Return the column and the malformed rows, which are null in it.
+
+        Raises:
+            TooMuchAtOnce: as ``FieldBudget``.
+        """
         rows: list[Any] = []
         reasons: dict[int, str] = {}
+        budget = FieldBudget()
         for number, text in enumerate(texts.to_pylist()):
+            budget.renew()
             try:
-                rows.append(_value(self._kind, _parsed(text), "", FieldBudget()))
+                rows.append(_value(self._kind, _parsed(text), "", budget))
             except (_InvalidValue, ValueTooLarge) as error:
                 rows.append(None)
                 reasons[number] = str(error)

@@ -85,6 +85,7 @@ class ProtobufReader:
             self._checked.add(writer)
         rows: list[Any] = []
         reasons: dict[int, str] = {}
+        self._budget.begin()
         for number, data in enumerate(values.to_pylist()):
             row = None
             try:

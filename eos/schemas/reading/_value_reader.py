@@ -101,6 +101,7 @@ class ValueReader:
         Raises:
             IncompatibleSchema: values of ``writer`` can't be read at all; the error shows both
                 schemas.
+            TooMuchAtOnce: several values together would become too large columns.
         """
         writer = self._parsable(writer or self._written)
         data, long = _without_long_values(values.cast(pa.binary()))
@@ -150,6 +151,9 @@ class ValueReader:
             versions: binary, the version that each message names; null for none.
             find: returns the schema of a version, None if it is not in the registry; called once
                 for each valid version in ``versions``.
+
+        Raises:
+            TooMuchAtOnce: as ``decode``.
         """
         encoded = versions.dictionary_encode()
         numbers = encoded.indices.fill_null(-1).to_numpy()

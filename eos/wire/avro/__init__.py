@@ -8,6 +8,7 @@ from eos.wire.avro._arrow_types import (
     has_members,
     members,
 )
+from eos.wire.avro._avro_cursor import TooMuchAtOnce
 from eos.wire.avro._avro_decoder import AvroDecoder
 from eos.wire.avro._avro_encoder import encode_avro
 from eos.wire.avro._defaults import check_defaults
@@ -48,6 +49,7 @@ __all__ = [
     "MapOf",
     "Primitive",
     "RecordOf",
+    "TooMuchAtOnce",
     "Union",
     "arrow_type",
     "check_defaults",

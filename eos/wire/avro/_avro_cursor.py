@@ -23,6 +23,10 @@ _MAX_VARINT_BYTES: Final = 10  # fastavro reads longer ones
 _ONE: Final = np.uint64(1)
 
 
+class TooMuchAtOnce(Exception):
+    """Raised when several values together would become too large columns: read half of them."""
+
+
 class ItemBudget:
     """Limits the items of lists, and the cells of their columns, over all rows that are read at
     once; ``size``: of these rows, in bytes."""
@@ -71,22 +75,22 @@ class Cursor:
         at: Int64s,
         limit: Int64s,
         reasons: dict[str, int],
-        items: ItemBudget | None = None,
+        items: ItemBudget,
     ) -> None:
         self.buffer = buffer
         self.at = at
         self.limit = limit
         self.reasons = reasons
-        self.items = items or ItemBudget(len(buffer))
+        self.items = items
         self.reason: npt.NDArray[np.int32] = np.zeros(len(at), np.int32)
         self._words = words_of(buffer)
 
     @classmethod
-    def over(cls, column: BinaryColumn) -> Cursor:
+    def over(cls, column: BinaryColumn, items: ItemBudget) -> Cursor:
         """Return a cursor at the start of each row of ``column``."""
         data = np.frombuffer(column.data, np.uint8)
         buffer = np.concatenate([data, np.zeros(_PADDING_BYTES, np.uint8)])
-        return cls(buffer, column.offsets[:-1], column.offsets[1:], {})
+        return cls(buffer, column.offsets[:-1], column.offsets[1:], {}, items)
 
     def __len__(self) -> int:
         return len(self.at)

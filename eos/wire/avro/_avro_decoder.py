@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from eos.errors import ConfigurationError, IncompatibleSchema
 from eos.wire.avro._arrow_types import NULL, arrow_type, fits_decimal128, members, time_type_of
-from eos.wire.avro._avro_cursor import Cursor
+from eos.wire.avro._avro_cursor import Cursor, ItemBudget, TooMuchAtOnce
 from eos.wire.avro._defaults import MAX_BYTES, encode_default
 from eos.wire.avro._nested import (
     NULL_MEMBER,
@@ -100,40 +100,39 @@ class AvroDecoder:
         """Decode binary ``values``, one datum each, to a column, and return the malformed rows.
 
         Null and malformed values are null in the column.
+
+        Raises:
+            TooMuchAtOnce: one of several values would fail because of the others.
         """
         rows = max(1, len(values) * _CHUNK_BYTES // max(1, values.nbytes))
         rows = min(rows, _CHUNK_ROWS)
         columns: list[pa.Array] = []
         failures: list[RowFailures] = []
-        todo = [(start, min(rows, len(values) - start)) for start in range(0, len(values), rows)]
-        todo.reverse()
-        while todo:
-            start, rows = todo.pop()
-            column, found, is_too_much = self._decode(values.slice(start, rows))
-            if is_too_much and rows > 1:  # a row must not fail because of others
-                half = rows // 2
-                todo += [(start + half, rows - half), (start, half)]
-                continue
+        items = ItemBudget(values.nbytes)
+        for start in range(0, len(values), rows):
+            column, found = self._decode(values.slice(start, rows), items)
+            if items.is_spent and len(values) > 1:
+                raise TooMuchAtOnce
             columns.append(column)
             failures.append(RowFailures(found.rows + start, found.reasons))
         every = pa.concat_arrays(columns) if columns else pa.array([], self.type)
         return every, RowFailures.merged(failures)
 
-    def _decode(self, values: pa.Array) -> tuple[pa.Array, RowFailures, bool]:
-        cursor, where = Cursor.over(BinaryColumn.of(values)), valid_rows(values)
+    def _decode(self, values: pa.Array, items: ItemBudget) -> tuple[pa.Array, RowFailures]:
+        cursor, where = Cursor.over(BinaryColumn.of(values), items), valid_rows(values)
         column = self._node.read(cursor, where)
         # fastavro accepts bytes after the datum.
         cursor.fail(cursor.at != cursor.limit, "", "is longer than its schema says")
         bad = np.flatnonzero(cursor.reason)
         if not len(bad):
-            return column, RowFailures.none(), False
-        if cursor.items.is_spent and (len(values) > 1 or len(bad) == len(values)):
+            return column, RowFailures.none()
+        if items.is_spent:
             column = pa.nulls(len(values), self.type)  # is not used, or has no other row
         else:
             column = column.take(pa.array(np.arange(len(column)), mask=cursor.reason > 0))
         texts = list(cursor.reasons)
         reasons = [texts[number - 1] for number in cursor.reason[bad].tolist()]
-        return column, RowFailures(bad, reasons), cursor.items.is_spent
+        return column, RowFailures(bad, reasons)
 
 
 class _TooManyComparisons(Exception):
@@ -227,7 +226,8 @@ class _Resolver:
                 f"The defaults of missing fields, up to {path.lstrip('.')!r}, take more than "
                 f"{MAX_BYTES} bytes for each row."
             )
-        cursor = Cursor.over(BinaryColumn.of(pa.array([data], pa.binary())))
+        one = BinaryColumn.of(pa.array([data], pa.binary()))
+        cursor = Cursor.over(one, ItemBudget(len(data)))
         return DefaultNode(self.resolve(field.type, field.type, path).read(cursor, None), path)
 
     def _map(self, writer: MapOf, reader: MapOf, path: str) -> Node:

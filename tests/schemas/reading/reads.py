@@ -5,10 +5,18 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from eos.schemas import Schema
-from eos.schemas.reading import DecodedValues, SchemaVersion, value_reader
+from eos.schemas.reading import (
+    DecodedValues,
+    SchemaVersion,
+    TooMuchAtOnce,
+    ValueReader,
+    value_reader,
+)
+from eos.wire.binary_columns import RowFailures
 from eos.wire.commands import SchemaInfo, SchemaType
 
 
@@ -35,11 +43,25 @@ def decode(
     as_schema: Schema | None = None,
 ) -> DecodedValues:
     reader = value_reader(registered, as_schema=as_schema)
-    found = reader.decode(pa.array(values, pa.binary()))
+    found = in_parts(reader, pa.array(values, pa.binary()))
     found.columns.validate(full=True)
     assert found.columns.schema == reader.schema
     assert found.columns.num_rows == len(values)
     return found
+
+
+def in_parts(
+    reader: ValueReader, values: pa.Array, writer: SchemaVersion | None = None
+) -> DecodedValues:
+    """As the source decodes them."""
+    try:
+        return reader.decode(values, writer=writer)
+    except TooMuchAtOnce:
+        half = len(values) // 2
+        one, other = (in_parts(reader, some, writer) for some in (values[:half], values[half:]))
+        rows = pa.Table.from_batches([one.columns, other.columns]).combine_chunks()
+        moved = other.failures.moved(np.arange(half, len(values)))
+        return DecodedValues(rows.to_batches()[0], RowFailures.merged([one.failures, moved]))
 
 
 def reasons(found: DecodedValues) -> dict[int, str]:

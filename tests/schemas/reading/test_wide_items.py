@@ -14,21 +14,24 @@ from google.protobuf import descriptor_pb2
 from eos.schemas import ProtobufSchema
 from eos.schemas.reading import (
     SchemaVersion,
+    TooMuchAtOnce,
     _avro_reader,
     _column_reader,
     _json_rows,
     _protobuf_reader,
     value_reader,
 )
-from eos.wire.avro import _avro_cursor
+from eos.wire.avro import _avro_cursor, _avro_decoder
 from eos.wire.commands import SchemaInfo, SchemaType
-from tests.schemas.reading.reads import decode, has, reasons, record, version
+from tests.schemas.reading.reads import decode, has, in_parts, reasons, record, version
 from tests.schemas.reading.test_protobuf_reader import COLUMN, FULL
 
 WIDTH = 200
 WIDE = record(*(has(f"f{n}", ["null", "long"], default=None) for n in range(WIDTH)), name="w")
 ITEMS = has("l", {"type": "array", "items": ["null", WIDE]})
 A_MAP = has("m", ["null", {"type": "map", "values": "int"}], default=None)
+NARROW = record(has("z", ["null", "long"]), name="w")
+OF_NARROW = record(has("l", {"type": "array", "items": ["null", NARROW]}))
 TOO_MANY = "The value has more than 1000000 fields in all."
 TIME = pa.timestamp("us", "UTC")
 MOMENT = datetime.datetime(2026, 11, 30, tzinfo=datetime.UTC)
@@ -97,14 +100,11 @@ def avro_list(count: int) -> bytes:
 
 
 def test_avro_with_fields_that_the_writer_lacks(monkeypatch: pytest.MonkeyPatch):
-    narrow = record(has("z", ["null", "long"]), name="w")
-    writer = version(
-        SchemaType.AVRO, record(has("l", {"type": "array", "items": ["null", narrow]}))
-    )
+    writer = version(SchemaType.AVRO, OF_NARROW)
     reader = value_reader(version(SchemaType.AVRO, record(ITEMS), 1))
     monkeypatch.setattr(_avro_cursor, "MAX_ITEMS", 10 * WIDTH)
     values = pa.array([avro_list(count) for count in (6, 6, 30, 6)])
-    found = reader.decode(values, writer=writer)
+    found = in_parts(reader, values, writer)
     # Rows that are too much together are read one by one.
     why = "The field 'l[]' has more items than can be read at once."
     assert reasons(found) == {2: why}
@@ -114,14 +114,13 @@ def test_avro_with_fields_that_the_writer_lacks(monkeypatch: pytest.MonkeyPatch)
 
 def test_avro_rows_do_not_fail_because_their_defaults_are_many():
     """A default of a list's items: 100 of 800 bytes in each of 8,192 messages."""
-    narrow = record(has("z", ["null", "long"]), name="w")
     more = record(has("z", ["null", "long"]), has("d", "string", default="x" * 800), name="w")
     writer, reader = (
         version(SchemaType.AVRO, record(has("l", {"type": "array", "items": ["null", one]})), n)
-        for n, one in enumerate((narrow, more))
+        for n, one in enumerate((NARROW, more))
     )
     value = b"\xc8\1" + b"\2\0" * 100 + b"\0"
-    found = value_reader(reader).decode(pa.array([value] * 8_192), writer=writer)
+    found = in_parts(value_reader(reader), pa.array([value] * 8_192), writer)
     assert not reasons(found)
     assert found.columns["l"][8_191][99].as_py() == {"z": None, "d": "x" * 800}
 
@@ -138,6 +137,34 @@ def protobuf() -> SchemaInfo:
     top.field.add(name="h", number=2, type=11, label=3, type_name=".Top.Holder")
     files = descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
     return ProtobufSchema(files, "Top").info
+
+
+@pytest.mark.parametrize(
+    ("read", "written", "value"),
+    [
+        (
+            version(SchemaType.AVRO, record(ITEMS), 1),
+            version(SchemaType.AVRO, OF_NARROW),
+            avro_list(6),
+        ),
+        (version(SchemaType.JSON, record(ITEMS)), None, json_list("{}", 6)),
+        (version(SchemaType.JSON, record(ITEMS, A_MAP)), None, json_list("{}", 6)),
+        (SchemaVersion(protobuf(), 0), None, b"\x0a\0" * 6),
+    ],
+    ids=["avro", "json in bulk", "json in rows", "protobuf"],
+)
+def test_values_that_fit_alone_may_be_too_much_together(
+    read: SchemaVersion, written: SchemaVersion | None, value: bytes, monkeypatch: Any
+):
+    for module in (_avro_reader, _column_reader):
+        monkeypatch.setattr(module, "MAX_CELLS", 10 * WIDTH)
+    monkeypatch.setattr(_column_reader, "MAX_FIELD_VALUES", 10 * WIDTH)
+    monkeypatch.setattr(_avro_cursor, "MAX_ITEMS", 10 * WIDTH)
+    monkeypatch.setattr(_avro_decoder, "_CHUNK_ROWS", 1)
+    reader, values = value_reader(read), pa.array([value] * 3)
+    with pytest.raises(TooMuchAtOnce):
+        reader.decode(values, writer=written)
+    assert not reasons(in_parts(reader, values, written))
 
 
 @pytest.mark.parametrize("item", [b"\x0a\0", b"\x12\2\x0a\0"])
