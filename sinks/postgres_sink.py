@@ -224,11 +224,8 @@ class PostgresOutput(Output):
         part = begun()
         assert isinstance(part, PostgresPart)
         columns = tuple(column.name for column in written.staging)
-        database = self.participant.database
         target = CopyTarget(
-            attempts(self._options.resolve_timeout_s)(
-                self.participant.run, "looking up the login", database.resolved
-            ),
+            attempts(self._options.resolve_timeout_s)(self.participant.login),
             self._staging_schema,
             part.staging,
             columns,

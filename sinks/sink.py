@@ -219,8 +219,8 @@ class Sink(ABC):
                     epoch,
                     earlier,
                     failed.error_type,
+                    newest.state if newest is not None else None,
                     sink_id=self.options.sink_id,
-                    is_recorded=newest is not None,
                 )
             del by_epoch[number]
 

@@ -118,16 +118,28 @@ class Database:
         except psycopg.Error as error:
             _refuse_connection(error)
 
-    def resolved(self, connection: psycopg.Connection[Any]) -> Database:
+    def for_executors(self, connection: psycopg.Connection[Any]) -> Database:
         """Return this database for other machines: with what the variables, the password file and
         the service file of this one gave ``connection``."""
-        used = connection.info.get_parameters()
-        found = {name: used[name] for name in used.keys() - _DEFAULTS.keys() - _ALWAYS.keys()}
-        parts = {"sslmode": "prefer", **_parsed(self.conninfo), **found}
+        own, used = _parsed(self.conninfo), connection.info.get_parameters()
+        given = set(used)
+        if "service" not in own and "PGSERVICE" not in os.environ:
+            # Without the one of several hosts that psycopg chose, its address here, and defaults
+            # that another libpq may not know.
+            options = psycopg.pq.Conninfo.get_defaults()
+            given = {one.keyword.decode() for one in options if _is_variable(one.envvar)}
+        found = {
+            name: used[name] for name in given & used.keys() - _DEFAULTS.keys() - _ALWAYS.keys()
+        }
+        parts = {"sslmode": "prefer", **found, **own}
         if connection.info.password:
             parts["password"] = connection.info.password
         names = parts.keys() - {"service", "servicefile", "passfile"}
         return Database(libpq.make_conninfo("", **{name: parts[name] for name in sorted(names)}))
+
+
+def _is_variable(name: bytes | None) -> bool:
+    return name is not None and name.decode() in os.environ
 
 
 def recorded_database(place: str) -> Database:

@@ -35,6 +35,8 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 # A connection that rested longer than this is tried before it is used.
 _RESTED_S: Final = 1.0
+# A password file may have another password by now, with which executors have to log in.
+_LOGIN_S: Final = 60.0
 # A deadlock is resolved by writing the same staged rows again.
 _PREPARE_S: Final = 20.0
 _LOST: Final = Fate(Known.ABORTED, "its staged rows are gone")
@@ -59,7 +61,7 @@ class PostgresParticipant(VersionedParticipant[PostgresPart]):
         self._sink_id = sink_id
         self._is_new = False  # this log has begun nothing here
         self._open: SqlConnection | None = None
-        self._used_at = 0.0
+        self._opened_at = self._used_at = 0.0
         self._is_marked = False
         # The attempt whose transaction is open on the connection.
         self._prepared: str | None = None
@@ -73,6 +75,16 @@ class PostgresParticipant(VersionedParticipant[PostgresPart]):
         with failures(action):
             return work(self._connected())
 
+    def login(self) -> Database:
+        """How executors reach the database now.
+
+        Raises:
+            EosError: as ``run``.
+        """
+        if time.monotonic() - self._opened_at > _LOGIN_S:
+            self._disconnect()
+        return self.run("looking up the login", self.database.for_executors)
+
     def _connected(self) -> SqlConnection:
         if self._prepared is not None:
             self._disconnect()  # an attempt that was given up; the server takes its rows back
@@ -83,6 +95,7 @@ class PostgresParticipant(VersionedParticipant[PostgresPart]):
                 self._disconnect()
         if self._open is None or self._open.closed:
             self._open = self.database.connect(f"eos {self._sink_id}"[:60])
+            self._opened_at = time.monotonic()
         self._used_at = time.monotonic()
         return self._open
 

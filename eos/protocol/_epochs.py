@@ -59,7 +59,7 @@ def decide_epoch(history: History, query_id: str, epoch: str) -> EpochDecision:
     owed = _first_owed(history, query_id, epoch)
     if owed is not None:
         raise unfinished_epoch_error(
-            query_id, epoch, str(owed.epoch), str(owed.reason), sink_id=history.sink_id
+            query_id, epoch, str(owed.epoch), str(owed.reason), owed.state, sink_id=history.sink_id
         )
     if newest is None or newest.attempt is None:  # it failed before it opened an attempt
         return Run(1, None)
@@ -89,21 +89,32 @@ def _last_committed(history: History, query_id: str) -> int:
 
 
 def unfinished_epoch_error(
-    query_id: str, epoch: str, owed: str, why: str, *, sink_id: str, is_recorded: bool = True
+    query_id: str, epoch: str, owed: str, why: str, state: State | None, *, sink_id: str
 ) -> UnfinishedEpoch:
     """Return the error for epoch ``epoch`` when the earlier epoch ``owed`` must run again.
 
-    ``is_recorded``: whether the log has ``owed``; not if it failed before the claim.
+    ``state``: that of ``owed`` in the log; None if the log lacks it: it failed before the claim.
     """
-    decide = decide_command(sink_id, query_id, owed, "abandoned")
+    if state in UNFINISHED:
+        way_out = (
+            f"The log has epoch {owed} as {state}, so its rows may be readable. End it, and start "
+            f"the query again:\n{recovery_command('resolve', sink_id, '--apply')}"
+        )
+    else:
+        without = 'set on_gap="continue" once, and start the query again.'
+        if state is not None:
+            without = decide_command(sink_id, query_id, owed, "abandoned")
+        way_out = (
+            f"To write epoch {owed}, stop the query, delete commits/{owed} and "
+            f"offsets/{int(owed) + 1} and all later ones from its checkpoint, and start it again "
+            "(but not if the function also writes to other sinks that have continued: they would "
+            "refuse Spark's new plan). To continue without its rows, and write them later with "
+            f'sink.write(rows, epoch="a key"):\n{without}'
+        )
     return UnfinishedEpoch(
         f"Epoch {owed} ended in an error ({why}), and epoch {epoch} must not follow it.",
-        hint="Does the foreachBatch function catch the sink's errors? Let them end the query. To "
-        f"write epoch {owed}, stop the query, delete commits/{owed} and offsets/{int(owed) + 1} "
-        "and all later ones from its checkpoint, and start it again (but not if the function also "
-        "writes to other sinks that have continued: they would refuse Spark's new plan). To "
-        'continue without its rows, and write them later with sink.write(rows, epoch="a key"):\n'
-        + (decide if is_recorded else 'set on_gap="continue" once, and start the query again.'),
+        hint="Does the foreachBatch function catch the sink's errors? Let them end the query. "
+        + way_out,
         query_id=query_id,
         epoch=epoch,
     )

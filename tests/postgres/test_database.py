@@ -10,6 +10,7 @@ import pytest
 
 from eos.errors import ConfigurationError, ConnectionLost, EosError, InputError
 from eos.postgres.database import Database, failures
+from eos.postgres.participant import PostgresParticipant
 from eos.testing import PostgresServer
 from tests.support.postgres import Shop
 
@@ -108,7 +109,7 @@ def test_executors_need_no_files_and_variables_of_the_driver(
             driver.setenv("PGPASSWORD", password)
         here = Database(conninfo)
         with here.connect("driver") as connection:
-            there = here.resolved(connection)
+            there = here.for_executors(connection)
         assert password not in here.place + there.place + repr(there)
     assert "application_name" not in there.conninfo
     with there.connect("executor") as connection:
@@ -121,6 +122,40 @@ def test_executors_verify_what_the_driver_of_a_service_does(mode: str | None) ->
     # psycopg leaves out what is libpq's default: sslmode=prefer.
     found = {"host": "db.example.com", **({"sslmode": mode} if mode else {})}
     info = SimpleNamespace(get_parameters=lambda: found, password="")
-    there = Database("service=shop").resolved(SimpleNamespace(info=info))  # type: ignore[arg-type]
+    there = Database("service=shop").for_executors(SimpleNamespace(info=info))  # type: ignore[arg-type]
     assert f"sslmode={mode or 'prefer'}" in there.conninfo
     assert "service" not in there.conninfo
+
+
+@pytest.mark.parametrize("hosts", ["localhost", "localhost,127.0.0.1"])
+def test_executors_get_the_names_of_the_servers_and_find_their_addresses(
+    monkeypatch: pytest.MonkeyPatch, postgres_server: PostgresServer, hosts: str
+) -> None:
+    login = f"user=postgres dbname=postgres password={postgres_server.password}"
+    monkeypatch.setenv("PGOPTIONS", "-c work_mem=5MB")
+    here = Database(f"host={hosts} port={postgres_server.port} {login}")
+    with here.connect("driver") as connection:
+        there = psycopg.conninfo.conninfo_to_dict(here.for_executors(connection).conninfo)
+    assert there.pop("options") == "-c work_mem=5MB"
+    assert there.pop("sslmode") == "prefer"
+    assert there == psycopg.conninfo.conninfo_to_dict(here.conninfo)
+
+
+def test_executors_get_the_password_that_the_file_has_now(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, shop: Shop
+) -> None:
+    monkeypatch.setattr("eos.postgres.participant._LOGIN_S", 0.0)
+    file, role = tmp_path / "passwords", f"clerk_of_{shop.schema}"
+    file.touch(mode=0o600)
+    place = f"host=127.0.0.1 port={shop.server.port} dbname=postgres user={role}"
+    here = Database(f"{place} passfile={file}")
+    participant = PostgresParticipant("s", here, shop.schema, "t", shop.schema)
+    shop.execute(f"CREATE ROLE {role} LOGIN")
+    try:
+        for password in ("first", "second"):
+            shop.execute(f"ALTER ROLE {role} PASSWORD '{password}'")
+            file.write_text(f"*:*:*:*:{password}")
+            participant.login().connect("executor").close()
+    finally:
+        participant.close()
+        shop.execute(f"DROP ROLE {role}")

@@ -12,6 +12,7 @@ from eos.errors import NewLineage, RewoundCheckpoint, UnfinishedEpoch
 from eos.ids import MessageId, TxnId
 from eos.protocol import (
     BATCH,
+    UNFINISHED,
     History,
     LogRecord,
     Reason,
@@ -274,11 +275,20 @@ def test_batch_keys_have_no_order():
 
 
 def test_the_command_that_gives_an_epoch_up_can_be_copied():
-    error = unfinished_epoch_error(QUERY, "5", "4", "it failed", sink_id="my orders")
+    error = unfinished_epoch_error(QUERY, "5", "4", "it failed", State.FAILED, sink_id="my orders")
     assert error.hint.splitlines()[-1] == (
         f"eos recovery decide 'my orders' --query {QUERY} --epoch 4 --as abandoned --because TEXT"
     )
     # An epoch that is not in the log can't be decided.
-    error = unfinished_epoch_error(QUERY, "5", "4", "why", sink_id="s", is_recorded=False)
+    error = unfinished_epoch_error(QUERY, "5", "4", "why", None, sink_id="s")
     assert "eos recovery" not in error.hint
     assert 'on_gap="continue"' in error.hint
+
+
+@pytest.mark.parametrize("state", sorted(UNFINISHED))
+def test_an_epoch_that_may_be_readable_is_not_to_be_given_up(state: State):
+    """The command for that would be refused."""
+    error = unfinished_epoch_error(QUERY, "5", "4", "InDoubt", state, sink_id="s")
+    assert error.hint.splitlines()[-1] == "eos recovery resolve s --apply"
+    assert f"as {state}" in error.hint
+    assert "decide" not in error.hint
