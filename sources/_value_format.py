@@ -254,10 +254,13 @@ def lost_fields(client: PulsarClient, topic: TopicName, newest: SchemaVersion | 
     number, found = (newest and newest.number) or 0, set[str]()
     for older in range(number - 1, -1, -1):
         version = version_of(client, topic, older.to_bytes(8, "big"))
-        with suppress(IncompatibleSchema):  # their values are malformed
-            if version is not None and now.is_record:
-                now.decode(none, none, writer=version)
-                found.update(compared(now.written(version), now.schema)[0])
+        if version is None or not now.is_record:
+            continue
+        try:
+            now.decode(none, none, writer=version)
+        except IncompatibleSchema:  # their values are malformed
+            continue
+        found.update(compared(now.written(version), now.schema)[0])
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -33,7 +34,7 @@ def backlog_quotas(
         of_topic: the topic's own (``AdminClient.backlog_quotas``).
     """
     policy = settings.get("backlogQuotaDefaultRetentionPolicy")
-    size = settings.get("backlogQuotaDefaultLimitBytes")
+    size = _default_bytes(settings)
     age_s = settings.get("backlogQuotaDefaultLimitSecond")
     return {
         _STORAGE: {"policy": policy, "limitSize": size},
@@ -67,6 +68,15 @@ def expiry(
         if quota.get("policy") == "consumer_backlog_eviction" and quota_limit(kind, quota) > 0
     )
     return Expiry(max(ttl_s, 0), tuple(evicting), max(minutes, 0))
+
+
+def _default_bytes(settings: Mapping[str, str]) -> object:
+    # As in Pulsar's ``BacklogQuotaManager``; releases before 2.8 know only the older name.
+    with suppress(ValueError):
+        older = float(settings.get("backlogQuotaDefaultLimitGB", ""))
+        if older > 0:
+            return int(older * (1 << 30))
+    return settings.get("backlogQuotaDefaultLimitBytes")
 
 
 def quota_limit(kind: str, quota: Mapping[str, Any]) -> int:

@@ -16,6 +16,7 @@ from google.protobuf import descriptor_pb2
 from eos.errors import ConfigurationError, IncompatibleSchema, InputError
 from eos.ids import TopicName
 from eos.schemas import ProtobufSchema
+from eos.schemas._schema_properties import pair_info
 from eos.schemas.reading import SchemaVersion
 from eos.sources._value_format import Mode, ValueFormat, lost_fields, own_schema, version_of
 from eos.wire.commands import SchemaInfo, SchemaType
@@ -95,6 +96,11 @@ def has(name: str, kind: Any = "string", **more: Any) -> dict[str, Any]:
     return {"name": name, "type": ["null", kind], "default": None, **more}
 
 
+def nullable(*fields: Any) -> SchemaInfo:
+    record = json.loads(avro(*fields).data)
+    return SchemaInfo(type=SchemaType.AVRO, data=json.dumps(["null", record]).encode())
+
+
 def within(wrap: Callable[[Any], Any], *fields: Any) -> SchemaInfo:
     return avro(has("w", wrap({"type": "record", "name": "In", "fields": list(fields)})))
 
@@ -115,6 +121,21 @@ def message(*fields: tuple[str, int]) -> SchemaInfo:
             name=name, number=number, label=label, type=kinds.TYPE_MESSAGE, type_name=kind
         )
     pair.field.add(name="value", number=2, label=1, type=kinds.TYPE_MESSAGE, type_name=".In")
+    files = descriptor_pb2.FileDescriptorSet(file=[file])
+    return ProtobufSchema(files.SerializeToString(), "M").info
+
+
+def tree(*fields: str) -> SchemaInfo:
+    """A Protobuf message with text, and with trees, which contain trees."""
+    file = descriptor_pb2.FileDescriptorProto(name="t.proto", syntax="proto3")
+    outer, inner = file.message_type.add(name="M"), file.message_type.add(name="Tree")
+    kinds = descriptor_pb2.FieldDescriptorProto
+    outer.field.add(name="text", number=1, type=kinds.TYPE_STRING, label=1)
+    for holder, names in ((outer, fields), (inner, ("below",))):
+        for number, name in enumerate(names, 2):
+            holder.field.add(
+                name=name, number=number, label=1, type=kinds.TYPE_MESSAGE, type_name=".Tree"
+            )
     files = descriptor_pb2.FileDescriptorSet(file=[file])
     return ProtobufSchema(files.SerializeToString(), "M").info
 
@@ -173,6 +194,11 @@ ALIAS = has("new", aliases=["old"])
         # An unread field may contain its type again, or have any number of fields.
         ([avro(has("y"), has("x", nest("A", has("a", "A")))), avro(has("y"))], {"x"}),
         ([avro(has("y"), has("x", doubled(25))), avro(has("y"))], {"x"}),
+        ([tree("x"), tree()], {"x"}),
+        # Bytes lose nothing, nor does a null.
+        ([pair_info(avro(has("k")), avro(has("y"), has("x")), "separated"),
+          pair_info(SchemaInfo(), avro(has("y")), "separated")], {"value.x"}),
+        ([SchemaInfo(type=SchemaType.AVRO, data=b'"null"'), nullable(has("x"))], set()),
         # Members of unions are found by their names.
         ([union(nest("A", has("x"))), union(nest("A", has("x")), nest("B", has("y")))], set()),
         ([union(nest("A", has("x")), nest("B", has("y"))),

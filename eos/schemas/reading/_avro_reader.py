@@ -202,8 +202,8 @@ class JsonReader:
         texts, bad = as_texts(values)
         simple = np.zeros(len(texts), np.bool_)
         cells = np.zeros(len(texts), np.int64)
-        if self._in_bulk and self._width > 1:
-            # At most: a list's item of two bytes has a cell for each field.
+        # At most: a list's item of two bytes has a cell for each field.
+        if self._in_bulk and self._width > 1 and texts.nbytes // 2 * self._width > MAX_CELLS:
             records = pc.count_substring(texts, "{")
             items = pc.count_substring_regex(texts, r"[\[,]\s*null")  # of fields: of a record
             for found in (records, items):

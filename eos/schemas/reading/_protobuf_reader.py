@@ -282,34 +282,31 @@ def _check_compatible(writer: Any, reader: Any, path: str, outer: tuple[str, ...
 
 def protobuf_as_read(writer: SchemaInfo, reader: SchemaInfo) -> pa.DataType:
     """Return the type of ``writer``'s column, with ``reader``'s names of the fields that it reads.
-
-    Raises:
-        IncompatibleSchema: there is none.
-    """
-    made, wanted = _message(writer).DESCRIPTOR, _message(reader).DESCRIPTOR
-    return _as_read(_Types().struct(made, "", ()), made, wanted)
+    What has no fields, or is not read, is null."""
+    return _as_read(_message(writer).DESCRIPTOR, _message(reader).DESCRIPTOR)
 
 
-def _as_read(kind: pa.DataType, writer: Any, reader: Any) -> pa.DataType:
-    fields: list[pa.Field] = []
-    for field, one in zip(kind, writer.fields, strict=True):
+def _as_read(writer: Any, reader: Any) -> pa.DataType:
+    fields: list[tuple[str, pa.DataType]] = []
+    for one in writer.fields:
         to = reader.fields_by_number.get(one.number)
-        if to is None:
-            # Another number may have the name.
+        if to is not None:
+            fields.append((to.name, _field_as_read(one, to)))
+        else:  # it may be of a type that contains itself; and another number may have its name
             is_taken = one.name in reader.fields_by_name
-            fields.append(field.with_name(f"{one.name} = {one.number}") if is_taken else field)
-            continue
-        inner = field.type
-        if pa.types.is_map(inner):
-            pairs = (each.message_type.fields_by_name["value"].message_type for each in (one, to))
-            inner = pa.map_(inner.key_type, _value_as_read(inner.item_type, *pairs))
-        elif pa.types.is_list(inner):
-            inner = pa.list_(_value_as_read(inner.value_type, one.message_type, to.message_type))
-        else:
-            inner = _value_as_read(inner, one.message_type, to.message_type)
-        fields.append(pa.field(to.name, inner))
+            fields.append((f"{one.name} = {one.number}" if is_taken else one.name, pa.null()))
     return pa.struct(fields)
 
 
-def _value_as_read(kind: pa.DataType, writer: Any, reader: Any) -> pa.DataType:
-    return _as_read(kind, writer, reader) if pa.types.is_struct(kind) else kind
+def _field_as_read(writer: Any, reader: Any) -> pa.DataType:
+    if _is_map(reader):
+        values = (one.message_type.fields_by_name["value"] for one in (writer, reader))
+        return pa.map_(pa.string(), _one_as_read(*values))
+    kind = _one_as_read(writer, reader)
+    return pa.list_(kind) if reader.is_repeated else kind
+
+
+def _one_as_read(writer: Any, reader: Any) -> pa.DataType:
+    if reader.message_type is None or reader.message_type.full_name == _TIMESTAMP:
+        return pa.null()
+    return _as_read(writer.message_type, reader.message_type)

@@ -121,12 +121,9 @@ class ValueReader:
 
     def written(self, writer: SchemaVersion) -> pa.Schema:
         """Return the columns of a version's records or pairs, which this reader can read. Fields
-        have the names that they are read as, such as that of a field with an alias.
-
-        Raises:
-            IncompatibleSchema: the version has no columns.
-        """
-        return pa.schema(list(_named_as_read(writer.info, self._reader.info)))
+        have the names that they are read as, such as that of a field with an alias."""
+        kind = _named_as_read(writer.info, self._reader.info)
+        return pa.schema(list(kind) if pa.types.is_struct(kind) else [])
 
     def _batch(self, column: pa.Array) -> pa.RecordBatch:
         columns = column.flatten() if self.is_record else [column]
@@ -298,6 +295,8 @@ def _column_reader(info: SchemaInfo) -> ColumnReader:
 
 
 def _named_as_read(writer: SchemaInfo, reader: SchemaInfo) -> pa.DataType:
+    if writer.type != reader.type:
+        return pa.null()  # read as bytes; or PROTOBUF, whose definition lacks the fields' numbers
     match writer.type:
         case SchemaType.AVRO:
             return avro_as_read(parsed(writer), parsed(reader))
@@ -308,7 +307,7 @@ def _named_as_read(writer: SchemaInfo, reader: SchemaInfo) -> pa.DataType:
         case SchemaType.KEY_VALUE:
             both = zip(("key", "value"), pair_of(writer), pair_of(reader), strict=True)
             return pa.struct([(name, _named_as_read(one, other)) for name, one, other in both])
-    return _column_reader(writer).type
+    return pa.null()
 
 
 def _pairs(values: pa.Array, keys: pa.Array | None, writer: SchemaInfo) -> pa.StructArray:

@@ -268,6 +268,14 @@ HARMFUL = {
             "backlogQuotaDefaultLimitBytes": "1000",
         },
     ),
+    "eviction by a default in GB": (
+        {},
+        {
+            "backlogQuotaDefaultRetentionPolicy": "consumer_backlog_eviction",
+            "backlogQuotaDefaultLimitBytes": "-1",
+            "backlogQuotaDefaultLimitGB": "0.5",
+        },
+    ),
     "eviction by default, of the kind that has no quota": (
         {"backlog_quota_map": {"destination_storage": {"policy": "producer_exception"}}},
         {
