@@ -121,14 +121,15 @@ class Target(Cluster):
         Raises:
             ConfigurationError: they name several.
         """
-        if self.service_url or not self.commit_log or not self._recorded_urls:
+        if self.service_url:
             return None
-        if len(self._recorded_urls) > 1:
+        urls = self.service_urls()
+        if len(urls) > 1:
             raise ConfigurationError(
-                f"The commit logs name several clusters: {', '.join(self._recorded_urls)}.",
+                f"The commit logs name several clusters: {', '.join(map(str, urls))}.",
                 hint="Pass --service-url, or set EOS_SERVICE_URL.",
             )
-        return self._recorded_urls[0]
+        return urls[0]
 
     def service_urls(self) -> Sequence[str | None]:
         """The service URL that is given, or else all in the newest records of the logs, or None."""
