@@ -120,6 +120,7 @@ class PostgresOutput(Output):
 
     def on_open(self, history: History, df: DataFrame) -> None:
         """Create the table, if the log has never written to it."""
+        self.participant.run("looking at the table", self.participant.table.check_kind)
         claim = self.participant.claimed(history, "-")
         may_create = self._options.on_new_cluster == "continue"
         if not may_create and history.last_begun(claim.key) is not None:

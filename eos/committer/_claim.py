@@ -176,9 +176,11 @@ class Claim:
 
         Raises:
             InDoubt: its outcome can't be proved now.
+            NewCluster: a person's command would commit it to an older copy of an output.
             Fenced: another run holds the claim.
         """
         claim = self.take() if self._record is None else self._record
+        self._check_not_set_back(record)
         reason = Reason(ReasonKind.RECOVERY, f"left {record.state} by run {record.run_id}")
         last = self.finisher.finish(record, claim, reason=reason)
         self.finisher.clean_up(last)
@@ -193,9 +195,12 @@ class Claim:
         Raises:
             Fenced: another run holds the claim.
             InDoubt: a participant's part can't be ended now, or was ended in another way.
+            NewCluster: as ``finish``.
             CommitLogError: the record must not follow.
         """
         claim = self.take()
+        if state is State.COMMITTED:
+            self._check_not_set_back(record)
         if record.state is State.PREPARED and state is State.ABORTED:
             self._fence_first(record)
         if record.state is State.PREPARED and state is not State.ABANDONED:
@@ -207,6 +212,21 @@ class Claim:
             self._abort_outputs(last)
             self.finisher.clean_up(last)
         return last
+
+    def _check_not_set_back(self, record: LogRecord) -> None:
+        # A driver is refused before it claims. One more commit would hide for good what the output
+        # has lost.
+        if not self._in_recovery or record.state is not State.PREPARED:
+            return
+        for part, participant in self.participants.of_record(record):
+            lost = attempts(self._deadline_s)(participant.lost_commit, part, self._log.history)
+            if lost is not None:
+                raise NewCluster(
+                    f"{lost[:1].upper()}{lost[1:]}. {part.label} is not committed to it.",
+                    hint="Restore the newest copy. To go on without the missing rows: start the "
+                    'query with on_new_cluster="continue" once.',
+                    **record.context,
+                )
 
     def _fence_first(self, record: LogRecord) -> None:
         # A driver that slept behind PREPARED looks at no log before it commits. If its first output

@@ -64,6 +64,30 @@ class PostgresTable:
         )
         return tuple(TargetColumn(*row) for row in rows)
 
+    def check_kind(self, connection: SqlConnection) -> None:
+        """Check that rows go to tables of this database, if there is something of the name.
+
+        Raises:
+            ConfigurationError: it is a view, a foreign table or the like, or has a foreign
+                partition: what another server commits is not part of the transaction.
+        """
+        found = connection.execute(
+            "WITH RECURSIVE every (oid) AS (SELECT c.oid FROM pg_class c "
+            "JOIN pg_namespace n ON n.oid = c.relnamespace "
+            "WHERE n.nspname = %s AND c.relname = %s UNION "
+            "SELECT i.inhrelid FROM pg_inherits i JOIN every e ON i.inhparent = e.oid) "
+            "SELECT c.oid::regclass::text, c.relkind = 'f' FROM every JOIN pg_class c USING (oid) "
+            "WHERE c.relkind NOT IN ('r', 'p') LIMIT 1",
+            self._names,
+        ).fetchone()
+        if found is not None:
+            name, is_foreign = found
+            raise ConfigurationError(
+                f"{name} is {'on another server' if is_foreign else 'no table'}, so rows of "
+                f"{self.name} can't be written exactly once.",
+                hint="Write to a table of this database.",
+            )
+
     def unique_keys(self, connection: SqlConnection) -> list[frozenset[str]]:
         """Return the columns of each unique index that ``ON CONFLICT`` can use."""
         # Partial and expression indexes, and deferrable ones, are no arbiters of ON CONFLICT.

@@ -217,6 +217,10 @@ def _translated(error: psycopg.Error, action: str, names: Mapping[str, str]) -> 
         )
     # Messages quote values of rows, which must not be in errors and logs.
     said = _QUOTED.sub("", diag.message_primary or type(error).__name__)
+    if diag.source_function == "exec_stmt_raise":  # its text may have values without quotes
+        said = _refused_by(diag)
+        if state[:2] not in _PASSING:
+            return InputError(f"{_where(diag, names)}: {said}.")
     match state[:2]:
         case "21" | "22" | "23" | "P0":
             return InputError(f"{_where(diag, names)}: {_why(diag, said)}.", hint=_hint(state))
@@ -249,8 +253,7 @@ def _where(diag: Any, names: Mapping[str, str]) -> str:
 
 def _why(diag: Any, said: str) -> str:
     if (diag.sqlstate or "").startswith("P0"):
-        place = (diag.context or "").partition("\n")[0].partition(" line ")[0]
-        return f"it is refused by {place or 'the database'}"
+        return _refused_by(diag)
     if diag.sqlstate == "23502":
         return "it has no value"
     if diag.constraint_name:
@@ -258,6 +261,11 @@ def _why(diag: Any, said: str) -> str:
     if (diag.sqlstate or "").startswith("23"):  # raised by a function, with a text of its own
         return "it violates a rule of the database"
     return said
+
+
+def _refused_by(diag: Any) -> str:
+    place = (diag.context or "").partition("\n")[0].partition(" line ")[0]
+    return f"it is refused by {place or 'the database'}"
 
 
 def _hint(state: str) -> str | None:

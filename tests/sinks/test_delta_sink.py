@@ -555,6 +555,29 @@ def test_an_older_copy_of_the_table_is_refused(
     assert make_sink().write(df, epoch="e").records == 5
 
 
+def test_recovery_commits_nothing_to_an_older_copy(
+    spark, make_sink, table, tmp_path, name, recovery
+):
+    """The newest one has the epoch before: with one more commit, nobody would miss it."""
+    df = spark.range(5).selectExpr("id")
+    make_sink().write(df, epoch="a")
+    shutil.copytree(table, tmp_path / "older")
+    make_sink().write(df, epoch="b")
+    dies_behind(Step.PREPARE, lambda: make_sink().write(df, epoch="c"))
+    shutil.move(table, tmp_path / "newest")
+    shutil.copytree(tmp_path / "older", table)
+    log = ("--commit-log", tmp_path / "log")
+    ended = recovery("resolve", *log, "--apply", "--yes")
+    assert (ended.code, 'on_new_cluster="continue"' in ended.out + ended.err) == (1, True)
+    decided = ("--epoch", "c", "--as", "committed", "--because", "I know", "--apply", "--yes")
+    assert recovery("decide", name, *log, *decided).code != 0
+    assert len(rows(table)) == 5
+    shutil.rmtree(table)
+    shutil.move(tmp_path / "newest", table)
+    assert recovery("resolve", *log, "--apply", "--yes").code == 0
+    assert len(rows(table)) == 15
+
+
 def test_a_constraint_added_while_a_sink_runs_is_noticed(spark, make_sink, table):
     sink = make_sink()
     sink.write(spark.range(5).selectExpr("id"), epoch="a")

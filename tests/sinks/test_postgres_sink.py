@@ -629,7 +629,7 @@ def test_keys_that_only_the_database_calls_equal_are_refused(spark, make_sink, s
     assert shop.execute("SELECT count(*) FROM orders") == [(0,)]
 
 
-@pytest.mark.parametrize("code", ["23514", "ZX001"])
+@pytest.mark.parametrize("code", ["23514", "22003", "42501", "ZX001"])
 def test_texts_of_users_functions_are_in_no_error(spark, make_sink, shop, code):
     shop.execute("CREATE TABLE orders (id bigint)")
     shop.execute(
@@ -643,6 +643,29 @@ def test_texts_of_users_functions_are_in_no_error(spark, make_sink, shop, code):
     with pytest.raises(InputError) as failed:
         make_sink().write(spark.range(1), epoch=1)
     assert "secret" not in str(failed.value)
+
+
+def test_what_is_no_table_of_the_database_is_refused(spark, make_sink, shop):
+    """Another server's commit is not part of the transaction."""
+    shop.execute("CREATE VIEW orders AS SELECT 1::bigint AS id")
+    with pytest.raises(ConfigurationError, match=r"orders is no table, .* exactly once"):
+        make_sink().write(spark.range(1), epoch=1)
+    shop.execute("DROP VIEW orders")
+    shop.execute("CREATE EXTENSION IF NOT EXISTS postgres_fdw SCHEMA public")
+    server = f"far_{shop.schema}"
+    shop.execute(f"CREATE SERVER {server} FOREIGN DATA WRAPPER postgres_fdw")
+    try:
+        shop.execute("CREATE TABLE orders (id bigint) PARTITION BY RANGE (id)")
+        shop.execute("CREATE TABLE near PARTITION OF orders FOR VALUES FROM (0) TO (10)")
+        assert make_sink().write(spark.range(1), epoch=1).records == 1
+        far = "CREATE FOREIGN TABLE far PARTITION OF orders FOR VALUES FROM (10) TO (20)"
+        shop.execute(f"{far} SERVER {server}")
+        with pytest.raises(
+            ConfigurationError, match=r"far is on another server, so rows of .*orders"
+        ):
+            make_sink().write(spark.range(1), epoch=2)
+    finally:
+        shop.execute(f"DROP SERVER {server} CASCADE")
 
 
 @pytest.mark.parametrize("is_other", [True, False], ids=["another database", "eos_epochs lost"])
