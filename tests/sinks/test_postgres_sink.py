@@ -651,9 +651,9 @@ def test_what_is_no_table_of_the_database_is_refused(spark, make_sink, shop):
     with pytest.raises(ConfigurationError, match=r"orders is no table, .* exactly once"):
         make_sink().write(spark.range(1), epoch=1)
     shop.execute("DROP VIEW orders")
-    shop.execute("CREATE EXTENSION IF NOT EXISTS postgres_fdw SCHEMA public")
     server = f"far_{shop.schema}"
-    shop.execute(f"CREATE SERVER {server} FOREIGN DATA WRAPPER postgres_fdw")
+    shop.execute(f"CREATE FOREIGN DATA WRAPPER {server}")
+    shop.execute(f"CREATE SERVER {server} FOREIGN DATA WRAPPER {server}")
     try:
         shop.execute("CREATE TABLE orders (id bigint) PARTITION BY RANGE (id)")
         shop.execute("CREATE TABLE near PARTITION OF orders FOR VALUES FROM (0) TO (10)")
@@ -665,7 +665,7 @@ def test_what_is_no_table_of_the_database_is_refused(spark, make_sink, shop):
         ):
             make_sink().write(spark.range(1), epoch=2)
     finally:
-        shop.execute(f"DROP SERVER {server} CASCADE")
+        shop.execute(f"DROP FOREIGN DATA WRAPPER {server} CASCADE")
 
 
 @pytest.mark.parametrize("is_other", [True, False], ids=["another database", "eos_epochs lost"])
