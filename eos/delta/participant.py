@@ -18,7 +18,7 @@ from eos.delta.files import StagedFile
 from eos.delta.opening import schema_from_json
 from eos.delta.part import DeltaPart
 from eos.delta.target_table import TargetTable
-from eos.errors import EosError, Fenced, InputError, NewCluster, Retriable
+from eos.errors import ConfigurationError, EosError, Fenced, InputError, NewCluster, Retriable
 from eos.participant import Attempt, Audited, Upsert, VersionedParticipant
 from eos.protocol import (
     ABORTED,
@@ -210,14 +210,14 @@ class DeltaParticipant(VersionedParticipant[DeltaPart]):
         is_prepared = mine.files is not None and not is_own
         try:
             if is_prepared:
-                self.table.fence(self._owner, str(mine.table_id))
+                self._fence(mine)
             found = self._by_version(mine, self._newest(mine))
             if found is not None:
                 return found
             self.table.discard(files)
             if is_prepared:
                 # Also against a commit that began in between, and has found the files.
-                self.table.fence(self._owner, str(mine.table_id))
+                self._fence(mine)
                 found = self._by_version(mine, self._newest(mine))
                 if found is not None:
                     return found
@@ -228,6 +228,22 @@ class DeltaParticipant(VersionedParticipant[DeltaPart]):
                 "%s: %d staged files are left to a vacuum: %s", mine.label, len(files), error
             )
         return ABORTED
+
+    def _fence(self, part: DeltaPart) -> None:
+        try:
+            self.table.fence(self._owner, str(part.table_id))
+        except EosError:
+            # Where every commit is refused, no other process can commit it either: one that is
+            # under way conflicts with the change of the table, and a later one is refused.
+            if not self._refuses_commits():
+                raise
+
+    def _refuses_commits(self) -> bool:
+        try:
+            self.table.check_writable()
+        except ConfigurationError:
+            return True
+        return False
 
     def _is_gone(self, part: DeltaPart) -> bool:
         with suppress(EosError):

@@ -97,8 +97,8 @@ class TargetTable:
             raise ConfigurationError(
                 f"Delta table {self.folder.uri} requires what eos can't do: "
                 f"{', '.join(unsupported)}.",
-                hint="Drop it from the table (ALTER TABLE ... DROP CONSTRAINT, or DROP FEATURE), "
-                "or write to a table without it and MERGE from there.",
+                hint="Drop it from the table (ALTER TABLE ... DROP CONSTRAINT, or DROP FEATURE ... "
+                "TRUNCATE HISTORY), or write to a table without it and MERGE from there.",
             )
 
     @property

@@ -208,6 +208,8 @@ class LoadedTable:
             return Audited(kept, f"files were replaced by later snapshots ({', '.join(by)})")
         if self.has_snapshot(part) and lineage and lineage[-1].parent_snapshot_id is None:
             return Audited(Kept.LOST, "snapshot was rolled back")
+        if (self.committed_version(part.app_id) or 0) < (part.version or 0):
+            return Audited(Kept.LOST, "commit is missing: an older copy of the table was restored")
         return Audited(
             Kept.UNKNOWN, "not checkable: their files were replaced, and snapshots have expired"
         )

@@ -69,23 +69,25 @@ class PostgresTable:
 
         Raises:
             ConfigurationError: it is a view, a foreign table or the like, or has a foreign
-                partition: what another server commits is not part of the transaction.
+                partition: what another server commits is not part of the transaction. Or it is
+                unlogged: a crash of the server empties it.
         """
         found = connection.execute(
             "WITH RECURSIVE every (oid) AS (SELECT c.oid FROM pg_class c "
             "JOIN pg_namespace n ON n.oid = c.relnamespace "
             "WHERE n.nspname = %s AND c.relname = %s UNION "
             "SELECT i.inhrelid FROM pg_inherits i JOIN every e ON i.inhparent = e.oid) "
-            "SELECT c.oid::regclass::text, c.relkind = 'f' FROM every JOIN pg_class c USING (oid) "
-            "WHERE c.relkind NOT IN ('r', 'p') LIMIT 1",
+            "SELECT c.oid::regclass::text, CASE WHEN c.relkind = 'f' THEN 'on another server' "
+            "WHEN c.relkind IN ('r', 'p') THEN 'unlogged' ELSE 'no table' END "
+            "FROM every JOIN pg_class c USING (oid) "
+            "WHERE c.relkind NOT IN ('r', 'p') OR c.relpersistence <> 'p' LIMIT 1",
             self._names,
         ).fetchone()
         if found is not None:
-            name, is_foreign = found
             raise ConfigurationError(
-                f"{name} is {'on another server' if is_foreign else 'no table'}, so rows of "
-                f"{self.name} can't be written exactly once.",
-                hint="Write to a table of this database.",
+                f"{found[0]} is {found[1]}, so rows of {self.name} can't be written exactly once.",
+                hint="Write to a table of this database; ALTER TABLE ... SET LOGGED if it is "
+                "unlogged.",
             )
 
     def unique_keys(self, connection: SqlConnection) -> list[frozenset[str]]:

@@ -59,7 +59,7 @@ class PostgresParticipant(VersionedParticipant[PostgresPart]):
         self.table = PostgresTable(schema, table, staging_schema)
         self._names = (schema, table, staging_schema)
         self._sink_id = sink_id
-        self._is_new = False  # this log has begun nothing here
+        self._was_elsewhere = False  # the log's newest claim is of other places
         self._open: SqlConnection | None = None
         self._opened_at = self._used_at = 0.0
         self._is_marked = False
@@ -154,17 +154,18 @@ class PostgresParticipant(VersionedParticipant[PostgresPart]):
 
     def lost_commit(self, claim: Part, history: History) -> str | None:
         """See ``VersionedParticipant``."""
-        self._is_new = history.last_begun(claim.key) is None
+        last = history.last_claim
+        self._was_elsewhere = last is None or all(one.key != claim.key for one in last.participants)
         return super().lost_commit(claim, history)
 
     def _is_target(self, part: PostgresPart, _: str | None) -> bool:
-        # The same database at another place, moved or by another name, is known by its mark, if
-        # this place is new to the log: two outputs may have tables of one name. A new database has
-        # the mark from its first attempt on, and no commit.
+        # The same database at another place, moved or by another name, or one that the log returns
+        # to, is known by its mark, if the log comes from elsewhere: two outputs may have tables of
+        # one name. A new database has the mark from its first attempt on, and no commit.
         if part.target != self.table.name:
             return False
         is_marked, _, newest = self._endings(part)
-        is_moved = self._is_new and newest > 0
+        is_moved = self._was_elsewhere and newest > 0
         return is_marked and (is_moved or part.place == self.database.place)
 
     def ready(self, history: History) -> None:

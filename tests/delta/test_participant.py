@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import uuid
 from dataclasses import replace
@@ -457,6 +458,27 @@ def test_a_requirement_added_after_the_decision_leaves_it_in_doubt_by_name(
     again = Committer(CommitLog.open(tmp_path / "log", "contract"), [output.participant()])
     with pytest.raises(ConfigurationError, match="check constraint few"):
         again.run_epoch(BATCH, "b", plan)
+
+
+def test_an_epoch_can_be_aborted_that_no_writer_can_commit(output, log, tmp_path):
+    """deltalake refuses every commit, also the one that would fence a sleeping driver."""
+
+    def forbid() -> None:
+        features = {"minReaderVersion": 1, "minWriterVersion": 7,
+                    "writerFeatures": ["checkpointProtection"]}  # fmt: skip
+        path = Path(output.uri, "_delta_log", f"{DeltaTable(output.uri).version() + 1:020}.json")
+        path.write_text(json.dumps({"protocol": features}) + "\n")
+
+    written(output, log)
+    committer = Committer(log, [output.participant()], deadline_s=0.1)
+    plan = lambda begun: lambda: [output.write(begun()[0], ["b"])]  # noqa: E731
+    with failpoints.armed(Step.PREPARE, forbid), pytest.raises(InDoubt, match="TRUNCATE HISTORY"):
+        committer.run_epoch(BATCH, "b", plan)
+    committer.close()
+    choice = {"epoch": "b", "verdict": "aborted", "because": "it stays", "by": "ada"}
+    assert decide("contract", commit_log=tmp_path / "log", **choice).state is State.ABORTED
+    files = {Path(file).name for file in DeltaTable(output.uri).file_uris()}
+    assert {file.name for file in Path(output.uri).rglob("*.parquet")} == files
 
 
 def test_a_table_replaced_while_an_epoch_is_written_gets_none_of_its_rows(output, log):

@@ -330,6 +330,36 @@ def test_a_database_at_another_address_is_known_by_its_mark(spark, make_sink, sh
         make_sink(conninfo=elsewhere).write(spark.range(3), epoch=4)
 
 
+def test_a_return_to_an_earlier_database_is_refused(spark, make_sink, shop, name):
+    """After a fail-over the old server comes back, without what the new one got since."""
+    make_sink().write(spark.range(3), epoch=0)
+    shop.execute(f'CREATE DATABASE "{name}"')
+    other = psycopg.conninfo.make_conninfo(shop.conninfo, dbname=name)
+    with psycopg.connect(other, autocommit=True) as connection:
+        connection.execute(f"CREATE SCHEMA {shop.schema}")
+        for table in ("orders", "eos_epochs"):  # as a replica has them
+            place = f"{shop.schema}.{table}"
+            (body,) = shop.execute(
+                "SELECT string_agg(format('%I %s', attname, format_type(atttypid, atttypmod)), ',')"
+                f" FROM pg_attribute WHERE attrelid = '{place}'::regclass AND attnum > 0"
+            )
+            connection.execute(f"CREATE TABLE {place} ({body[0]})")
+            rows = shop.execute(f"SELECT to_jsonb(t)::text FROM {table} t")
+            for (row,) in rows:
+                connection.execute(
+                    f"INSERT INTO {place} SELECT * FROM jsonb_populate_record(NULL::{place}, %s)",
+                    [row],
+                )
+        connection.execute(
+            f"ALTER TABLE {shop.schema}.eos_epochs ADD PRIMARY KEY (sink, log, target, version)"
+        )
+    assert make_sink(conninfo=other).write(spark.range(3), epoch=1).status == "written"
+    with pytest.raises(NewCluster, match="older copy"):
+        make_sink().write(spark.range(3), epoch=2)
+    assert make_sink(conninfo=other).write(spark.range(3), epoch=2).status == "written"
+    assert shop.execute("SELECT count(*) FROM orders") == [(3,)]
+
+
 def test_a_new_database_is_no_older_copy_after_an_empty_epoch(spark, make_sink, shop, name):
     """It has the mark of the log from then on, and no commit."""
     make_sink().write(spark.range(3), epoch=0)
@@ -663,6 +693,10 @@ def test_what_is_no_table_of_the_database_is_refused(spark, make_sink, shop):
         with pytest.raises(
             ConfigurationError, match=r"far is on another server, so rows of .*orders"
         ):
+            make_sink().write(spark.range(1), epoch=2)
+        shop.execute("DROP FOREIGN TABLE far")
+        shop.execute("ALTER TABLE near SET UNLOGGED")
+        with pytest.raises(ConfigurationError, match=r"near is unlogged, so"):
             make_sink().write(spark.range(1), epoch=2)
     finally:
         shop.execute(f"DROP FOREIGN DATA WRAPPER {server} CASCADE")

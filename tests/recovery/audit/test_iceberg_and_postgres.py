@@ -53,6 +53,14 @@ def roll_back(output: IcebergOutput) -> None:
     table.manage_snapshots().set_current_snapshot(snapshot_id=oldest).commit()
 
 
+def set_back(output: IcebergOutput) -> None:
+    """The catalog is restored from a backup."""
+    table, catalog = output.table(), output.catalog()
+    older = table.metadata.metadata_log[-1].metadata_file
+    catalog.drop_table(table.name())
+    catalog.register_table(table.name(), older)
+
+
 def delete(output: IcebergOutput) -> None:
     output.table().delete("value = 'a1'")
 
@@ -75,6 +83,7 @@ def lose_a_file(output: IcebergOutput) -> None:
         ([replace], 0, "3 epochs (from a): files were replaced by later snapshots ("),
         ([replace, expire], 2, "3 epochs (from a): not checkable: their files were replaced"),
         ([roll_back], 1, "was rolled back; the same for 1 more epochs"),
+        ([set_back], 1, "epoch c of batch, default.shop.orders: version 3 of table"),
         ([lose_a_file], 1, "is not in the storage"),
     ],
     ids=lambda one: "-".join(step.__name__ for step in one) if isinstance(one, list) else "",
