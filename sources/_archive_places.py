@@ -6,10 +6,12 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from eos.delta.folder import Folder
-from eos.delta.opening import open_version_if_exists
+from eos.delta.opening import open_version_if_exists, reading
 from eos.errors import ConfigurationError, Retriable
 from eos.ids import EntryPlace
 
@@ -28,52 +30,97 @@ class Archived(NamedTuple):
     places: dict[str, EntryPlace | None]
 
 
-def archived(folder: Folder, table: DeltaTable, partitions: Iterable[str]) -> Archived | None:
-    """Return what a version of a table has of these partitions; None if no archive wrote to it.
+class Identifiers:
+    """The newest transaction identifiers of the table in ``folder``. They are looked up once, and
+    followed from commit to commit."""
 
-    Raises:
-        ConfigurationError: it was restored to a version that no longer exists.
-        Retriable: its log can't be read.
-    """
-    commits = table.transaction_version(COMMITS)
-    if commits is None:
-        return None
-    return Archived(commits, _places_in(_version_of_rows(folder, table), partitions))
+    # deltalake replays the log for each look-up, also for none (1.6, measured).
 
+    def __init__(self, folder: Folder) -> None:
+        self.folder = folder
+        self._table_id = ""
+        self._version = -1
+        self._known: dict[str, int | None] = {}
 
-def _places_in(rows: DeltaTable, partitions: Iterable[str]) -> dict[str, EntryPlace | None]:
-    places: dict[str, EntryPlace | None] = {}
-    for name in partitions:
-        ledger, entry = (rows.transaction_version(one.format(name)) for one in (_LEDGER, _ENTRY))
-        places[name] = None if ledger is None or entry is None or ledger < 0 else (ledger, entry)
-    return places
+    def of(self, table: DeltaTable, names: Iterable[str]) -> dict[str, int | None]:
+        """Return those of these names in a version of the table; None: it has none.
 
+        Raises:
+            Retriable: its log can't be read.
+        """
+        with reading(self.folder):
+            table_id, version = str(table.metadata().id), table.version()
+        if table_id != self._table_id or not self._follow(version):
+            self._known = {}
+        self._table_id, self._version = table_id, version
+        for name in names:
+            if name not in self._known:
+                with reading(self.folder):
+                    self._known[name] = table.transaction_version(name)
+        return {name: self._known[name] for name in names}
 
-def next_identifiers(
-    folder: Folder,
-    table: DeltaTable,
-    before: Mapping[str, EntryPlace | None],
-    after: Mapping[str, EntryPlace],
-) -> dict[str, int]:
-    """Return the identifiers of a commit whose rows are those between these places.
+    def _follow(self, version: int) -> bool:
+        """Whether what is known is that of this version now."""
+        for later in range(self._version + 1, version + 1):
+            actions = _actions(self.folder, later)
+            if actions is None:
+                return False
+            for one in actions:
+                if (txn := one.get("txn")) is not None and txn["appId"] in self._known:
+                    self._known[txn["appId"]] = int(txn["version"])
+        return version >= self._version
 
-    Raises:
-        ConfigurationError: as ``archived``.
-        Retriable: the table was restored since; or its log can't be read.
-    """
-    found = archived(folder, table, before)
-    if found is not None and found.places != before:
-        raise Retriable(
-            f"Delta table {folder.uri} was restored while rows for it were read. Nothing was added."
-        )
-    # This commit hides a RESTORE: with it, all that was set back gets the place that it has now.
-    # A RESTORE that comes only after ``table`` is a conflict: it changes the table's metadata.
-    rows = _version_of_rows(folder, table)
-    names: set[str] = set()
-    for version in range(rows.version() + 1, table.version() + 1):
-        names |= _named(_actions(folder, version) or ())
-    undone = {name: place or _NONE for name, place in _places_in(rows, names).items()}
-    return identifiers({**undone, **after})
+    def archived(self, table: DeltaTable, partitions: Iterable[str]) -> Archived | None:
+        """Return what a version of the table has of these partitions; None if no archive wrote to
+        it.
+
+        Raises:
+            ConfigurationError: it was restored to a version that no longer exists.
+            Retriable: its log can't be read.
+        """
+        commits = self.of(table, [COMMITS])[COMMITS]
+        if commits is None:
+            return None
+        return Archived(commits, self._places(_version_of_rows(self.folder, table), partitions))
+
+    def _places(self, rows: DeltaTable, partitions: Iterable[str]) -> dict[str, EntryPlace | None]:
+        names = {name: [one.format(name) for one in (_LEDGER, _ENTRY)] for name in partitions}
+        found = self.of(rows, [one for both in names.values() for one in both])
+        places: dict[str, EntryPlace | None] = {}
+        for name, both in names.items():
+            ledger, entry = (found[one] for one in both)
+            places[name] = (
+                None if ledger is None or entry is None or ledger < 0 else (ledger, entry)
+            )
+        return places
+
+    def next(
+        self,
+        table: DeltaTable,
+        before: Mapping[str, EntryPlace | None],
+        after: Mapping[str, EntryPlace],
+    ) -> dict[str, int]:
+        """Return the identifiers of a commit whose rows are those between these places.
+
+        Raises:
+            ConfigurationError: as ``archived``.
+            Retriable: the table was restored since; or its log can't be read.
+        """
+        folder, found = self.folder, self.archived(table, before)
+        if found is not None and found.places != before:
+            raise Retriable(
+                f"Delta table {folder.uri} was restored while rows for it were read. Nothing was "
+                "added."
+            )
+        # This commit hides a RESTORE: with it, all that was set back gets the place that it has
+        # now. A RESTORE that comes only after ``table`` is a conflict: it changes the table's
+        # metadata.
+        rows = _version_of_rows(folder, table)
+        names: set[str] = set()
+        for version in range(rows.version() + 1, table.version() + 1):
+            names |= _named(_actions(folder, version) or ())
+        undone = {name: place or _NONE for name, place in self._places(rows, names).items()}
+        return identifiers({**undone, **after})
 
 
 def _named(actions: Iterable[Mapping[str, Any]]) -> set[str]:
@@ -157,3 +204,22 @@ def _actions(folder: Folder, version: int) -> list[dict[str, Any]] | None:
         except FileNotFoundError:
             return None
     return [json.loads(line) for line in text.splitlines() if line]
+
+
+def after(place: EntryPlace) -> EntryPlace:
+    """Return the place after an entry."""
+    return place[0], place[1] + 1
+
+
+def place_of(batch: pa.RecordBatch, row: int) -> EntryPlace:
+    """Return the place of a row's entry."""
+    return batch.column("__ledger")[row].as_py(), batch.column("__entry")[row].as_py()
+
+
+def of_entry(batch: pa.RecordBatch, place: EntryPlace) -> pa.RecordBatch:
+    """Return the first rows of a batch, as far as they belong to the entry at ``place``."""
+    same = pc.and_(
+        pc.equal(batch.column("__ledger"), place[0]), pc.equal(batch.column("__entry"), place[1])
+    )
+    later = pc.index(same, False).as_py()
+    return batch if later < 0 else batch.slice(0, later)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 from eos.admin import AdminClient, expiry
 from eos.client import Bounds
 from eos.delta.folder import Folder
-from eos.errors import ConfigurationError, DataLost, EosError
+from eos.errors import ConfigurationError, DataLost, EosError, TopicNotFound
 from eos.ids import EntryPlace, TopicName
 from eos.sources._offsets import Offset, place_after, place_text
 from eos.sources._source_options import SourceOptions
 from eos.waiting import parallel_map
+
+A = TypeVar("A")
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -43,11 +46,23 @@ class LossGuard:
     def __init__(self, *, fail: bool) -> None:
         self._fail = fail
         self.losses = 0
+        self._offset: Offset | None = None
+        self._reported: set[str] = set()  # at this offset
+
+    def begin(self, offset: Offset) -> None:
+        """Begin to look for losses behind an offset. Those that were reported at the same one are
+        not reported again: an idle query asks all the time."""
+        if offset != self._offset:
+            self._offset = offset
+            self._reported.clear()
 
     def report(self, loss: str, topic: str, *, hint: str = _HINT) -> None:
         """Report a certain or possible loss: raise DataLost, or warn."""
         if self._fail:
             raise DataLost(loss, hint=hint)
+        if loss in self._reported:
+            return
+        self._reported.add(loss)
         self.losses += 1
         logger.warning("%s", loss, extra={"topic": topic, "losses": self.losses})
 
@@ -256,3 +271,18 @@ def _report(
             "places there, and continues from them if the topics are read again. With "
             "failOnDataLoss=false this is a warning.",
         )
+
+
+def existing_only(
+    names: Sequence[str], parse: Callable[[str], A], ask: Callable[[A], T]
+) -> dict[str, T]:
+    """Return the answers about partitions, without those that were deleted."""
+
+    def asked(one: A) -> T | None:
+        try:
+            return ask(one)
+        except TopicNotFound:
+            return None
+
+    found = zip(names, parallel_map(asked, [parse(name) for name in names]), strict=True)
+    return {name: one for name, one in found if one is not None}

@@ -12,10 +12,10 @@ from typing import Final, Self
 
 from eos.admin import Ledger
 from eos.client import ONE_PERMIT, Entry, PulsarClient
-from eos.errors import BrokerError, ProtocolError
+from eos.errors import BrokerError, ProtocolError, RequestTimeout
 from eos.ids import EntryPlace, MessageId
 from eos.retry import attempts
-from eos.sources._offsets import Span
+from eos.sources._offsets import Span, place_text
 from eos.waiting import parallel_map
 
 _SENDING_MS: Final = 60_000  # of all chunks of a message
@@ -126,6 +126,30 @@ def next_entry(
 
     # The topic may move to another broker meanwhile.
     return attempts(timeout_s)(read)
+
+
+def first_published(
+    client: PulsarClient, topic: str, start: EntryPlace, last: EntryPlace, since_ms: int
+) -> EntryPlace:
+    """Return the first entry from ``start`` to ``last`` that was published at ``since_ms`` or
+    later; the place after ``last`` if there is none.
+
+    ``last`` is readable.
+
+    Raises:
+        RequestTimeout: no entry came for the client's ``timeout_s``.
+        EosError: the topic can't be read, or an entry is malformed.
+    """
+    place = start
+    with client.entry_reader(topic, MessageId(*start)) as reader:
+        while place <= last:
+            entry = next(reader.read(time.monotonic() + client.lookup.timeout_s), None)
+            if entry is None:
+                raise RequestTimeout(f"{topic} delivers no entry from {place_text(place)} on.")
+            if entry.metadata.publish_time >= since_ms:
+                return entry.id.place
+            place = (entry.id.ledger, entry.id.entry + 1)
+    return place
 
 
 def unfinished_before(

@@ -115,16 +115,9 @@ class EpochPlanner:
         """Limit the query to the messages that exist now, and come before a stated end."""
         bounds = self._topics.final_bounds(self._topics.partitions())
         self._target = {name: place_after(one.last_id) for name, one in bounds.items()}
-        stated = self._topics.stops(list(bounds))
-        stops = self._topics.confirmed(stated, bounds)
+        stops = self._topics.exact_stops(self._topics.stops(list(bounds)), bounds)
         for name, stop in stops.items():
             self._target[name] = _earlier(stop, self._target[name])
-        wrong = {name: bounds[name].last_id for name in stated.keys() - stops.keys()}
-        if passed := sorted(filter(lambda name: self._topics.goes_on(name, wrong[name]), wrong)):
-            raise ConfigurationError(
-                f"The broker can't find endingTime in {', '.join(passed)}, which was terminated.",
-                hint="Leave it out, or choose a time after the last message.",
-            )
 
     def values(self) -> ValueFormat:
         """Return the format of the topics' values now; errors as of ``SourceTopics``."""
@@ -153,6 +146,7 @@ class EpochPlanner:
             DataLost: entries that it had to read were deleted.
             EosError: a topic can't be queried.
         """
+        self._guard.begin(offset)
         bounds = self._topics.bounds(self._topics.partitions())
         places, left = known_places(offset, bounds, self._options, self._guard)
         losses = self._guard.losses

@@ -17,6 +17,7 @@ from eos.ids import MessageId, TopicName
 from eos.sources._data_loss import LossGuard
 from eos.sources._row_format import RowFormat
 from eos.sources._source_options import SourceOptions
+from eos.sources._value_format import MALFORMED_REASON, Mode
 from eos.wire.decoding import MessageIds, decode_message_ids
 
 ELSEWHERE: Final = re.compile("/|[a-z][a-z0-9+.-]*:/")
@@ -71,7 +72,9 @@ def read_history(
     guard = LossGuard(fail=options.fail_on_data_loss)
     has_topics = TOPIC_COLUMN in one.schema.names
     existing = [name for name in form.names if name in one.schema.names]
-    wanted = list(dict.fromkeys([*existing, *([TOPIC_COLUMN] if has_topics else [])]))
+    drops = drops_malformed(form.values.mode, one.schema.names)
+    more = [TOPIC_COLUMN] * has_topics + [MALFORMED_REASON] * drops
+    wanted = list(dict.fromkeys([*existing, *more]))
     with folder.failures("reading it"):
         sizes = folder.size_bytes([file.path for file in one.files])
         files = [file for file, size in zip(one.files, sizes, strict=True) if size is not None]
@@ -84,8 +87,26 @@ def read_history(
         for batch in batches_of(folder, files, one.schema, wanted):
             # A topic added meanwhile is read from the broker: its rows here would come twice.
             rows = _of_topics(batch, one.topics) if has_topics else batch
+            if drops:
+                rows = rows.filter(pc.is_null(rows.column(MALFORMED_REASON)))
             if rows.num_rows:
                 yield _as_wanted(rows, form.schema)
+
+
+def drops_malformed(mode: Mode, columns: Collection[str]) -> bool:
+    """Whether rows of malformed messages have to be left out of a table with these columns.
+
+    Raises:
+        ConfigurationError: the mode refuses such rows, of which an archive keeps nulls.
+    """
+    if MALFORMED_REASON not in columns or mode is Mode.PERMISSIVE:
+        return False
+    if mode is Mode.FAILFAST:
+        raise ConfigurationError(
+            "The archive was made with mode=permissive, and may have malformed messages as nulls.",
+            hint="Set mode=permissive, which shows them, or mode=dropmalformed.",
+        )
+    return True
 
 
 def batches_of(
@@ -98,7 +119,10 @@ def batches_of(
         OSError: the storage fails.
     """
     try:
-        yield from dataset_of(folder, files, schema).to_batches(columns=list(columns))
+        # Arrow reads ahead without a limit (measured): so it gets one row group at a time.
+        for fragment in dataset_of(folder, files, schema).get_fragments():
+            for group in fragment.split_by_row_group():
+                yield from group.to_batches(schema=schema, columns=list(columns))
     except pa.ArrowInvalid as error:
         raise InputError(
             f"history: a file of {folder.uri} can't be read: {folder.clean(error)}.",

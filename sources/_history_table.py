@@ -18,7 +18,7 @@ from eos.delta.opening import open_version_if_exists
 from eos.errors import ConfigurationError, DataLost, IncompatibleSchema
 from eos.ids import MessageId, TopicName
 from eos.sinks import spark_compat
-from eos.sources._archive_places import archived
+from eos.sources._archive_places import Identifiers
 from eos.sources._history_files import (
     ELSEWHERE,
     ID_COLUMN,
@@ -26,6 +26,7 @@ from eos.sources._history_files import (
     HistoryFile,
     HistoryRange,
     batches_of,
+    drops_malformed,
     last_messages,
 )
 from eos.sources._offsets import Ends, HistorySpan
@@ -171,6 +172,7 @@ class HistoryTable:
             ConfigurationError: it lacks one that every message has.
             IncompatibleSchema: one has another type.
         """
+        drops_malformed(form.values.mode, self.schema.names)
         have = {field.name: field.dataType for field in spark_compat.spark_schema(self.schema)}
         wanted = {field.name: field.dataType for field in spark_compat.spark_schema(form.schema)}
         wanted |= {name: OWN_COLUMNS[name] for name in (ID_COLUMN, TOPIC_COLUMN)}
@@ -210,7 +212,7 @@ class HistoryTable:
         """
         if self._options.pattern is not None:
             return None
-        found = archived(self._folder, self._table, partitions)
+        found = Identifiers(self._folder).archived(self._table, partitions)
         if found is None:
             return None
         return {name: place for name, place in found.places.items() if place is not None}

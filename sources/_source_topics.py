@@ -12,8 +12,13 @@ from eos.client import Bounds, PulsarClient, SubscriptionCursor, TopicBounds
 from eos.errors import BrokerError, ConfigurationError, ProtocolError, TopicNotFound
 from eos.ids import EntryPlace, MessageId, TopicName, TxnId
 from eos.schemas.reading import SchemaVersion
-from eos.sources._data_loss import expiry_reasons
-from eos.sources._entry_ranges import RowsPerEntry, next_entry, unfinished_before
+from eos.sources._data_loss import existing_only, expiry_reasons
+from eos.sources._entry_ranges import (
+    RowsPerEntry,
+    first_published,
+    next_entry,
+    unfinished_before,
+)
 from eos.sources._offsets import (
     LATEST,
     PlaceOption,
@@ -31,13 +36,12 @@ from eos.sources._value_format import (
     BYTES,
     ValueFormat,
     lost_fields,
+    newest_versions,
     value_format,
-    version_of,
 )
 from eos.waiting import parallel_map
 from eos.wire.batch import Entry
 
-A = TypeVar("A")
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
@@ -130,7 +134,7 @@ class SourceTopics:
         """Return the paths of fields that only earlier schemas have; none if options name one."""
         if self._options.value_schema != AUTO or self._options.allow_different_topic_schemas:
             return set()
-        newest = {topic: version_of(self._client, topic, None) for topic in self._bases()}
+        newest = newest_versions(self._client, self._bases())
         new = newest.items() - self._lossless.items()
         lost = set[str]().union(*(lost_fields(self._client, *one) for one in new))
         if not lost:
@@ -145,11 +149,11 @@ class SourceTopics:
     def bounds(self, names: Iterable[str]) -> dict[str, Bounds]:
         """Return where each partition begins and ends now; partitions that were just deleted are
         left out."""
-        return _existing(list(names), self._tail, TopicBounds.bounds)
+        return existing_only(list(names), self._tail, TopicBounds.bounds)
 
     def final_bounds(self, names: Iterable[str]) -> dict[str, Bounds]:
         """Return ``bounds`` up to what the broker delivers, which may be more than it states."""
-        return _existing(list(names), self._tail, TopicBounds.final_bounds)
+        return existing_only(list(names), self._tail, TopicBounds.final_bounds)
 
     def reaches(self, entries: Mapping[str, EntryPlace]) -> dict[str, bool]:
         """Whether each partition has, or had, the entry."""
@@ -176,8 +180,7 @@ class SourceTopics:
         """Return the starting places of the options, for all partitions; None: the first entry.
         ConfigurationError if the options are invalid.
 
-        ``otherwise``: ``earliest`` or ``latest``, the default of the options. ``slack_ms``: how
-        much earlier than a stated time.
+        ``otherwise``: the options' default. ``slack_ms``: how much earlier than a stated time.
         """
         names = self.partitions()
         options = self._options
@@ -238,8 +241,7 @@ class SourceTopics:
         ``bounds``: of the partitions.
         """
         # In a terminated topic it finds the last ledger, for a time after all messages (measured).
-        text = self._options.ending_time
-        ends = {} if text is None else parse_times(text, stops, "endingTime")
+        ends = self._ending_times(stops)
 
         def is_right(name: str) -> bool:
             stop, last, end = stops[name], bounds[name].last_id, ends.get(name)
@@ -253,11 +255,25 @@ class SourceTopics:
         self._unsearchable.update(name for name in names if not right[name])
         return {name: stops[name] for name in names if right[name]}
 
-    def goes_on(self, name: str, last: MessageId | None) -> bool:
-        """Whether the ``last`` message of a partition was published after the stated end."""
-        end = parse_times(str(self._options.ending_time), [name], "endingTime")[name]
-        entry = None if last is None else self._next_entry(name, last.place)
-        return entry is not None and entry.metadata.publish_time >= end
+    def exact_stops(
+        self, stops: Mapping[str, EntryPlace | None], bounds: Mapping[str, Bounds]
+    ) -> dict[str, EntryPlace | None]:
+        """Return the ``stops`` of those in ``bounds``, by the messages' own times: the broker may
+        search by its clock, or find the last ledger (see ``confirmed``)."""
+        ends = self._ending_times(stops)
+
+        def exact(name: str) -> EntryPlace | None:
+            stop, last, end = stops[name], bounds[name].last_id, ends.get(name)
+            if end is None or stop is None or last is None:
+                return stop
+            return first_published(self._client, name, stop, last.place, end)
+
+        names = list(stops.keys() & bounds.keys())
+        return dict(zip(names, parallel_map(exact, names), strict=True))
+
+    def _ending_times(self, names: Iterable[str]) -> dict[str, int]:
+        text = self._options.ending_time
+        return {} if text is None else parse_times(text, list(names), "endingTime")
 
     def undecided(self, ends: Mapping[str, EntryPlace | None]) -> dict[str, EntryPlace]:
         """Return the partitions that an open transaction blocks before their ends (None: before the
@@ -307,13 +323,13 @@ class SourceTopics:
         unknown = [
             name for name, end in ends.items() if not _covers(self._ledgers.get(name, ()), end)
         ]
-        found = _existing(unknown, TopicName.parse, self._options.admin().ledgers)
+        found = existing_only(unknown, TopicName.parse, self._options.admin().ledgers)
         self._ledgers.update(found)
         return {name: self._ledgers[name] for name in ends if name in found or name not in unknown}
 
     def stored(self, names: Sequence[str]) -> dict[str, list[StoredLedger]]:
         """Return what tiered storage has of existing partitions, from the admin API."""
-        return _existing(names, TopicName.parse, self._options.admin().stored_ledgers)
+        return existing_only(names, TopicName.parse, self._options.admin().stored_ledgers)
 
     def expiry_reasons(self, names: Iterable[str]) -> list[str]:
         """Return as the function of this name, from the admin API."""
@@ -376,21 +392,6 @@ def _end(bounds: Bounds) -> EntryPlace:
 def _may_match(name: str, local: re.Pattern[str]) -> bool:
     own = name.rpartition("/")[2]
     return any(map(local.fullmatch, (own, re.sub(r"-partition-\d+$", "", own))))
-
-
-def _existing(
-    names: Sequence[str], parse: Callable[[str], A], ask: Callable[[A], T]
-) -> dict[str, T]:
-    """Return the answers about partitions, without those that were deleted."""
-
-    def asked(one: A) -> T | None:
-        try:
-            return ask(one)
-        except TopicNotFound:
-            return None
-
-    found = zip(names, parallel_map(asked, [parse(name) for name in names]), strict=True)
-    return {name: one for name, one in found if one is not None}
 
 
 def _covers(ledgers: Sequence[Ledger], end: EntryPlace) -> bool:

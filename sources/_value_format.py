@@ -25,6 +25,7 @@ from eos.schemas.reading import (
     check_readable,
     value_reader,
 )
+from eos.waiting import parallel_map
 from eos.wire.commands import SchemaInfo
 
 logger = logging.getLogger(__name__)
@@ -206,7 +207,7 @@ def value_format(
     """
     if own is None and allow_different:
         return ValueFormat(None, None, mode)
-    registered = [(topic, version_of(client, topic, None)) for topic in topics]
+    registered = list(newest_versions(client, topics).items())
     if not registered:
         return ValueFormat(None, own, mode)
     if own is not None:
@@ -268,6 +269,14 @@ def _is_other(one: SchemaVersion | None, other: SchemaVersion | None) -> bool:
     if one is None or other is None:
         return one is not other
     return not are_same_values(one.info, other.info)
+
+
+def newest_versions(
+    client: PulsarClient, topics: Sequence[TopicName]
+) -> dict[TopicName, SchemaVersion | None]:
+    """Return the newest version of each topic's schema; None: it has none."""
+    found = parallel_map(lambda topic: version_of(client, topic, None), topics)
+    return dict(zip(topics, found, strict=True))
 
 
 def version_of(

@@ -38,7 +38,15 @@ from eos.sources._archive_check import (
     unkept,
     waiting,
 )
-from eos.sources._archive_places import COMMITS, Archived, archived, identifiers, next_identifiers
+from eos.sources._archive_places import (
+    COMMITS,
+    Archived,
+    Identifiers,
+    after,
+    identifiers,
+    of_entry,
+    place_of,
+)
 from eos.sources._epoch_planner import EpochPlanner
 from eos.sources._offsets import Offset
 from eos.sources._range_reader import EntryRange, check_not_deleted, read_range
@@ -116,6 +124,7 @@ class Archive:
         part_bytes: int = 2**29,
     ) -> None:
         self.table: Final = TargetTable(table)
+        self._known: Final = Identifiers(self.table.folder)
         self._options = SourceOptions.parse(options, auth)
         self._part_bytes = part_bytes
         self._planner = EpochPlanner(self._options, None, exclusive=True)
@@ -163,7 +172,7 @@ class Archive:
     def _archived(self) -> Archived:
         names = self._planner.partitions()
         table = open_if_exists(self.table.folder)
-        found = None if table is None else archived(self.table.folder, table, names)
+        found = None if table is None else self._known.archived(table, names)
         if found is not None:
             return found
         # A table that lost its places would get all rows again.
@@ -290,6 +299,8 @@ class Archive:
             attempt_id=self._attempt_id,
             spark_partition=0,
         )
+        if chunk.places.items() <= places.items():
+            return None  # no entry is before the end
         failpoints.reached(ArchiveStep.STAGE)
         self.table.commit(
             files,
@@ -298,7 +309,7 @@ class Archive:
             table_id=table_id,
             schema=schema,
             merge=True,
-            more=lambda table: next_identifiers(self.table.folder, table, places, chunk.places),
+            more=lambda table: self._known.next(table, places, chunk.places),
         )
         failpoints.reached(ArchiveStep.COMMIT)
         self._check_own(identifiers(chunk.places))
@@ -340,19 +351,24 @@ class Archive:
         """Yield rows up to the chunk's size, and note up to where it has each partition."""
         left = self._part_bytes
         for one in work:
-            place = one.span.start
+            last: EntryPlace | None = None  # the entry of the last row
             for batch in self._sliced(read_range(self._options, form, one)):
                 # An entry belongs to one commit: a place is between two entries.
-                rows = batch if left > 0 else _of_entry(batch, place)
+                rows = batch if left > 0 or last is None else of_entry(batch, last)
                 yield chunk.count(rows)
                 left -= rows.nbytes
                 if rows.num_rows < batch.num_rows:
                     check_not_deleted(self._options, one)
-                    chunk.places[one.topic] = _place(batch, rows.num_rows)
+                    assert last is not None
+                    chunk.places[one.topic] = after(last)
                     return
-                place = _place(batch, batch.num_rows - 1)
-            assert one.span.end is not None
-            chunk.places[one.topic] = one.span.end
+                last = place_of(batch, batch.num_rows - 1)
+            end = one.span.end
+            assert end is not None
+            if end[1] == 0:  # a loss of the entry there could not be seen, see LossGuard
+                end = one.span.start if last is None else after(last)
+            if end is not None:
+                chunk.places[one.topic] = end
             if left <= 0:
                 return
 
@@ -365,7 +381,8 @@ class Archive:
 
     def _check_own(self, ids: Mapping[str, int]) -> None:
         # A commit does nothing if its number was used before.
-        if self.table.committed_versions(ids) != ids:
+        table = open_if_exists(self.table.folder)
+        if table is None or self._known.of(table, ids) != ids:
             raise Fenced(
                 f"Another archive writes to {self.table.folder.uri} at the same time.",
                 hint="Nothing is lost or doubled. Stop one of them.",
@@ -380,18 +397,3 @@ class Archive:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _place(batch: pa.RecordBatch, row: int) -> EntryPlace:
-    return batch.column("__ledger")[row].as_py(), batch.column("__entry")[row].as_py()
-
-
-def _of_entry(batch: pa.RecordBatch, place: EntryPlace | None) -> pa.RecordBatch:
-    """Return the first rows of a batch, as far as they belong to the entry at ``place``."""
-    if place is None:
-        return batch.slice(0, 0)
-    same = pc.and_(
-        pc.equal(batch.column("__ledger"), place[0]), pc.equal(batch.column("__entry"), place[1])
-    )
-    later = pc.index(same, False).as_py()
-    return batch if later < 0 else batch.slice(0, later)

@@ -11,12 +11,13 @@ from pyspark.sql.types import StructField, StructType
 
 from eos.errors import ConfigurationError, IncompatibleSchema
 from eos.sources._epoch_planner import EpochPlanner, values_of
-from eos.sources._history_files import TOPIC_COLUMN
+from eos.sources._history_files import TOPIC_COLUMN, drops_malformed
 from eos.sources._history_table import HistoryTable
 from eos.sources._offsets import Ends, place_text
 from eos.sources._row_format import METADATA, value_columns
 from eos.sources._source_options import SourceOptions
 from eos.sources._spark_columns import row_format
+from eos.sources._value_format import MALFORMED_REASON
 from eos.user_input import plain
 
 
@@ -74,6 +75,8 @@ def history(
     past = _snapshot(spark, archive)
     hint = "Set schema as the archive was made, which is auto by default."
     value_columns(past.columns, values.schema.names, archive.uri, hint)
+    if drops_malformed(parsed.mode, past.columns):
+        past = past.where(col(MALFORMED_REASON).isNull())
     of_topics = col(TOPIC_COLUMN).isin([str(one) for one in parsed.topic_names])
     same = [_column(past, field, archive.uri) for field in rest.schema]
     return past.where(of_topics).select(*same).union(rest)

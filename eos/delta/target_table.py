@@ -153,14 +153,10 @@ class TargetTable:
 
     def committed_version(self, app_id: str) -> int | None:
         """Return the version last committed with ``app_id``, durably; None without one."""
-        return self.committed_versions([app_id]).get(app_id)
-
-    def committed_versions(self, app_ids: Iterable[str]) -> dict[str, int]:
-        """Return the versions last committed with those of ``app_ids`` that have one, durably."""
-        found = self._ask(lambda table: {one: table.transaction_version(one) for one in app_ids})
+        found: int | None = self._ask(lambda table: table.transaction_version(app_id))
         # A commit that a power failure could still undo must not be reported.
         self._make_log_durable()
-        return {app_id: version for app_id, version in found.items() if version is not None}
+        return found
 
     @property
     def forgets_transactions(self) -> bool:

@@ -369,6 +369,7 @@ def test_a_new_database_is_no_older_copy_after_an_empty_epoch(spark, make_sink, 
         connection.execute(f"CREATE SCHEMA {shop.schema}")
     dies_behind(Step.BEGIN, make_sink(conninfo=fresh), lambda s: s.write(spark.range(3), epoch=1))
     make_sink(conninfo=fresh).write(spark.range(0), epoch=1)
+    make_sink().write(spark.range(3), epoch=3)  # and back
     assert make_sink(conninfo=fresh).write(spark.range(3), epoch=2).status == "written"
 
 
