@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import subprocess
 import sys
 import time
@@ -16,6 +17,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Field, write_deltalake
 from pulsar.schema import AvroSchema
+from pyspark.errors import AnalysisException
 
 from eos.client import PulsarClient, TopicBounds
 from eos.errors import (
@@ -526,6 +528,40 @@ def test_an_end_behind_a_terminated_topic_is_its_end(opened, client, name, topic
     topic_admin("PUT", "/unload")
     run(opened(endingTime=str(int(time.time() * 1000))))
     assert values(tmp_path) == [b"%d" % number for number in range(40)]
+
+
+def test_malformed_messages_in_an_archive_are_no_tombstones(opened, client, name, load, tmp_path):
+    with closing(client.entry_producer(name, create=True)) as producer:
+        for value in (struct.pack(">q", 7), b"bad", struct.pack(">q", 9)):
+            producer.send(value).result(timeout=20)
+    run(opened(schema="int64", mode="permissive"))
+    past = {"schema": "int64", "history": str(tmp_path / "past")}
+    with pytest.raises(AnalysisException, match="mode=permissive"):
+        load(**past).collect()
+    found = load(**past, mode="dropmalformed").select("value").collect()
+    assert [row.value for row in found] == [7, 9]
+    found = load(**past, mode="permissive").select("value", "__malformedValue").collect()
+    assert [row[1] and bytes(row[1]) for row in found] == [None, b"bad", None]
+
+
+def test_an_archive_follows_its_identifiers_from_commit_to_commit(
+    opened, client, name, monkeypatch
+):
+    """deltalake reads all commits for each look-up."""
+    batches(client, name, range(2))
+    with opened() as archive:
+        archive.add()
+        asked, real = list[str](), DeltaTable.transaction_version
+        monkeypatch.setattr(
+            DeltaTable,
+            "transaction_version",
+            lambda self, one: asked.append(one) or real(self, one),
+        )
+        assert archive.add() is None
+        assert asked == []
+        batches(client, name, range(2, 3))
+        assert archive.add().rows == 10
+        assert set(asked) == {"eos-archive"}
 
 
 def test_a_place_is_after_an_entry_and_not_at_the_first_of_a_ledger(

@@ -10,6 +10,7 @@ from eos.client import Bounds
 from eos.errors import DataLost
 from eos.ids import EntryPlace, MessageId
 from eos.sources._data_loss import LossGuard
+from eos.sources._offsets import Offset
 
 
 class Seen:
@@ -86,3 +87,13 @@ def test_a_deleted_topic_is_reported_once(caplog):
     assert guard.losses == 1
     (record,) = caplog.records
     assert (record.topic, record.losses) == ("t", 1)
+
+
+def test_a_query_that_stands_still_is_told_once():
+    """Spark asks an idle query a hundred times a second."""
+    guard, losses = LossGuard(fail=False), []
+    for place in ((7, 5), (7, 5), (7, 6)):
+        guard.begin(Offset.starting({"t": place}))
+        guard.starts({"t": (7, 5)}, {}, Seen())
+        losses.append(guard.losses)
+    assert losses == [1, 1, 2]
