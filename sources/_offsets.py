@@ -313,7 +313,7 @@ def parse_times(text: str, names: Iterable[str], option: str) -> dict[str, int]:
 def _object(text: str, option: str, other: str) -> Mapping[str, object]:
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
         raise ConfigurationError(f"{option} must be {other} or a JSON object, not {text[:100]!r}.")

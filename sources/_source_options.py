@@ -305,7 +305,7 @@ class SourceOptions(BaseModel):
         TopicName.parse(f"{'/'.join(namespace) or 'public/default'}/t")  # the namespace is a name
         try:
             pattern = re.compile(local)
-        except re.error as error:
+        except (re.error, OverflowError, RecursionError) as error:
             raise ConfigurationError(
                 f"topicsPattern {local[:200]!r} is not a regular expression: {error}."
             ) from None

@@ -12,6 +12,7 @@ from typing import Any, Final
 from urllib.parse import quote_plus
 
 import numpy as np
+import pyarrow as pa
 
 from eos.admin import AdminClient, StoredLedger
 from eos.client import NotFromStorage, StoredRun
@@ -155,7 +156,7 @@ def _read_offloaded(
         )
         error.hint = f"Read without tieredStorage, and find out what has written {name}."
         raise
-    except (OSError, ProtocolError) as error:
+    except (OSError, pa.ArrowException, ProtocolError) as error:  # of a key that is not base64
         raise NotFromStorage(folder.clean(error)) from folder.cause(error)
 
 

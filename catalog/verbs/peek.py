@@ -19,7 +19,7 @@ from eos.catalog._topic_arguments import TopicGiven, must_exist
 from eos.cli.cluster import Cluster
 from eos.cli.reports import Exit, Facts, Report
 from eos.client import PulsarClient
-from eos.errors import ConfigurationError, TopicNotFound, printable
+from eos.errors import BrokerError, ConfigurationError, TopicNotFound, printable
 from eos.ids import MessageId, TopicName
 from eos.user_input import parse_time_ms
 
@@ -200,7 +200,13 @@ def _start(client: PulsarClient, topic: TopicName, time_ms: int | None) -> Messa
     if time_ms is None:
         return None
     with closing(client.topic_bounds(str(topic))) as tail:
-        return MessageId(*tail.place_at(time_ms))
+        try:
+            return MessageId(*tail.place_at(time_ms))
+        except BrokerError as error:  # a terminated topic of one ledger, loaded again (measured)
+            raise ConfigurationError(
+                f"The broker can't look for a time in {topic}: {error.message}",
+                hint="Leave out --from.",
+            ) from None
 
 
 def _shown(message: RawMessage, decoder: ValueDecoder) -> PeekedMessage:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import logging
 import threading
 import time
 from collections.abc import Callable
 from typing import Final
 
 from eos.waiting import Monitor
+
+logger = logging.getLogger(__name__)
 
 # An idle thread ends, so that a client that is never closed leaves no thread behind.
 _IDLE_S: Final = 5.0
@@ -54,7 +57,10 @@ class Timer:
 
     def _run(self) -> None:
         while (call := self._next()) is not None:
-            call()
+            try:
+                call()
+            except BaseException:  # sys.exit() of a user's callback: others wait for this thread
+                logger.exception("A call of the client's timer failed.")
 
     def _next(self) -> Callable[[], None] | None:
         """Wait for the next due function; None ends the thread."""

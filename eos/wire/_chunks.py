@@ -148,9 +148,9 @@ class ChunkBuffer:
         while len(self._incomplete) > MAX_INCOMPLETE or self._size > MAX_INCOMPLETE_BYTES:
             key = next(iter(self._incomplete))
             logger.warning(
-                "A message that %s began to send at %s is not complete, and is dropped from "
+                "A message that %r began to send at %s is not complete, and is dropped from "
                 "memory: too many are incomplete. A consumer gets it when it is opened again.",
-                key[0],
+                key[0][:100],  # of any length, and with any characters
                 self._incomplete[key].places[0],
             )
             self.dropped.update(self._incomplete[key].places)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from concurrent.futures import ALL_COMPLETED, Future, as_completed, wait
@@ -121,3 +122,12 @@ def test_futures_are_waited_for_as_any_others(batch):
     called: list[object] = []
     batch.futures[3].add_done_callback(called.append)
     assert called == [batch.futures[3]]
+
+
+def test_a_call_that_fails_stops_no_other_call():
+    """A user's callback may end with sys.exit()."""
+    timer, called = Timer(), threading.Event()
+    timer.call_after(0.0, sys.exit)
+    timer.call_after(0.01, called.set)
+    assert called.wait(10)
+    timer.stop()

@@ -32,6 +32,7 @@ def test_several_topics_are_read_each_once():
         ({"serviceUrl": "pulsar://h", "topics": "a,,b"}, "expected persistent"),
         (GOOD | {"topicsPattern": "a.*"}, "set one of topic, topics"),
         ({"service_url": "pulsar://h:1", "topicsPattern": "a("}, "is not a regular expression"),
+        ({"service_url": "pulsar://h:1", "topicsPattern": "a{99999999999}"}, "is not a regular"),
         ({"service_url": "pulsar://h:1", "topicsPattern": "a/b"}, "expected tenant/namespace/"),
         (GOOD | {"startingTime": "5", "startingOffsets": "latest"}, "or startingTime, not both"),
         (GOOD | {"endingTime": "5", "endingOffsets": "latest"}, "or endingTime, not both"),

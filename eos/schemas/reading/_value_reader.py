@@ -154,12 +154,13 @@ class ValueReader:
         """
         encoded = versions.dictionary_encode()
         numbers = encoded.indices.fill_null(-1).to_numpy()
-        order: list[np.ndarray[tuple[int], np.dtype[np.int64]]] = []
         batches: list[pa.RecordBatch] = []
         failures: list[RowFailures] = []
         refused: dict[str, IncompatibleSchema] = {}
-        for number in np.unique(numbers).tolist():
-            rows = np.flatnonzero(numbers == number)
+        order = np.argsort(numbers, kind="stable")
+        starts = np.flatnonzero(np.diff(numbers[order], prepend=-2))
+        for rows in np.split(order, starts)[1:]:
+            number = int(numbers[rows[0]])
             named = b"" if number < 0 else encoded.dictionary[number].as_py()
             taken = pa.array(rows)
             some, some_keys = values.take(taken), None if keys is None else keys.take(taken)
@@ -169,7 +170,6 @@ class ValueReader:
                 reason = error.message.splitlines()[0]
                 refused[reason] = error
                 found = DecodedValues(*self._all_malformed(some, reason))
-            order.append(rows)
             batches.append(found.columns)
             failures.append(found.failures.moved(rows))
         if len(batches) == 1:
@@ -178,7 +178,7 @@ class ValueReader:
             none, _ = self._all_malformed(values, "")
             return DecodedValues(none, RowFailures.merged(failures), refused)
         table = pa.Table.from_batches(batches).combine_chunks()
-        back = np.argsort(np.concatenate(order))
+        back = np.argsort(order)
         (batch,) = table.take(pa.array(back)).combine_chunks().to_batches()
         return DecodedValues(batch, RowFailures.merged(failures), refused)
 

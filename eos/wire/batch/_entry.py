@@ -198,7 +198,8 @@ class Entry:
             raise ProtocolError(f"it claims {metadata.num_messages_in_batch} messages.")
         # "Contains encryption key name, encrypted key and metadata to describe the key."
         if metadata.encryption_keys:
-            raise DecryptionFailed(f"it is encrypted for {metadata.encryption_keys[0].key!r}.")
+            name = metadata.encryption_keys[0].key[:100]  # of any length
+            raise DecryptionFailed(f"it is encrypted for {name!r}.")
         if (metadata.num_chunks_from_msg or 1) > 1:
             raise ProtocolError("it is a chunk of a message.")
         return decompress(self.payload, metadata.compression or 0, metadata.uncompressed_size or 0)
