@@ -558,7 +558,7 @@ def test_an_older_copy_of_the_table_is_refused(
 def test_recovery_commits_nothing_to_an_older_copy(
     spark, make_sink, table, tmp_path, name, recovery
 ):
-    """The newest one has the epoch before: with one more commit, nobody would miss it."""
+    """With one more commit, its missing epoch would never be noticed."""
     df = spark.range(5).selectExpr("id")
     make_sink().write(df, epoch="a")
     shutil.copytree(table, tmp_path / "older")

@@ -89,7 +89,7 @@ def test_a_deleted_topic_is_reported_once(caplog):
     assert (record.topic, record.losses) == ("t", 1)
 
 
-def test_a_query_that_stands_still_is_told_once():
+def test_an_idle_query_reports_a_loss_once():
     """Spark asks an idle query a hundred times a second."""
     guard, losses = LossGuard(fail=False), []
     for place in ((7, 5), (7, 5), (7, 6)):
