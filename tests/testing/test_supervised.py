@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from eos.testing._supervised import Supervised
+from eos.testing.jvm import Supervised
 
 
 class Interrupted(BaseException):
