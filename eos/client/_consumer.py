@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
 
@@ -22,7 +23,7 @@ from eos.client._receiver import ReceivedMessage, Receiver
 from eos.client._subscriptions import ConsumerOptions
 from eos.client._timer import Timer
 from eos.client._transaction import Transaction, poisoning
-from eos.errors import ConfigurationError, ConnectionLost, EosError, InputError
+from eos.errors import ConfigurationError, ConnectionLost, EosError, Fatal, InputError
 from eos.ids import EntryPlace, MessageId, TopicName
 from eos.waiting import Monitor
 from eos.wire import commands
@@ -41,14 +42,18 @@ class Letters:
     topic: str
     _open: Callable[[str], Producer]
     _producer: Producer | None = None
+    _is_closed: bool = False
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def open(self) -> Producer:
         """Create the topic, if it does not exist."""
-        if self._producer is not None and not self._producer.is_usable:
-            self.close()  # its topic has moved
-            self._producer = None
-        self._producer = self._producer or self._open(self.topic)
-        return self._producer
+        with self._lock:  # else another thread could close them meanwhile, or open a second one
+            if self._is_closed:
+                raise Fatal(f"The consumer that moves messages to {self.topic} is closed.")
+            if self._producer is not None and not self._producer.is_usable:
+                self._close_producer()  # its topic has moved
+            self._producer = self._producer or self._open(self.topic)
+            return self._producer
 
     def send(
         self,
@@ -76,11 +81,17 @@ class Letters:
         )
 
     def close(self) -> None:
-        """Close the producer. May be called twice."""
+        """Close the producer, for ever. May be called twice."""
+        with self._lock:
+            self._is_closed = True
+            self._close_producer()
+
+    def _close_producer(self) -> None:
         # Its messages are in transactions that have ended.
         if self._producer is not None:
             with contextlib.suppress(EosError):
                 self._producer.close()
+            self._producer = None
 
 
 class Consumer(Receiver):

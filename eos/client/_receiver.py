@@ -20,6 +20,7 @@ from eos.client._subscriptions import (
     subscribe,
     subscribing,
     unsubscribe,
+    wanted_of,
 )
 from eos.client._timer import Timer
 from eos.client._transaction import Transaction
@@ -67,18 +68,6 @@ class ReceivedMessage:
     def size(self) -> int:
         """Its approximate size in memory, in bytes."""
         return object_bytes(self.value, self.key, self.properties.items())
-
-
-def wanted_of(entry: Entry, delivery: Delivery) -> Collection[int]:
-    """Return the indexes of the messages of ``entry`` that are not acknowledged."""
-    # Other consumers may have acknowledged some by batch index
-    # (``acknowledgmentAtBatchIndexLevelEnabled``). The broker does not count these as permits
-    # (``Consumer.sendMessages``).
-    words = delivery.command.ack_set
-    if not words:
-        return range(entry.num_messages)
-    count = min(entry.num_messages, 64 * len(words))
-    return {index for index in range(count) if words[index // 64] >> (index % 64) & 1}
 
 
 def messages_of(
@@ -173,6 +162,7 @@ class Receiver:
         """Subscribe, and let the broker deliver; errors as of ``PulsarClient.consumer``."""
         connection, options = self._lookup.broker_of(self.topic), self._options
         with self._changed:
+            self._refuse_closed()
             # Never reuse an id: deliveries to an old one may still arrive, and are dropped.
             self._id = next(self._lookup.consumer_ids)
             self._connection = connection
@@ -198,8 +188,18 @@ class Receiver:
         except BaseException:
             self._lose()
             raise
+        self._begin(connection)
+
+    def _begin(self, connection: Connection) -> None:
         with self._changed:
+            if self._connection is None:  # closed meanwhile, maybe before it was subscribed
+                unsubscribe(connection, self._id)
+            self._refuse_closed()
             self._permit()
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise Fatal(f"The consumer of {self.subscription} on {self.topic} is closed.")
 
     # --- receiving --------------------------------------------------------------------------
 
@@ -219,8 +219,7 @@ class Receiver:
             while self._dead:
                 self._give_up(self._dead.popleft())
             with self._changed:
-                if self._closed:
-                    raise Fatal(f"The consumer of {self.subscription} on {self.topic} is closed.")
+                self._refuse_closed()
                 if self._ready:
                     return self._ready.popleft()
                 if self._failure is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Literal, TypedDict
@@ -15,6 +15,7 @@ from eos.transport.address import PREFIX_HINT, ClusterRules
 from eos.transport.connection import Connection
 from eos.transport.listeners import ConsumerListener
 from eos.wire import commands
+from eos.wire.batch import Entry
 from eos.wire.commands import InitialPosition, SubscriptionType
 from eos.wire.frames import Delivery
 
@@ -201,6 +202,18 @@ class ReceiveQueue:
 def place_of(delivery: Delivery) -> EntryPlace:
     """Return the position of the entry."""
     return delivery.command.message_id.message_id().place
+
+
+def wanted_of(entry: Entry, delivery: Delivery) -> Collection[int]:
+    """Return the indexes of the messages of ``entry`` that are not acknowledged."""
+    # Other consumers may have acknowledged some by batch index
+    # (``acknowledgmentAtBatchIndexLevelEnabled``). The broker does not count these as permits
+    # (``Consumer.sendMessages``).
+    words = delivery.command.ack_set
+    if not words:
+        return range(entry.num_messages)
+    count = min(entry.num_messages, 64 * len(words))
+    return {index for index in range(count) if words[index // 64] >> (index % 64) & 1}
 
 
 TypeName = Literal["exclusive", "shared", "failover", "key_shared"]

@@ -205,7 +205,11 @@ class TopicsConsumer:
                     chosen = replace(options, dead_letter_topic=dead)
                 opened = self._factory.open(topic, self.subscription, chosen, self._changed)
                 with self._changed:
-                    self._consumers[topic] = opened
+                    is_closed = self._closed  # meanwhile
+                    if not is_closed:
+                        self._consumers[topic] = opened
+                if is_closed:
+                    opened.close()
 
     def _discover(self) -> None:
         self._discovers_at = time.monotonic() + self._discovery_s
@@ -215,6 +219,8 @@ class TopicsConsumer:
             logger.warning("Looking for new topics of %s: %s", self.subscription, error)
             return
         for topic in found:
+            if self._closed:
+                return
             try:
                 # Messages since the last look are not lost.
                 self._subscribe([topic], replace(self._options, start="earliest"))
@@ -368,9 +374,10 @@ class TopicsConsumer:
         """Close it; unacknowledged messages go to other consumers. May be called twice."""
         with self._changed:
             self._closed = True
+            consumers = list(self._consumers.values())
             self._changed.notify_all()
         with contextlib.ExitStack() as closing:  # all of them, also if one fails
-            for one in (self._retries, self._dead, *self._consumers.values()):
+            for one in (self._retries, self._dead, *consumers):
                 if one is not None:
                     closing.callback(one.close)
 

@@ -7,8 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from eos.client import PulsarClient
-from eos.errors import EosError, ProtocolError, RequestTimeout, Retriable, TransactionPoisoned
+from eos.client import PulsarClient, _receiver
+from eos.client._lookup import Lookup
+from eos.errors import (
+    EosError,
+    Fatal,
+    ProtocolError,
+    RequestTimeout,
+    Retriable,
+    TransactionPoisoned,
+)
 from eos.wire import commands
 from eos.wire.batch import Message, encode_batches, rows_from_messages
 from eos.wire.frames import FrameDecoder, encode_frame
@@ -42,6 +50,37 @@ def test_a_damaged_entry_is_an_error_and_what_is_behind_it_is_received():
         with pytest.raises(ProtocolError):
             consumer.receive(5)
         assert consumer.receive(5).value == b"2"
+
+
+@pytest.mark.parametrize("step", [(Lookup, "broker_of"), (_receiver, "subscribe")])
+def test_closed_while_it_subscribes_again_a_consumer_leaves_nothing_open(monkeypatch, step):
+    def deliver(peer, consumer_id):
+        peer.send(commands.CloseConsumer(consumer_id=consumer_id, request_id=0))
+
+    broker = Broker(deliver)
+    with broker, PulsarClient(broker.url, timeout_s=5) as client:
+        consumer = client.consumer(TOPIC, "s")
+        wait_until(lambda: consumer._connection is None)
+        go_on = getattr(*step)
+
+        def close_first(*args, **options):
+            consumer.close()  # as another thread may do
+            return go_on(*args, **options)
+
+        monkeypatch.setattr(*step, close_first)
+        with pytest.raises(Fatal, match="closed"):
+            consumer.receive(5)
+        wait_until(lambda: still_open(broker) == set())
+
+
+def still_open(broker: Broker) -> set[int]:
+    opened: set[int] = set()
+    for one in broker.received:
+        if isinstance(one, commands.Subscribe):
+            opened.add(one.consumer_id)
+        elif isinstance(one, commands.CloseConsumer):
+            opened.discard(one.consumer_id)
+    return opened
 
 
 def test_what_is_under_way_to_an_earlier_consumer_is_dropped():

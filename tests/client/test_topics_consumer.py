@@ -12,10 +12,12 @@ import pytest
 
 from eos import KeyedState
 from eos.client import _topics_consumer
+from eos.client._consumer import ConsumerFactory
 from eos.client._topics_consumer import TopicGroup
 from eos.errors import (
     ConfigurationError,
     ConsumerBusy,
+    Fatal,
     InputError,
     MessageTooLarge,
     Retriable,
@@ -156,6 +158,38 @@ def test_topics_of_a_pattern_come_and_go(client, pulsar_standalone, name):
             txn.commit()
         send(client, full("a"), [b"a2"])
         assert consumer.receive(10).value == b"a2"
+
+
+def test_a_topic_that_is_found_while_another_thread_closes_is_closed_too(
+    client, pulsar_standalone, name, monkeypatch
+):
+    first, found = (f"persistent://public/default/{name}-{end}" for end in "ab")
+    send(client, first, [b"1"])
+    pattern = re.compile(f"public/default/{name}-[a-z]")
+    consumer = client.topics_consumer(pattern, "judge", start="latest", discovery_s=0.2)
+    go_on = ConsumerFactory.open
+
+    def close_first(*args):
+        consumer.close()
+        return go_on(*args)
+
+    monkeypatch.setattr(ConsumerFactory, "open", close_first)
+    send(client, found, [b"2"])
+    with pytest.raises(Fatal, match="closed"):
+        consumer.receive(20)
+    for one in (first, found):
+        seen = admin.call(pulsar_standalone.admin_url, "GET", f"{path_of(one)}/stats")
+        assert seen["subscriptions"]["judge"]["consumers"] == []
+
+
+def test_a_closed_consumer_moves_no_message(client, pulsar_standalone, topic):
+    send(client, topic, [b"1"])
+    with client.topics_consumer(topic, "judge", type="shared", retry=True) as consumer:
+        messages = received(consumer, 1)
+    with pytest.raises(Fatal, match="closed"):
+        consumer.retry_later(messages, 0.0)
+    retries = f"{path_of(topic)}-judge-RETRY/stats"
+    assert admin.call(pulsar_standalone.admin_url, "GET", retries)["publishers"] == []
 
 
 def test_a_topic_without_an_answer_does_not_stop_the_others(client, topic, monkeypatch, caplog):
