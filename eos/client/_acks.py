@@ -8,11 +8,10 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from eos.client._transaction import Transaction
 from eos.errors import (
-    ConfigurationError,
     ConnectionLost,
     EosError,
     InputError,
@@ -127,6 +126,7 @@ class AckTracker:
         chunks: tuple[EntryPlace, ...] = (),
     ) -> None:
         """Record the delivery of the messages ``indexes`` of an entry with ``num_messages``."""
+        self.remember([place])  # the broker has begun again, after an aborted transaction
         self.forget((place, *chunks))  # from now on they are parts of this one
         given = set(indexes)
         others = frozenset(range(num_messages)) - given if num_messages > 1 else frozenset()
@@ -189,12 +189,17 @@ class AckTracker:
             for one in self._entries.values()
         )
 
-    def clear(self) -> None:
-        """Forget all entries: they will be delivered again."""
+    def begin_again(self) -> None:
+        """``remember`` and forget all entries: they will be delivered again."""
+        self.remember(self._entries)
         self._entries.clear()
         self._parts.clear()
         self.unreadable.clear()
         self.dropped.clear()
+
+    def clear(self) -> None:
+        """Forget all entries, and what was acknowledged of them."""
+        self.begin_again()
         self._acknowledged.clear()
 
     def forget(self, places: Iterable[EntryPlace]) -> None:
@@ -271,24 +276,6 @@ def _not_waiting(message_id: MessageId) -> Retriable:
         f"{message_id} is not waiting for an acknowledgement: it was acknowledged before, or the "
         "broker delivers it again.",
         hint="Receive again, and process the messages that come.",
-    )
-
-
-def place_to_seek(to: MessageId | int, tracker: AckTracker) -> dict[str, Any]:
-    """Return the fields of a SEEK to a message, or to a publish time.
-
-    Raises:
-        ConfigurationError: ``to`` is neither.
-    """
-    if isinstance(to, MessageId) and min(to.place) >= 0:
-        # A message in chunks is complete only from its first one on.
-        (first, *_) = tracker.with_chunks([to.place])
-        at = MessageIdData(ledger=first[0], entry=first[1], batch_index=to.batch_index)
-        return {"message_id": at}
-    if isinstance(to, int) and not isinstance(to, bool) and 0 <= to < 2**63:
-        return {"message_publish_time": to}
-    raise ConfigurationError(
-        f"seek({to!r}): expected a MessageId of a message, or milliseconds since 1970."
     )
 
 

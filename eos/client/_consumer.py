@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
+from typing import Any
 
 from eos.client._acks import (
+    AckTracker,
     TransactionAcks,
     UnackedEntry,
-    place_to_seek,
     send_ack,
 )
 from eos.client._lookup import Lookup
@@ -252,7 +253,7 @@ class Consumer(Receiver):
         with self._sending:
             with self._changed:
                 connection, consumer_id = self._connection, self._id
-                where = place_to_seek(to, self._tracker)
+                where = _place_to_seek(to, self._tracker)
             if connection is None:
                 raise ConnectionLost(f"{doing}: the consumer has lost its connection.")
             connection.request(
@@ -278,7 +279,7 @@ class Consumer(Receiver):
             if is_ordered:
                 self._epoch += 1
                 self._queue.mark_stale()
-                self._tracker.clear()
+                self._tracker.begin_again()
                 self._opener.clear()
             self._tracker.remember(again)
             self._tracker.forget(again)
@@ -353,6 +354,24 @@ def refuse_encrypted(messages: Iterable[ReceivedMessage]) -> None:
                 f"{one.id} of {one.topic} is encrypted, and can't be retried later.",
                 hint="Let it come again with negative_acknowledge.",
             )
+
+
+def _place_to_seek(to: MessageId | int, tracker: AckTracker) -> dict[str, Any]:
+    """Return the fields of a SEEK to a message, or to a publish time.
+
+    Raises:
+        ConfigurationError: ``to`` is neither.
+    """
+    if isinstance(to, MessageId) and min(to.place) >= 0:
+        # A message in chunks is complete only from its first one on.
+        (first, *_) = tracker.with_chunks([to.place])
+        at = commands.MessageIdData(ledger=first[0], entry=first[1], batch_index=to.batch_index)
+        return {"message_id": at}
+    if isinstance(to, int) and not isinstance(to, bool) and 0 <= to < 2**63:
+        return {"message_publish_time": to}
+    raise ConfigurationError(
+        f"seek({to!r}): expected a MessageId of a message, or milliseconds since 1970."
+    )
 
 
 def _id_of(one: Acknowledged) -> MessageId:

@@ -115,6 +115,39 @@ def test_an_exclusive_consumer_receives_all_again(client: PulsarClient, topic: s
         consumer.acknowledge(again)
 
 
+@pytest.mark.parametrize("kind", ["exclusive", "failover", "shared"])
+@pytest.mark.parametrize("is_all", [True, False])
+def test_acknowledged_messages_of_a_batch_do_not_come_again(
+    client: PulsarClient, topic: str, kind: Any, is_all: bool
+) -> None:
+    with client.producer(topic, create=True, linger_ms=1000) as producer:
+        for number in range(4):
+            producer.send(b"%d" % number)
+    with client.consumer(topic, "judge", type=kind) as consumer:
+        for acknowledged in range(4):  # also those of earlier copies
+            messages = received(consumer, 4 - acknowledged)
+            assert values(messages) == [b"%d" % number for number in range(acknowledged, 4)]
+            consumer.acknowledge(messages[0])
+            consumer.redeliver(None if is_all else messages[1:])
+        assert consumer.receive(0.2) is None
+
+
+def test_acknowledged_messages_do_not_come_again_after_an_aborted_transaction(
+    client: PulsarClient, topic: str
+) -> None:
+    with client.producer(topic, create=True, linger_ms=1000) as producer:
+        for number in range(3):
+            producer.send(b"%d" % number)
+    send(client, topic, b"next")
+    with client.consumer(topic, "judge") as consumer:
+        messages = received(consumer, 4)
+        consumer.acknowledge(messages[0])
+        with client.transaction() as txn:
+            consumer.acknowledge(messages[3], txn)
+            txn.abort()  # the broker begins again by itself
+        assert values(received(consumer, 3)) == [b"1", b"2", b"next"]
+
+
 def test_asyncio_has_the_same(pulsar_standalone: PulsarStandalone, topic: str) -> None:
     async def run() -> list[bytes | None]:
         async with AsyncPulsarClient(pulsar_standalone.service_url) as client:
