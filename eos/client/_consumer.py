@@ -155,10 +155,11 @@ class Consumer(Receiver):
             ConfigurationError: several consumers may share the subscription.
         """
         if not self._options.is_ordered:
-            raise ConfigurationError(
-                f"A subscription of type {self._options.type} has no order: "
-                "acknowledge its messages individually."
-            )
+            with poisoning(txn):
+                raise ConfigurationError(
+                    f"A subscription of type {self._options.type} has no order: "
+                    "acknowledge its messages individually."
+                )
         self._acknowledge([_id_of(message)], AckType.CUMULATIVE, txn)
 
     def _acknowledge(self, ids: list[MessageId], how: AckType, txn: Transaction | None) -> None:

@@ -316,15 +316,18 @@ class TopicsConsumer:
         Raises:
             ConfigurationError: the consumer was opened without ``retry``.
             InputError: a message could not be decrypted: its copy would look like plain text.
-            EosError: as ``acknowledge`` and ``Producer.send``.
+            EosError: as ``acknowledge`` and ``Producer.send``. On any error ``txn`` is poisoned.
         """
+        with poisoning(txn):
+            self._move(_listed(messages), delay_s, txn)
+
+    def _move(self, ours: list[ReceivedMessage], delay_s: float, txn: Transaction | None) -> None:
         if self._retries is None or self._dead is None:
             raise ConfigurationError(
                 "retry_later needs a consumer that was opened with retry=True."
             )
         if not 0 <= delay_s < _LONGEST_DELAY_S:
             raise ConfigurationError(f"delay_s must be 0 or more, not {delay_s!r}.")
-        ours = _listed(messages)
         refuse_encrypted(ours)
         at_ms = int((time.time() + delay_s) * 1000)
         most = self._options.max_redeliveries

@@ -233,8 +233,11 @@ def test_all_up_to_a_message_is_acknowledged_at_once(client, name):
             consumer.acknowledge_cumulative(messages[2], txn=txn)
     with client.consumer(name, "s", type="shared") as consumer:
         assert numbers(unacknowledged(client, consumer)) == [3]
+        txn = client.transaction()
         with pytest.raises(ConfigurationError, match="individually"):
-            consumer.acknowledge_cumulative(messages[3])
+            consumer.acknowledge_cumulative(messages[3], txn)
+        with pytest.raises(TransactionPoisoned):
+            txn.commit()
 
 
 def test_what_a_plain_client_acknowledged_in_a_batch_is_not_given_again(

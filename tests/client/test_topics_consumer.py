@@ -306,6 +306,20 @@ def test_a_consumer_without_retries_says_so(client, topic):
                 consumer.retry_later([], delay_s)
 
 
+def test_messages_that_are_moved_in_part_are_not_committed(client, name):
+    with client.producer(name, create=True) as producer:
+        producer.send(b"one")
+        producer.send(b"dead", properties={"RECONSUMETIMES": "1"})
+    missing = "persistent://public/missing/dead"
+    options = {"type": "shared", "max_redeliveries": 1, "dead_letter_topic": missing}
+    with client.topics_consumer(name, "judge", retry=True, **options) as consumer:
+        txn = client.transaction()
+        with pytest.raises(TopicNotFound):
+            consumer.retry_later(received(consumer, 2), 0.0, txn)
+        with pytest.raises(TransactionPoisoned):
+            txn.commit()
+
+
 def test_numbers_of_retries_of_other_producers_do_no_harm(client, topic):
     with client.producer(topic) as producer:
         for text in ("x", "-1", "9" * 50, "²"):
