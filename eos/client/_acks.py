@@ -96,6 +96,8 @@ class AckTracker:
         self.dropped: set[EntryPlace] = set()
         # Of entries that come again: the messages that were acknowledged, in no transaction.
         self._acknowledged: dict[EntryPlace, set[int]] = {}
+        # After a seek: earlier messages of this one's batch count as acknowledged.
+        self.sought: MessageId | None = None
 
     @property
     def places(self) -> list[EntryPlace]:
@@ -146,6 +148,9 @@ class AckTracker:
 
     def left(self, place: EntryPlace, indexes: Collection[int]) -> Collection[int]:
         """Return those of the messages of an entry that were not acknowledged before."""
+        if (to := self.sought) is not None and to.place == place:
+            self._acknowledged[place] = {index for index in indexes if index < to.batch_index}
+            self.sought = None
         before = self._acknowledged.get(place)
         return indexes if before is None else set(indexes) - before
 

@@ -242,9 +242,10 @@ class Consumer(Receiver):
     def seek(self, to: MessageId | int) -> None:
         """Move the subscription to a message, or to a publish time (milliseconds since 1970).
 
-        The next message is that one, or the first one that was published then or later. Earlier
-        copies can't be acknowledged any more. Of a message in chunks the id is that of its last
-        chunk; once it was acknowledged, seek to its publish time.
+        The next message is that one, or the first one that was published then or later; other
+        consumers of the subscription begin with the first message of its batch. Earlier copies
+        can't be acknowledged any more. Of a message in chunks the id is that of its last chunk;
+        once it was acknowledged, seek to its publish time.
 
         Raises:
             BrokerNotReady: other consumers of the subscription are in the way.
@@ -267,7 +268,10 @@ class Consumer(Receiver):
             )
             # The broker closes it, as all consumers of the subscription: what is queued here was
             # before. The next ``receive`` subscribes again.
-            self._lose()
+            with self._changed:
+                if self._id == consumer_id:  # else it has subscribed again already
+                    self._lose()
+                    self._tracker.sought = to if isinstance(to, MessageId) else None
             connection.listeners.remove_consumer(consumer_id)
 
     def _redeliver_places(self, places: Iterable[EntryPlace]) -> None:

@@ -292,15 +292,26 @@ def test_a_subscription_moves_to_a_message(client: PulsarClient, topic: str, kin
         assert consumer.receive(0.3) is None
 
 
-def test_a_subscription_moves_to_a_message_of_a_batch(client: PulsarClient, topic: str) -> None:
+@pytest.mark.parametrize("kind", ["exclusive", "shared"])
+def test_a_subscription_moves_to_a_message_of_a_batch(
+    client: PulsarClient, topic: str, kind: Any
+) -> None:
     with client.producer(topic, create=True, linger_ms=1000) as producer:
         sent = [producer.send(b"%d" % number) for number in range(10)]
         producer.flush()
         ids = [one.result() for one in sent]
-    with client.consumer(topic, "judge") as consumer:
+    with client.consumer(topic, "judge", type=kind) as consumer:
         received(consumer, 10)
-        consumer.seek(ids[0])
-        assert values(received(consumer, 10)) == [b"%d" % number for number in range(10)]
+        for first in (6, 0, 3):
+            consumer.seek(ids[first])
+            for _ in range(2):  # a later copy has no earlier messages either
+                again = received(consumer, 10 - first)
+                assert values(again) == [b"%d" % number for number in range(first, 10)]
+                consumer.redeliver()
+        with client.transaction() as txn:
+            consumer.acknowledge(received(consumer, 7), txn)
+    with client.consumer(topic, "judge", type=kind) as consumer:
+        assert unacknowledged(client, consumer) == []
 
 
 def test_a_subscription_moves_to_a_publish_time(client: PulsarClient, topic: str) -> None:
