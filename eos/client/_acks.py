@@ -91,6 +91,7 @@ class AckTracker:
         self._entries: dict[EntryPlace, UnackedEntry] = {}
         # Of messages that are not complete: when published, and delivered; whose; whether the last.
         self._parts: dict[EntryPlace, tuple[int, float, tuple[str, str | None], bool]] = {}
+        self._expires_at = 0.0
         # Not read, and dropped from memory: each may begin the message of parts that come later.
         self.unreadable: set[EntryPlace] = set()
         self.dropped: set[EntryPlace] = set()
@@ -166,6 +167,10 @@ class AckTracker:
         # By publish times, as the caller may have paused, with the other parts on their way; and by
         # the time since delivery, as clocks differ. Not if its last part has come: it was dropped.
         now, published = time.monotonic(), entry.metadata.publish_time
+        if now < self._expires_at:
+            return []
+        # Any writer can leave very many behind: they must not be looked at with each entry.
+        self._expires_at = now + len(self._parts) // 1000
         ended = {whose for _, _, whose, is_last in self._parts.values() if is_last}
         expired = [
             place
