@@ -108,7 +108,7 @@ class KeyedState(Mapping[Key, bytes]):
         self._client = client
         self._on_progress = on_progress
         self._timeout_s = client.lookup.timeout_s
-        self._key_type: type | None = None  # None: no key yet
+        self._key_type: type | None = None  # of committed keys, also deleted ones
         self._txn: Transaction | None = None  # the last one that used the state
         self._changes: dict[Key, bytes | None] = {}  # of this transaction
         self._is_current = False
@@ -253,9 +253,9 @@ class KeyedState(Mapping[Key, bytes]):
         if key in (OWNER_KEY, OWNER_KEY.encode()):
             raise InputError(f"The key {OWNER_KEY} is used by the state itself.")
         # The broker compares bytes as base64: as a text that would be the same key.
-        if type(key) is not (self._key_type or type(key)):
+        known = self._key_type or next(map(type, self._changes), type(key))
+        if type(key) is not known:
             raise InputError("All keys of a state must be str, or all must be bytes.")
-        self._key_type = type(key)
 
     # --- called by the transaction --------------------------------------------------------------
 
@@ -282,6 +282,7 @@ class KeyedState(Mapping[Key, bytes]):
             if txn.state is TransactionState.COMMITTED:
                 was_current, self._is_current = self._is_current, False  # if the store fails
                 self._store.apply(changes)
+                self._key_type = next(map(type, changes), self._key_type)
                 self._is_current = was_current
             elif txn.state is TransactionState.UNKNOWN:
                 self._is_current = False

@@ -216,6 +216,19 @@ def test_keys_of_bytes(client, opened):
         again.put("text", b"", txn)
 
 
+def test_only_what_is_committed_decides_the_kind_of_keys(opened):
+    state = opened()
+    with state.transaction() as txn:
+        state.put(b"k", b"1", txn)
+        txn.abort()
+    with pytest.raises(InputError, match="must be bytes"), state.transaction() as txn:
+        state.put(b"k", "text", txn)
+    change(state, a=b"1")
+    change(state, a=None)  # the topic still has it
+    with pytest.raises(InputError, match="All keys"), state.transaction() as txn:
+        state.put(b"k", b"1", txn)
+
+
 # --- what others do with the topic --------------------------------------------------------------
 
 
