@@ -38,7 +38,8 @@ class Monitor(_thread.RLock):  # type: ignore[misc]  # final in its stub only
         try:
             try:
                 self.release()
-                notified = waiter.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
+                timeout = -1 if timeout is None else min(max(0.0, timeout), threading.TIMEOUT_MAX)
+                notified = waiter.acquire(timeout=timeout)
             finally:
                 self._take_again()
         finally:  # the interrupt may have come inside the first one

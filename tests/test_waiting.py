@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import math
 import subprocess
 import sys
 import threading
@@ -111,6 +112,19 @@ def test_a_wait_that_times_out_leaves_no_waiter():
         assert not condition.wait(0)
         assert not condition.wait_for(lambda: False, WAIT_S)
     assert condition._waiters == []
+
+
+@pytest.mark.parametrize("timeout_s", [1e10, math.inf])
+def test_a_wait_may_be_longer_than_a_lock_can_wait(timeout_s):
+    condition = Monitor()
+
+    def wake():
+        with condition:
+            condition.notify_all()
+
+    with condition:
+        threading.Timer(0.01, wake).start()
+        assert condition.wait(timeout_s)
 
 
 def test_a_true_predicate_needs_no_wait():

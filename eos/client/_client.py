@@ -70,9 +70,10 @@ class PulsarClient:
         timeout_s: float = 30.0,
         max_pending_bytes: int = 32 * 1024 * 1024,
     ) -> None:
-        for name, value in (("timeout_s", timeout_s), ("max_pending_bytes", max_pending_bytes)):
-            if not value > 0:
-                raise ConfigurationError(f"{name} must be above zero, not {value!r}.")
+        limited = ("timeout_s", timeout_s, threading.TIMEOUT_MAX)
+        for name, value, most in (limited, ("max_pending_bytes", max_pending_bytes, 2**63)):
+            if not 0 < value < most:
+                raise ConfigurationError(f"{name} must be in (0, {most:g}), not {value!r}.")
         # One object per transaction, so that its end or poison holds for all who joined it.
         self._transactions = weakref.WeakValueDictionary[TxnId, Transaction]()
         self._transactions_lock = threading.Lock()
@@ -364,9 +365,9 @@ class PulsarClient:
             TransactionsDisabled: the broker runs without transactions.
             RequestTimeout: no answer; a broker at its limit of active transactions does not reply.
         """
-        expires_at = boot_time() + timeout_s
-        txn_id = self.coordinators.begin(int(timeout_s * 1000))
-        txn = Transaction(txn_id, self.coordinators, expires_at=expires_at)
+        began, ttl_ms = boot_time(), int(1000 * max(0.0, min(1e9, timeout_s)))
+        txn_id = self.coordinators.begin(ttl_ms)  # refuses both bounds
+        txn = Transaction(txn_id, self.coordinators, expires_at=began + timeout_s)
         with self._transactions_lock:
             self._transactions[txn_id] = txn
         return txn

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import math
 import threading
 import time
 
@@ -323,7 +324,7 @@ def test_a_transaction_expires_while_the_machine_sleeps(monkeypatch):
         txn.check()
 
 
-@pytest.mark.parametrize("timeout_s", [0.05, 0, -1, 25 * 3600])
+@pytest.mark.parametrize("timeout_s", [0.05, 0, -1, 25 * 3600, math.nan, math.inf, -math.inf])
 def test_a_time_to_live_that_would_upset_the_coordinator_is_refused(client, timeout_s):
     with pytest.raises(ConfigurationError, match="time to live"):
         client.transaction(timeout_s=timeout_s)
@@ -342,9 +343,10 @@ def test_a_message_that_can_not_be_sent_poisons_because_it_would_be_missing(clie
 
 
 @pytest.mark.parametrize(
-    "options", [{"timeout_s": 0}, {"timeout_s": float("nan")}, {"max_pending_bytes": 0}]
+    "options",
+    [{"timeout_s": 0}, {"timeout_s": math.nan}, {"timeout_s": 1e10}, {"max_pending_bytes": 0}],
 )
-def test_limits_of_zero_are_refused(options):
+def test_limits_of_zero_or_without_end_are_refused(options):
     with pytest.raises(ConfigurationError, match=next(iter(options))):
         PulsarClient("pulsar://localhost", **options)
 
