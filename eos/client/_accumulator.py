@@ -12,7 +12,7 @@ from eos.client._transaction import Transaction
 from eos.errors import EosError, Fatal, InputError
 from eos.ids import MessageId
 from eos.waiting import Monitor
-from eos.wire.batch import Message, check_rows, rows_from_messages
+from eos.wire.batch import Message, check_rows, longest_key_bytes, rows_from_messages
 
 _OVERHEAD_BYTES: Final = 48
 _PAIR_OVERHEAD_BYTES: Final = 18
@@ -151,8 +151,12 @@ def checked_message(
     event_time_ms: int | None,
     properties: Mapping[str, str] | None,
     max_bytes: int,
+    *,
+    by_key: bool = False,
 ) -> tuple[Message, int]:
     """Return a copy of the message, and an upper bound of its size in bytes.
+
+    ``by_key``: its entry repeats the key.
 
     Raises:
         InputError: it can't be written.
@@ -162,14 +166,20 @@ def checked_message(
     message = _copied(value, key, event_time_ms, properties)
     if not _is_plain(message):
         # The slow path, for rare messages: the encoder's checks raise the precise error.
-        check_rows(rows_from_messages([message]), max_bytes)
-    size_bytes = _OVERHEAD_BYTES + len(message.value or b"") + 4 * len(message.key or b"")
+        _check(message, max_bytes, by_key=by_key)
+    key_bytes = 4 * len(message.key or b"") * (1 + by_key)
+    size_bytes = _OVERHEAD_BYTES + len(message.value or b"") + key_bytes
     if properties:
         for name, text in properties.items():
             size_bytes += _PAIR_OVERHEAD_BYTES + 4 * (len(name) + len(text))
     if size_bytes > max_bytes:
-        check_rows(rows_from_messages([message]), max_bytes)
+        _check(message, max_bytes, by_key=by_key)
     return message, size_bytes
+
+
+def _check(message: Message, max_bytes: int, *, by_key: bool) -> None:
+    rows = rows_from_messages([message])
+    check_rows(rows, max_bytes - (longest_key_bytes(rows) if by_key else 0))
 
 
 def check_delivery_time(deliver_at_ms: int) -> None:

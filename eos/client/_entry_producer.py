@@ -14,11 +14,10 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from typing import Final
 
-from eos.client._transaction import Transaction, poisoning
+from eos.client._transaction import Transaction, poisoning, reason_of
 from eos.client._window import Budget, Window
 from eos.errors import (
     BrokerNotReady,
-    ConnectionLost,
     EosError,
     MessageTooLarge,
     ProtocolError,
@@ -206,6 +205,7 @@ class EntryProducer:
             EosError: the producer or the transaction is unusable.
         """
         size_bytes = len(batch.payload) + encryption_bytes(batch.encryption_keys)
+        size_bytes += batch.sticky.size_bytes if batch.sticky else 0
         if txn is not None:
             txn.enlist(self)
         with poisoning(txn):
@@ -223,12 +223,7 @@ class EntryProducer:
                 self._send(sequence_id, batch, txn, deliver_at_ms)
             except BaseException as error:  # Ctrl-C as well: a part may have been sent
                 if self._window.is_in_flight(entry):
-                    reason = error
-                    if not isinstance(reason, EosError):
-                        reason = ConnectionLost(
-                            f"Sending to {self.topic} was ended by {type(error).__name__}."
-                        )
-                    self._window.fail(reason)
+                    self._window.fail(reason_of(error, f"Sending to {self.topic}"))
                 raise
         return entry.acknowledgement
 

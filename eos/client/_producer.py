@@ -24,8 +24,8 @@ from eos.client._accumulator import (
 )
 from eos.client._entry_producer import EntryProducer
 from eos.client._timer import Timer
-from eos.client._transaction import Transaction, poisoning
-from eos.errors import ConfigurationError, ConnectionLost, EosError, Fatal
+from eos.client._transaction import Transaction, poisoning, reason_of
+from eos.errors import ConfigurationError, EosError, Fatal
 from eos.forking import process
 from eos.ids import MessageId, TopicName
 from eos.transport.message_keys import MessageKeys
@@ -34,6 +34,7 @@ from eos.wire.batch import (
     Hashing,
     Rows,
     encode_batches,
+    longest_key_bytes,
     partitions_for_keys,
     rows_from_messages,
 )
@@ -166,7 +167,8 @@ class Producer:
             raise process.refusal(self)
         try:
             message, size_bytes = checked_message(
-                value, key, event_time_ms, properties, self._max_message_bytes
+                *(value, key, event_time_ms, properties, self._max_message_bytes),
+                by_key=self._limits.batching == "by_key",
             )
             if deliver_at_ms is not None:
                 check_delivery_time(deliver_at_ms)
@@ -313,11 +315,12 @@ class Producer:
         order = _grouped_by_key(batch, chosen.tolist()) if by_key else chosen.tolist()
         is_all = len(order) == len(rows) and not by_key
         taken = rows if is_all else rows.take(np.array(order, np.int64))
+        limit = self._max_entry_bytes
+        if by_key:  # the entry repeats the key
+            limit = min(limit, self._max_message_bytes - longest_key_bytes(taken))
         start = 0
         encryptor = None if self._keys is None else self._keys.encryptor()
-        for encoded in encode_batches(
-            taken, self._max_entry_bytes, self._limits.max_messages, by_key=by_key
-        ):
+        for encoded in encode_batches(taken, limit, self._limits.max_messages, by_key=by_key):
             stop = start + encoded.num_messages
             entry = encryptor.encrypt(encoded) if encryptor else encoded
             yield entry, [batch.futures[row] for row in order[start:stop]]
@@ -368,9 +371,7 @@ def _grouped_by_key(batch: PendingBatch, rows: list[int]) -> list[int]:
 
 
 def _fail(batch: PendingBatch, error: BaseException) -> None:
-    reason = error
-    if not isinstance(reason, EosError):
-        reason = ConnectionLost(f"Sending a batch ended by {type(error).__name__}.")
+    reason = reason_of(error, "Sending a batch")
     if batch.txn is not None:
         batch.txn.poison(reason)
     batch.fail(reason)

@@ -307,10 +307,9 @@ class Transaction:
         """Wait, for at most two timeouts, until this process has nothing of it in flight."""
         with self._lock:
             producers = list(self._batching)
+        reason = TransactionPoisoned(f"Transaction {self.id} was ended before this was sent.")
         for producer in producers:
-            producer.drop_lingering(
-                self, TransactionPoisoned(f"Transaction {self.id} was ended before this was sent.")
-            )
+            producer.drop_lingering(self, reason)
         drain(self._snapshot(), self._coordinators.timeout_s)
 
     def _set(self, state: TransactionState) -> None:
@@ -381,6 +380,13 @@ def poisoning(txn: Transaction | None) -> Iterator[None]:
         if txn is not None:
             txn.poison(error)
         raise
+
+
+def reason_of(error: BaseException, doing: str) -> EosError:
+    """Return ``error``; if it is not one of ours, Ctrl-C for example, an error that names it."""
+    if isinstance(error, EosError):
+        return error
+    return ConnectionLost(f"{doing} was ended by {type(error).__name__}.")
 
 
 def _poisoned(txn_id: TxnId, reason: EosError) -> TransactionPoisoned:

@@ -110,6 +110,11 @@ def test_a_message_over_the_limit_is_refused_before_anything_is_sent(through, pr
     (batch,) = encode_batches(rows_from_messages([Message(b"x" * largest)]), 2 * largest)
     with pytest.raises(MessageTooLarge, match="takes"):
         producer.send_batch(batch)
+    (keyed,) = encode_batches(
+        rows_from_messages([Message(b"x" * (largest - 9000), "k" * 5000)]), largest, by_key=True
+    )
+    with pytest.raises(MessageTooLarge, match="takes"):
+        producer.send_batch(keyed)
     assert proxy.seen[commands.Send] == 0
 
 

@@ -263,6 +263,19 @@ def test_a_message_over_the_limit_is_refused_and_one_over_the_batch_limit_goes_a
     assert values() == [b"x" * 1000]
 
 
+def test_by_key_leaves_room_for_the_entrys_copy_of_the_key(client, name, values):
+    producer = client.producer(name, create=True, linger_ms=LONG_MS, batching="by_key")
+    limit, key = producer._producers[0].max_batch_bytes, "ä" * 50_000
+    with pytest.raises(MessageTooLarge):
+        producer.send(b"x" * (limit - 100_100), key=key)
+    # Two that would fit together if the key were not repeated, and one that just fits.
+    futures = [producer.send(b"x" * (limit // 2 - 110_000), key=key) for _ in range(2)]
+    futures.append(producer.send(b"x" * (limit - 200_100), key=key))
+    producer.flush()
+    assert [future.result(timeout=20).batch_index for future in futures] == [0, 0, 0]
+    assert len(values()) == 3
+
+
 def test_an_entry_in_doubt_fails_its_messages_and_poisons_the_transaction(
     through, proxy, name, values
 ):

@@ -64,6 +64,11 @@ class StickyKey:
     is_base64: bool = False
     ordering_key: bytes | None = None
 
+    @property
+    def size_bytes(self) -> int:
+        """The bytes that it takes in an entry's metadata, beside the message's own key."""
+        return len(self.partition_key or b"") + len(self.ordering_key or b"")
+
     @classmethod
     def of(cls, rows: Rows, row: int) -> Self:
         """Return the sticky key of one row."""
