@@ -209,7 +209,20 @@ def _copied(
             hint='Encode it, for example text.encode("utf-8").',
         )
     own = None if value is None else bytes(value)
-    return Message(own, key, event_time_ms, dict(properties) if properties else None)
+    return Message(own, key, event_time_ms, own_properties(properties))
+
+
+def own_properties(properties: Mapping[str, str] | None) -> dict[str, str] | None:
+    """Return a copy of a message's properties; None if there are none.
+
+    Raises:
+        InputError: it is no mapping.
+    """
+    if not isinstance(properties, Mapping | None):
+        raise InputError(
+            f"A message's properties must be a mapping, not {type(properties).__name__}."
+        )
+    return dict(properties) if properties else None
 
 
 def _is_plain(message: Message) -> bool:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from typing import Final
 
+from eos.client._accumulator import own_properties
 from eos.client._transaction import Transaction, poisoning, reason_of
 from eos.client._window import Budget, Window
 from eos.errors import (
@@ -171,7 +172,8 @@ class EntryProducer:
             EosError: the producer or the transaction is unusable. On any error the transaction is
                 poisoned, as it lacks this message.
         """
-        message = Message(value, key, event_time_ms, dict(properties) if properties else None)
+        with poisoning(txn):
+            message = Message(value, key, event_time_ms, own_properties(properties))
         (acknowledgement,) = self.send_many([message], txn=txn)
         return acknowledgement
 
@@ -184,10 +186,11 @@ class EntryProducer:
             encryptor = None if self._keys is None else self._keys.encryptor()
             limit = self.max_batch_bytes - (encryptor.overhead_bytes if encryptor else 0)
             check_rows(rows, limit)
-        return [
-            self.send_batch(encryptor.encrypt(batch) if encryptor else batch, txn=txn)
-            for batch in encode_batches(rows, limit)
-        ]
+        with poisoning(txn, by_ours=False):
+            return [
+                self.send_batch(encryptor.encrypt(batch) if encryptor else batch, txn=txn)
+                for batch in encode_batches(rows, limit)
+            ]
 
     def send_batch(
         self,
@@ -206,14 +209,15 @@ class EntryProducer:
         """
         size_bytes = len(batch.payload) + encryption_bytes(batch.encryption_keys)
         size_bytes += batch.sticky.size_bytes if batch.sticky else 0
-        if txn is not None:
-            txn.enlist(self)
+        with poisoning(txn, by_ours=False):
+            if txn is not None:
+                txn.enlist(self)
         with poisoning(txn):
             if size_bytes > self.max_batch_bytes:
                 raise MessageTooLarge(
                     f"An entry has {size_bytes} bytes; {self.topic} takes {self.max_batch_bytes}."
                 )
-        with self._send_lock:
+        with poisoning(txn, by_ours=False), self._send_lock:
             # One lock from numbering to sending: entries are sent in the order of their numbers.
             entry = self._window.entry(size_bytes)
             try:

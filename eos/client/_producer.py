@@ -166,6 +166,24 @@ class Producer:
         if self.made_in_process != process.pid:
             raise process.refusal(self)
         try:
+            return self._enqueue(value, txn, key, event_time_ms, properties, deliver_at_ms)
+        except EosError:
+            raise  # it has poisoned the transaction, unless that is ending
+        except BaseException as error:  # Ctrl-C as well
+            if txn is not None:
+                txn.poison(reason_of(error, "Sending"))
+            raise
+
+    def _enqueue(
+        self,
+        value: bytes | None,
+        txn: Transaction | None,
+        key: str | bytes | None,
+        event_time_ms: int | None,
+        properties: Mapping[str, str] | None,
+        deliver_at_ms: int | None,
+    ) -> tuple[MessageFuture, Callable[[], None] | None]:
+        try:
             message, size_bytes = checked_message(
                 *(value, key, event_time_ms, properties, self._max_message_bytes),
                 by_key=self._limits.batching == "by_key",

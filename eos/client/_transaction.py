@@ -131,20 +131,17 @@ class Transaction:
 
     def _add(self, add: Callable[[], None]) -> None:
         self.check()
-        try:
+        with poisoning(self):
             try:
-                add()
-            except (BrokerNotReady, ConnectionLost, CoordinatorNotFound):
-                # The coordinator may have moved: retry with a new lookup. Adding a partition or
-                # subscription is idempotent, so nothing is in doubt here.
-                add()
-        except (TransactionNotFound, InvalidTransactionStatus) as error:
-            expired = TransactionExpired(f"Transaction {self.id} has ended: {error.message}")
-            self.poison(expired)
-            raise expired from None
-        except EosError as error:
-            self.poison(error)
-            raise
+                try:
+                    add()
+                except (BrokerNotReady, ConnectionLost, CoordinatorNotFound):
+                    # The coordinator may have moved: retry with a new lookup. Adding a partition or
+                    # subscription is idempotent, so nothing is in doubt here.
+                    add()
+            except (TransactionNotFound, InvalidTransactionStatus) as error:
+                ended = f"Transaction {self.id} has ended: {error.message}"
+                raise TransactionExpired(ended) from None
 
     def enlist(self, producer: TransactionWriter) -> None:
         """Register ``producer``, which is about to write in this transaction."""
@@ -372,13 +369,16 @@ class Transaction:
 
 
 @contextlib.contextmanager
-def poisoning(txn: Transaction | None) -> Iterator[None]:
-    """Poison ``txn`` if the block raises: it lacks a message then and must not be committed."""
+def poisoning(txn: Transaction | None, *, by_ours: bool = True) -> Iterator[None]:
+    """Poison ``txn`` if the block raises: it lacks a message then and must not be committed.
+
+    ``by_ours``: also by an ``EosError``; otherwise only by others, Ctrl-C for example.
+    """
     try:
         yield
-    except EosError as error:
-        if txn is not None:
-            txn.poison(error)
+    except BaseException as error:
+        if txn is not None and (by_ours or not isinstance(error, EosError)):
+            txn.poison(reason_of(error, "A call"))
         raise
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import Counter
@@ -11,7 +12,14 @@ import pytest
 
 from eos.chaos.cluster.proxy import FrameAction, Hold, Replace
 from eos.client import PulsarClient
-from eos.errors import ConnectionLost, EosError, Fatal, RequestTimeout, TransactionPoisoned
+from eos.errors import (
+    ConnectionLost,
+    EosError,
+    Fatal,
+    InputError,
+    RequestTimeout,
+    TransactionPoisoned,
+)
 from eos.wire import commands
 from tests.support import admin
 from tests.transport.scripted import wait_until
@@ -280,6 +288,36 @@ def test_an_interrupted_send_poisons(through, name, monkeypatch, values):
     with pytest.raises(TransactionPoisoned, match="KeyboardInterrupt"):
         txn.commit()
     assert values() == []
+
+
+@pytest.mark.parametrize("kind", ["producer", "entry_producer"])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+def test_a_send_that_is_ended_before_anything_is_admitted_poisons(
+    client, name, monkeypatch, kind, error
+):
+    producer = getattr(client, kind)(name, create=True)
+
+    def fail(*_: object) -> None:
+        raise error
+
+    for begun in ("admit_lingering", "enlist") if kind == "producer" else ("enlist", "check"):
+        txn = client.transaction()
+        with monkeypatch.context() as patched:
+            patched.setattr(txn, begun, fail)
+            with contextlib.suppress(error):
+                producer.send(b"x", txn=txn)
+                producer.flush()
+        with pytest.raises(TransactionPoisoned, match=error.__name__):
+            txn.commit()
+
+
+def test_properties_that_are_none_poison(client, name):
+    producer, txn = client.entry_producer(name, create=True), client.transaction()
+    for wrong in (5, "text"):
+        with pytest.raises(InputError, match="properties"):
+            producer.send(b"x", properties=wrong, txn=txn)
+    with pytest.raises(TransactionPoisoned, match="properties"):
+        txn.commit()
 
 
 def test_an_abort_waits_until_a_failed_producer_has_nothing_under_way(

@@ -235,6 +235,8 @@ def test_messages_keep_what_they_have_and_kinds_of_keys_are_mixed(client, name):
         {"value": b"", "key": "\ud800"},
         {"value": b"", "event_time_ms": -1},
         {"value": b"", "properties": {"a": None}},
+        {"value": b"", "properties": 5},
+        {"value": b"", "properties": "text"},
     ],
     ids=repr,
 )
