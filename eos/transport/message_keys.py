@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import re
 import time
@@ -152,7 +153,7 @@ class MessageKeys:
             self._read = _Location(encryption.key_location)
         self.decryptor = Decryptor(self, encryption.crypto_failure_action)
         self._lock = lock_of_process()
-        self._private: dict[tuple[str, frozenset[tuple[str, str]]], tuple[float, bytes | None]] = {}
+        self._private: dict[bytes, tuple[float, bytes | None]] = {}  # by what they are asked for by
         self._public: tuple[float, dict[str, PublicKey]] | None = None
         self._encryptor: tuple[dict[str, PublicKey], Encryptor] | None = None
 
@@ -208,13 +209,16 @@ class MessageKeys:
 
     def private_key(self, name: str, metadata: Mapping[str, str]) -> bytes | None:
         """See ``eos.wire.encryption.PrivateKeys``."""
-        # Not under the lock: a function may take long, or ask for another key.
-        of = name, frozenset(metadata.items())
+        if isinstance(self._read, _Location):  # which ignores it
+            metadata = {}
+        # A hostile writer chooses the length of both: their hash is kept.
+        of = hashlib.sha256(repr((name, sorted(metadata.items()))).encode()).digest()
         now = time.monotonic()
         with self._lock:
             known = self._private.get(of)
         if known is not None and known[0] >= now:
             return known[1]
+        # Not under the lock: a function may take long, or ask for another key.
         key = self._call(name, "private", metadata)
         if isinstance(key, PublicKey):
             key = key.pem

@@ -26,6 +26,10 @@ from eos.wire.key_wrapping import unwrapped, wrapping
 logger = logging.getLogger(__name__)
 
 _DATA_KEY_BYTES: Final = 32
+_AES_KEY_BYTES: Final = (16, 24, 32)
+# Of an encrypted data key: twice as much as of an RSA key of 16,384 bits. A longer one comes from a
+# hostile writer, and would cost time and memory.
+_MAX_WRAPPED_BYTES: Final = 4096
 _IV_BYTES: Final = 12
 _TAG_BYTES: Final = 16
 # With random IVs a key is good for 2^32 entries (NIST SP 800-38D).
@@ -185,6 +189,8 @@ class Decryptor:
     def _data_keys_of(self, keys: Iterable[EncryptionKeys]) -> Iterator[bytes | None]:
         # Of those for which there is a private key; None if it does not fit.
         for key in keys:
+            if len(key.value) > _MAX_WRAPPED_BYTES:
+                continue
             if (known := self._data_keys.get(key.value)) is not None:
                 yield known
                 continue
@@ -195,10 +201,11 @@ class Decryptor:
 
     def _unwrapped(self, key: EncryptionKeys, pem: bytes) -> bytes | None:
         data_key = unwrapped(key.key, pem, key.value)
-        if data_key is not None:
-            if len(self._data_keys) >= _MAX_DATA_KEYS:
-                self._data_keys.clear()
-            self._data_keys[key.value] = data_key
+        if data_key is None or len(data_key) not in _AES_KEY_BYTES:
+            return None
+        if len(self._data_keys) >= _MAX_DATA_KEYS:
+            self._data_keys.clear()
+        self._data_keys[key.value] = data_key
         return data_key
 
 

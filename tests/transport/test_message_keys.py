@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pickle
 import ssl
+import tracemalloc
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,8 +29,9 @@ from eos.ids import MessageId
 from eos.transport import message_keys
 from eos.wire import encryption
 from eos.wire.batch import EncodedBatch, Entry, Message, encode_batches, rows_from_messages
-from eos.wire.commands import EncryptionKeys, MessageMetadata
+from eos.wire.commands import EncryptionKeys, KeyValue, MessageMetadata
 from eos.wire.encryption import MAX_KEYS, Encryptor, PublicKey, decrypted
+from eos.wire.key_wrapping import unwrapped, wrapping
 from tests.support.encrypted import KEY_NAMES, make_keys
 from tests.support.http_server import ScriptedServer, serving
 
@@ -203,6 +206,53 @@ def test_few_private_keys_are_tried(folder: Path, monkeypatch: pytest.MonkeyPatc
             Encryption(key_reader=lambda name, kind, metadata: b"pem"),
         )
     assert len(tried) == 16
+
+
+def with_key(entry: Entry, key: EncryptionKeys) -> Entry:
+    return replace(entry, metadata=replace(entry.metadata, encryption_keys=(key,)))
+
+
+def test_a_hostile_writer_fills_no_memory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    monkeypatch.setattr(
+        encryption, "unwrapped", lambda *of: sizes.append(len(of[2])) or unwrapped(*of)
+    )
+    entry = entry_for(Encryption(str(folder), encryption_keys=["ec"]))
+    wrap = wrapping("ec", (folder / "ec.public.pem").read_bytes())
+    long_keys = [wrap(b"k" * size) for size in (200_000, 33, 3900)]
+    nobody = Encryption(key_reader=lambda name, kind, metadata: None).keys.decryptor
+    here = Encryption(str(folder)).keys.decryptor
+    tracemalloc.start()
+    try:
+        for key in long_keys:
+            with pytest.raises(DecryptionFailed, match="no key fits"):
+                here.open(with_key(entry, EncryptionKeys(key="ec", value=key)))
+        for n in range(20):
+            more = (KeyValue(key="v", value=f"{n}" * 100_000),)
+            for name in ("ec", f"{n}" * 100_000):
+                odd = EncryptionKeys(key=name, value=b"1", metadata=more)
+                with pytest.raises(DecryptionFailed, match="no key fits"):
+                    nobody.open(with_key(entry, odd))
+        del more, key, name, odd
+        assert tracemalloc.get_traced_memory()[0] < 500_000
+    finally:
+        tracemalloc.stop()
+    assert not here._data_keys
+    assert len(sizes) == 2  # a long one costs no time
+
+
+def test_a_location_is_asked_once_whatever_the_metadata_of_a_key(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = entry_for(Encryption(str(folder), encryption_keys=["rsa"]))
+    (key,) = entry.metadata.encryption_keys
+    secret = Encryption(str(folder), crypto_failure_action="discard")
+    read, asked = secret.keys._call, []
+    monkeypatch.setattr(secret.keys, "_call", lambda *of: asked.append(of) or read(*of))
+    for n in range(3):
+        odd = replace(key, value=b"%d" % n, metadata=(KeyValue(key="v", value=str(n)),))
+        assert decrypted(with_key(entry, odd), secret.keys.decryptor) is None
+    assert len(asked) == 1
 
 
 @settings(max_examples=200)
