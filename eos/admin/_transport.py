@@ -234,6 +234,8 @@ class Transport:
             return answer
         if answer.status == http.HTTPStatus.UNAUTHORIZED and login.forget(credentials) and again:
             return self._perform(origin, deadline, method, path, body, again=False)
+        if answer.location is not None and not login.may_show(answer.location, credentials):
+            raise ProtocolError("The admin API redirects to an address that has the credentials.")
         # The text of a refusal is shown, and a peer may repeat the credentials in it.
         text = login.redact(answer.body.decode("utf-8", "replace"), credentials)
         if not login.shows_refusals and answer.status in _REFUSED:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import ClassVar, Final, Protocol
 
 from eos.errors import ConfigurationError, Unauthorized
-from eos.transport.secret_text import MAX_TEXT, path_text, repeats
+from eos.transport.secret_text import MAX_TEXT, in_address, path_text, repeats
 
 
 class Credentials(Protocol):
@@ -69,6 +69,14 @@ class Login(ABC):
         secret = credentials.decode()
         text = text[:MAX_TEXT].replace(secret, f"<{self.exposes}>")
         return "" if repeats(text, secret) else text
+
+    def secrets(self, credentials: bytes) -> tuple[str, ...]:
+        """Return the texts in ``credentials`` that must not be shown."""
+        return (credentials.decode(),) if credentials else ()
+
+    def may_show(self, address: str, credentials: bytes) -> bool:
+        """Whether errors may name a peer's ``address``: it does not repeat ``credentials``."""
+        return not in_address(address, self.secrets(credentials))
 
 
 class Anonymous(Login):
@@ -184,8 +192,11 @@ class ByPassword(Login):
         """Return ``text``, or "" if it contains the password; the user's name is no secret."""
         # To replace a short password would reveal it by its position in known text.
         text = text[:MAX_TEXT]
-        secrets = (self.password, base64.b64encode(credentials).decode())
-        return "" if repeats(text, *secrets) else text
+        return "" if repeats(text, *self.secrets(credentials)) else text
+
+    def secrets(self, credentials: bytes) -> tuple[str, ...]:
+        """See ``Login``."""
+        return self.password, base64.b64encode(credentials).decode()
 
     def http_authorization(self, credentials: bytes) -> str:
         """See ``Login``."""

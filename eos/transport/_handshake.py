@@ -32,6 +32,8 @@ MAX_MESSAGE_BYTES: Final = 256 * 1024 * 1024
 # A broker that has no answer by its next challenge disconnects.
 RESPONSE_TIMEOUT_S: Final = 30.0
 
+_NOT_SHOWN: Final = "(not shown: it repeats the credentials)"  # no address
+
 
 class StaleToken(Unauthorized):
     """The peer refuses a cached token; it may accept a new one."""
@@ -95,12 +97,16 @@ class Authenticator:
         return kind(self._shown(error.message), hint=hint)
 
     def redacted(self, answer: CommandT) -> CommandT:
-        """Return ``answer`` with its text, if it has one, without the credentials of the peer."""
-        text = getattr(answer, "message", "")
-        if not text:
-            return answer
-        text = self._login.redact(text, self._sent)
-        return replace(answer, message=text)  # type: ignore[type-var]
+        """Return ``answer`` without the credentials, if its text or an address has them."""
+        shown = {}
+        if text := getattr(answer, "message", ""):
+            shown["message"] = self._login.redact(text, self._sent)
+        if isinstance(answer, commands.LookupResponse):
+            for name in ("broker_url", "broker_url_tls"):
+                address = getattr(answer, name)
+                if address and not self._login.may_show(address, self._sent):
+                    shown[name] = _NOT_SHOWN
+        return replace(answer, **shown) if shown else answer  # type: ignore[type-var]
 
     def _shown(self, message: str) -> str:
         if self._login.shows_refusals:

@@ -6,7 +6,7 @@ import base64
 import binascii
 import html
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote_plus
@@ -14,6 +14,7 @@ from urllib.parse import unquote_plus
 from eos.errors import ConfigurationError
 
 _PART: Final = 8  # characters: a part of a secret of this length does not occur by chance
+_LONG_PART: Final = 16  # which is in no host's name by chance
 _DEPTH: Final = 2  # levels of nested encodings that are decoded
 MAX_TEXT: Final = 4096  # of a peer's message: only so many characters are searched, and shown
 
@@ -54,25 +55,33 @@ def path_text(path: str) -> str:
     return path if is_path and path.isprintable() and not is_secret_like(path) else _NOT_SHOWN
 
 
-def repeats(text: str, *secrets: str) -> bool:
-    """Whether ``text`` contains a part of any of ``secrets``: plain, reversed, spaced out,
-    escaped, or in base64 or hex, also nested."""
+def repeats(text: str, *secrets: str, part: int = _PART) -> bool:
+    """Whether ``text`` contains a part of any of ``secrets``, of ``part`` characters: plain,
+    reversed, spaced out, escaped, or in base64 or hex, also nested."""
     # A peer knows the secret already, but logs have more readers.
-    parts = {part for secret in secrets for part in _parts(secret)}
+    parts = {one for secret in secrets for one in _parts(secret, part)}
     seen = {text}
     fresh = set(seen)
     for _ in range(_DEPTH + 1):
-        if any(part in one for one in _plain(fresh) for part in parts):
+        if any(each in one for one in _plain(fresh) for each in parts):
             return True
         fresh = {made for one in fresh for made in _decoded(one)} - seen
         seen |= fresh
     return False
 
 
-def _parts(secret: str) -> Iterator[str]:
+def in_address(address: str, secrets: Iterable[str]) -> bool:
+    """Whether a peer's ``address`` contains a long part of any of ``secrets``; or may, so long it
+    is."""
+    # Such an address is not used: so a password like "pulsar" must be allowed in it.
+    long = [one for one in secrets if len(_WORD.sub("", one)) >= _LONG_PART]
+    return bool(long) and (len(address) > MAX_TEXT or repeats(address, *long, part=_LONG_PART))
+
+
+def _parts(secret: str, length: int) -> Iterator[str]:
     plain = _WORD.sub("", secret).casefold() or secret
-    for start in range(max(1, len(plain) - _PART + 1)):
-        yield plain[start : start + _PART]
+    for start in range(max(1, len(plain) - length + 1)):
+        yield plain[start : start + length]
 
 
 def _plain(texts: set[str]) -> Iterator[str]:

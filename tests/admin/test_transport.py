@@ -224,6 +224,23 @@ def test_a_redirect_to_a_port_that_is_not_in_admin_url_gets_no_token(server, els
     assert elsewhere.asked[0][1] == f"Bearer {SECRET}"
 
 
+@pytest.mark.parametrize(
+    "auth",
+    [Auth(token="s" * 20), Auth(basic_user="joe", basic_password="s" * 20)],
+    ids=["token", "password"],
+)
+def test_a_redirect_that_repeats_the_credentials_is_not_shown(server, auth):
+    redirected(server, f"http://{'S' * 20}:80", None)
+    with pytest.raises(ProtocolError, match="has the credentials"):
+        ask(AdminClient(server.url(), auth, timeout_s=10))
+
+
+def test_a_password_may_be_a_part_of_an_address():
+    for password in ("pulsar", "apache-pulsar", "-" * 20 + "a"):
+        login = Auth(basic_user="a", basic_password=password).login
+        assert login.may_show("pulsar://apache-pulsar-0.apache-pulsar:6650", login.credentials(1))
+
+
 @pytest.mark.parametrize("brokers", [None, [], ["broker:8080"], {"a": 1}, "localhost", [None]])
 def test_a_redirect_to_an_unknown_host_gets_no_token(server, elsewhere, brokers):
     redirected(server, elsewhere.url("localhost"), brokers)

@@ -29,6 +29,7 @@ from eos.errors import (
     Unauthorized,
 )
 from eos.transport.address import Address
+from eos.transport.auth import Auth
 from eos.wire import commands
 from tests.support import admin
 from tests.transport.scripted import (
@@ -359,6 +360,24 @@ def test_an_answer_that_leads_nowhere_is_refused(change, error):
         ScriptedBroker(answering(answer)) as broker,
         PulsarClient(broker.url, timeout_s=3) as client,
         pytest.raises(error),
+    ):
+        client.lookup.broker_of(TOPIC)
+
+
+TOKEN = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJqb2UifQ.ipevRNuRP6HflG8cFKnmUPtypruRC4fb1DWtoLL62SY"
+
+
+@pytest.mark.parametrize("host", [TOKEN, f"{TOKEN} x", TOKEN[::-1], f"{TOKEN[30:60]}.localhost"])
+def test_an_address_that_repeats_the_token_is_neither_used_nor_shown(host):
+    def answer(lookup: commands.Lookup) -> commands.LookupResponse:
+        return commands.LookupResponse(
+            request_id=lookup.request_id, response=1, broker_url=f"pulsar://{host}:6650"
+        )
+
+    with (
+        ScriptedBroker(answering(answer)) as broker,
+        PulsarClient(broker.url, auth=Auth(token=TOKEN), timeout_s=3) as client,
+        pytest.raises(ProtocolError, match="not shown: it repeats"),
     ):
         client.lookup.broker_of(TOPIC)
 
