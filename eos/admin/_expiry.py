@@ -9,6 +9,7 @@ from typing import Any, Final
 
 MESSAGE_AGE: Final = "message_age"
 _STORAGE: Final = "destination_storage"
+_JAVAS_LARGEST: Final = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ def _default_bytes(settings: Mapping[str, str]) -> object:
     with suppress(ValueError):
         older = float(settings.get("backlogQuotaDefaultLimitGB", ""))
         if older > 0:
-            return int(older * (1 << 30))
+            return int(min(older * (1 << 30), _JAVAS_LARGEST))  # also of infinity
     return settings.get("backlogQuotaDefaultLimitBytes")
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eos.admin import AdminClient, Ledger
+from eos.admin import AdminClient, Ledger, expiry
 from eos.errors import EosError
 from eos.ids import TopicName, TxnId
 from eos.transport.auth import Auth
@@ -185,3 +185,11 @@ def test_the_place_of_a_subscription_is_found_by_any_name(pulsar_standalone, cli
     for subscription in ("plain-1_2.3", "a b*c~d+e%f/g", "größe 50%20"):
         client.subscribe_durably(name, subscription)
         assert admin.acknowledged(TopicName.parse(name), subscription) is not None
+
+
+@pytest.mark.parametrize("size", ["Infinity", "1e400", "1e300", "0.5"])
+def test_a_default_quota_of_any_size_is_a_quota(size):
+    evicting = {"backlogQuotaDefaultRetentionPolicy": "consumer_backlog_eviction"}
+    found = expiry({}, {**evicting, "backlogQuotaDefaultLimitGB": size})
+    assert found.evicting == ("destination_storage",)
+    assert not expiry({}, {**evicting, "backlogQuotaDefaultLimitGB": "nan"}).evicting
