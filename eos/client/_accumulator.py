@@ -48,7 +48,7 @@ class MessageFuture(Future[MessageId]):
     def __init__(self, shared: Monitor) -> None:
         self._condition = shared
         self._state = RUNNING  # a sent message can't be cancelled
-        self._result = None
+        self._entry: MessageId | None = None
         self._exception = None
 
     @property
@@ -59,8 +59,13 @@ class MessageFuture(Future[MessageId]):
     def result(self, timeout: float | None = None) -> MessageId:
         """As ``Future.result``."""
         self._await(timeout)
+        return super().result(0)
+
+    @property
+    def _result(self) -> MessageId | None:  # type: ignore[override]
+        # Not only ``result`` reads it: since Python 3.14 asyncio copies it itself.
         # The broker acknowledges the entry: without its index, each future names the first message.
-        return super().result(0)._replace(batch_index=self._batch_index)
+        return self._entry and self._entry._replace(batch_index=self._batch_index)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """As ``Future.exception``."""
@@ -75,7 +80,7 @@ class MessageFuture(Future[MessageId]):
     def complete_locked(self, entry: MessageId | None, index: int, reason: EosError | None) -> None:
         """Set the result, under the shared lock: ``index`` in ``entry``, or the reason."""
         self._batch_index = index
-        self._result, self._exception, self._state = entry, reason, FINISHED
+        self._entry, self._exception, self._state = entry, reason, FINISHED
         if self.is_watched:
             for waiter in self._waiters:
                 if reason is None:
@@ -213,10 +218,10 @@ def _copied(
 
 
 def own_properties(properties: Mapping[str, str] | None) -> dict[str, str] | None:
-    """Return a copy of a message's properties; None if there are none.
+    """Return a copy of a message's properties; None if it is empty.
 
     Raises:
-        InputError: it is no mapping.
+        InputError: they are not a mapping.
     """
     if not isinstance(properties, Mapping | None):
         raise InputError(

@@ -383,7 +383,7 @@ def poisoning(txn: Transaction | None, *, by_ours: bool = True) -> Iterator[None
 
 
 def reason_of(error: BaseException, doing: str) -> EosError:
-    """Return ``error``; if it is not one of ours, Ctrl-C for example, an error that names it."""
+    """Return ``error``; for one of another class, Ctrl-C for example, an ``EosError`` of it."""
     if isinstance(error, EosError):
         return error
     return ConnectionLost(f"{doing} was ended by {type(error).__name__}.")
