@@ -208,7 +208,7 @@ class AckTracker:
         self.dropped.clear()
 
     def clear(self) -> None:
-        """Forget all entries, and what was acknowledged of them."""
+        """Forget all entries, and which of their messages were acknowledged."""
         self.begin_again()
         self._acknowledged.clear()
 

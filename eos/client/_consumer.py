@@ -82,7 +82,7 @@ class Letters:
         )
 
     def close(self) -> None:
-        """Close the producer, for ever. May be called twice."""
+        """Close the producer, and open no other one. May be called twice."""
         with self._lock:
             self._is_closed = True
             self._close_producer()

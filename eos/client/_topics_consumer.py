@@ -197,11 +197,8 @@ class TopicsConsumer:
                 chosen = options
                 if options.max_redeliveries is not None and options.dead_letter_topic is None:
                     base = TopicName.parse(topic).base
-                    dead = (
-                        f"{base}-{self.subscription}-DLQ"
-                        if self._dead is None
-                        else self._dead.topic
-                    )
+                    own = f"{base}-{self.subscription}-DLQ"
+                    dead = own if self._dead is None else self._dead.topic
                     chosen = replace(options, dead_letter_topic=dead)
                 opened = self._factory.open(topic, self.subscription, chosen, self._changed)
                 with self._changed:
