@@ -38,7 +38,7 @@ def test_messages_go_out_together_and_each_future_names_its_place(through, proxy
     assert proxy.seen[commands.Send] == 1
     ids = [future.result(timeout=0) for future in futures]
     assert [one.batch_index for one in ids] == list(range(100))
-    assert [future._result for future in futures] == ids  # what asyncio copies since Python 3.14
+    assert [future._result for future in futures] == ids  # as asyncio copies it since Python 3.14
     assert len({one.place for one in ids}) == 1
     assert values() == [b"%d" % n for n in range(100)]
 

@@ -331,7 +331,7 @@ def test_a_database_at_another_address_is_known_by_its_mark(spark, make_sink, sh
 
 
 def test_a_return_to_an_earlier_database_is_refused(spark, make_sink, shop, name):
-    """After a fail-over the old server comes back, without what the new one got since."""
+    """After a fail-over the old server comes back, without the newest rows."""
     make_sink().write(spark.range(3), epoch=0)
     shop.execute(f'CREATE DATABASE "{name}"')
     other = psycopg.conninfo.make_conninfo(shop.conninfo, dbname=name)

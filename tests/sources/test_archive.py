@@ -567,7 +567,7 @@ def test_an_archive_follows_its_identifiers_from_commit_to_commit(
 def test_a_place_is_after_an_entry_and_not_at_the_first_of_a_ledger(
     opened, client, name, topic_admin
 ):
-    """Whether that was deleted could not be told: an empty ledger disappears as well."""
+    """Its loss could not be noticed: an empty ledger disappears as well."""
     batches(client, name, range(2))
     topic_admin("PUT", "/unload")
     time.sleep(0.01)
@@ -587,7 +587,7 @@ def test_a_place_is_after_an_entry_and_not_at_the_first_of_a_ledger(
 def test_an_end_is_by_the_time_of_producers_whatever_the_broker_finds(
     opened, client, name, tmp_path, monkeypatch
 ):
-    """Brokers may search by a clock of their own, which is later (KoP's interceptor)."""
+    """Brokers may search by another clock, which is later (KoP's interceptor)."""
     batches(client, name, range(3))
     place_at, asked = TopicBounds.place_at, time.time_ns() // 1_000_000 + 1
     monkeypatch.setattr(

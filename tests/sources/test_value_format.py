@@ -195,7 +195,7 @@ ALIAS = has("new", aliases=["old"])
         ([avro(has("y"), has("x", nest("A", has("a", "A")))), avro(has("y"))], {"x"}),
         ([avro(has("y"), has("x", doubled(25))), avro(has("y"))], {"x"}),
         ([tree("x"), tree()], {"x"}),
-        # Bytes lose nothing, nor does a null.
+        # Bytes and nulls lose nothing.
         ([pair_info(avro(has("k")), avro(has("y"), has("x")), "separated"),
           pair_info(SchemaInfo(), avro(has("y")), "separated")], {"value.x"}),
         ([SchemaInfo(type=SchemaType.AVRO, data=b'"null"'), nullable(has("x"))], set()),
