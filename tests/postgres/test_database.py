@@ -54,7 +54,7 @@ def test_no_servers_language_shows_a_rows_value(text: str) -> None:
     class Refused(psycopg.errors.InvalidTextRepresentation):
         diag = SimpleNamespace(  # type: ignore[assignment]
             message_primary=text, context="COPY eos_1, Zeile 7, Spalte c0: »4111«",
-            constraint_name=None, column_name=None, sqlstate="22P02",
+            constraint_name=None, column_name=None, sqlstate="22P02", source_function="",
         )  # fmt: skip
 
     with pytest.raises(InputError) as refused, failures("copying rows", {"c0": "id"}):
