@@ -52,12 +52,14 @@ def test_a_damaged_entry_is_an_error_and_what_is_behind_it_is_received():
         assert consumer.receive(5).value == b"2"
 
 
+def close_consumer(peer, consumer_id):
+    """As at an unload of the topic."""
+    peer.send(commands.CloseConsumer(consumer_id=consumer_id, request_id=0))
+
+
 @pytest.mark.parametrize("step", [(Lookup, "broker_of"), (_receiver, "subscribe")])
 def test_closed_while_it_subscribes_again_a_consumer_leaves_nothing_open(monkeypatch, step):
-    def deliver(peer, consumer_id):
-        peer.send(commands.CloseConsumer(consumer_id=consumer_id, request_id=0))
-
-    broker = Broker(deliver)
+    broker = Broker(close_consumer)
     with broker, PulsarClient(broker.url, timeout_s=5) as client:
         consumer = client.consumer(TOPIC, "s")
         wait_until(lambda: consumer._connection is None)
@@ -85,11 +87,7 @@ def still_open(broker: Broker) -> set[int]:
 
 def test_what_is_under_way_to_an_earlier_consumer_is_dropped():
     """It would be mistaken for a delivery to the consumer that has subscribed again."""
-
-    def deliver(peer, consumer_id):
-        peer.send(commands.CloseConsumer(consumer_id=consumer_id, request_id=0))
-
-    broker = Broker(deliver)
+    broker = Broker(close_consumer)
     with broker, PulsarClient(broker.url, timeout_s=5) as client:
         consumer = client.consumer(TOPIC, "s")
         wait_until(lambda: consumer._connection is None)

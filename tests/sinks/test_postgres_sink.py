@@ -32,7 +32,7 @@ from eos.postgres.participant import PostgresParticipant
 from eos.recovery.resolve import resolve
 from eos.steps import EndingStep, Step
 from eos.testing import PostgresServer
-from tests.support.postgres import log_in
+from tests.support.postgres import Shop, log_in
 from tests.support.spark_releases import JobFailed
 from tests.transport.scripted import wait_until
 
@@ -330,13 +330,20 @@ def test_a_database_at_another_address_is_known_by_its_mark(spark, make_sink, sh
         make_sink(conninfo=elsewhere).write(spark.range(3), epoch=4)
 
 
+def another_database(shop: Shop, name: str) -> str:
+    """Creates it, with an empty schema as the shop's; returns its conninfo."""
+    shop.execute(f'CREATE DATABASE "{name}"')
+    conninfo = psycopg.conninfo.make_conninfo(shop.conninfo, dbname=name)
+    with psycopg.connect(conninfo, autocommit=True) as connection:
+        connection.execute(f"CREATE SCHEMA {shop.schema}")
+    return conninfo
+
+
 def test_a_return_to_an_earlier_database_is_refused(spark, make_sink, shop, name):
     """After a fail-over the old server comes back, without the newest rows."""
     make_sink().write(spark.range(3), epoch=0)
-    shop.execute(f'CREATE DATABASE "{name}"')
-    other = psycopg.conninfo.make_conninfo(shop.conninfo, dbname=name)
+    other = another_database(shop, name)
     with psycopg.connect(other, autocommit=True) as connection:
-        connection.execute(f"CREATE SCHEMA {shop.schema}")
         for table in ("orders", "eos_epochs"):  # as a replica has them
             place = f"{shop.schema}.{table}"
             (body,) = shop.execute(
@@ -363,10 +370,7 @@ def test_a_return_to_an_earlier_database_is_refused(spark, make_sink, shop, name
 def test_a_new_database_is_no_older_copy_after_an_empty_epoch(spark, make_sink, shop, name):
     """It has the mark of the log from then on, and no commit."""
     make_sink().write(spark.range(3), epoch=0)
-    shop.execute(f'CREATE DATABASE "{name}"')
-    fresh = psycopg.conninfo.make_conninfo(shop.conninfo, dbname=name)
-    with psycopg.connect(fresh, autocommit=True) as connection:
-        connection.execute(f"CREATE SCHEMA {shop.schema}")
+    fresh = another_database(shop, name)
     dies_behind(Step.BEGIN, make_sink(conninfo=fresh), lambda s: s.write(spark.range(3), epoch=1))
     make_sink(conninfo=fresh).write(spark.range(0), epoch=1)
     make_sink().write(spark.range(3), epoch=3)  # and back
@@ -377,10 +381,7 @@ def test_two_databases_with_tables_of_one_name_have_their_own_versions(
     spark, make_sink, shop, name, monkeypatch
 ):
     """An attempt begins twice in one of them, as its first answer is lost."""
-    shop.execute(f'CREATE DATABASE "{name}"')
-    other = psycopg.conninfo.make_conninfo(shop.conninfo, dbname=name)
-    with psycopg.connect(other, autocommit=True) as connection:
-        connection.execute(f"CREATE SCHEMA {shop.schema}")
+    other = another_database(shop, name)
 
     def write(epoch: int) -> None:
         sink = all_or_nothing(make_sink(), make_sink(conninfo=other))
