@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import atexit
 import concurrent.futures
+import math
 import os
 import threading
 import time
@@ -14,6 +15,7 @@ from concurrent.futures import CancelledError, Executor, ThreadPoolExecutor
 from typing import Final, TypeVar
 
 T = TypeVar("T")
+_SLICE_S: Final = 1.0
 
 
 # An interrupt can leave ``threading.Condition``, and all that uses it, with its lock held forever,
@@ -38,8 +40,7 @@ class Monitor(_thread.RLock):  # type: ignore[misc]  # final in its stub only
         try:
             try:
                 self.release()
-                timeout = -1 if timeout is None else min(max(0.0, timeout), threading.TIMEOUT_MAX)
-                notified = waiter.acquire(timeout=timeout)
+                notified = _acquire(waiter, math.inf if timeout is None else timeout)
             finally:
                 self._take_again()
         finally:  # the interrupt may have come inside the first one
@@ -66,6 +67,15 @@ class Monitor(_thread.RLock):  # type: ignore[misc]  # final in its stub only
         """Wake all waiters, once the lock is free."""
         while self._waiters:
             self._waiters.pop().release()
+
+
+def _acquire(lock: threading.Lock, timeout_s: float) -> bool:
+    # In slices, as a signal that comes just before ``acquire`` is handled after it.
+    deadline = time.monotonic() + timeout_s
+    while (left_s := deadline - time.monotonic()) > _SLICE_S:
+        if lock.acquire(timeout=_SLICE_S):
+            return True
+    return lock.acquire(timeout=max(0.0, left_s))
 
 
 class Future(concurrent.futures.Future[T]):

@@ -8,7 +8,8 @@ from eos.client._keyed_state import KeyedState
 from eos.client._passive_consumer import SubscriptionCursor
 from eos.client._producer import Producer
 from eos.client._reader import NotFromStorage, Reader, StoredRun
-from eos.client._receiver import ReceivedMessage, Receiver
+from eos.client._receiver import Receiver
+from eos.client._subscriptions import ReceivedMessage
 from eos.client._topic_bounds import Bounds, TopicBounds
 from eos.client._topics_consumer import TopicsConsumer
 from eos.client._transaction import Transaction

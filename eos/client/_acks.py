@@ -11,13 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from eos.client._transaction import Transaction
-from eos.errors import (
-    ConnectionLost,
-    EosError,
-    InputError,
-    Retriable,
-    broker_error,
-)
+from eos.errors import ConnectionLost, EosError, InputError, Retriable, broker_error
 from eos.ids import EntryPlace, MessageId, TxnId
 from eos.transport.connection import Connection
 from eos.wire import commands
@@ -137,6 +131,12 @@ class AckTracker:
         self._entries[place] = UnackedEntry(
             place, given, num_messages=num_messages, of_others=others, chunks=chunks
         )
+
+    def add_unread(self, place: EntryPlace) -> UnackedEntry:
+        """Record the delivery of an entry before it is read."""
+        self.add(place, (-1,))
+        self.unreadable.add(place)
+        return self._entries[place]
 
     def remember(self, places: Iterable[EntryPlace]) -> None:
         """Leave acknowledged messages of these entries out when they come again."""

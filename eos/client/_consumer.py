@@ -20,8 +20,8 @@ from eos.client._acks import (
 )
 from eos.client._lookup import Lookup
 from eos.client._producer import Producer
-from eos.client._receiver import ReceivedMessage, Receiver
-from eos.client._subscriptions import ConsumerOptions
+from eos.client._receiver import Receiver
+from eos.client._subscriptions import ConsumerOptions, ReceivedMessage
 from eos.client._timer import Timer
 from eos.client._transaction import Transaction, poisoning
 from eos.errors import ConfigurationError, ConnectionLost, EosError, Fatal, InputError
@@ -30,6 +30,7 @@ from eos.waiting import Monitor
 from eos.wire import commands
 from eos.wire.commands import AckType
 from eos.wire.encryption import Decryptor
+from eos.wire.opened_entries import EntryOpener
 
 logger = logging.getLogger(__name__)
 
@@ -285,7 +286,7 @@ class Consumer(Receiver):
                 self._epoch += 1
                 self._queue.mark_stale()
                 self._tracker.begin_again()
-                self._opener.clear()
+                self._opener = EntryOpener(self._decryptor)
             self._tracker.remember(again)
             self._tracker.forget(again)
             epoch = self._epoch if is_ordered else None

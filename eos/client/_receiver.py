@@ -6,16 +6,16 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Final, Self
 
 from eos.client._acks import AckTracker, TransactionAcks, ack_of
 from eos.client._lookup import Lookup
 from eos.client._subscriptions import (
     ConsumerOptions,
+    ReceivedMessage,
     ReceiveQueue,
     closing,
+    messages_of,
     place_of,
     subscribe,
     subscribing,
@@ -25,84 +25,17 @@ from eos.client._subscriptions import (
 from eos.client._timer import Timer
 from eos.client._transaction import Transaction
 from eos.errors import EosError, Fatal, ProtocolError
-from eos.ids import EntryPlace, MessageId
+from eos.ids import EntryPlace
 from eos.transport.connection import Connection
 from eos.waiting import Monitor
 from eos.wire import commands
-from eos.wire.batch import Entry, object_bytes
+from eos.wire.batch import Entry
 from eos.wire.encryption import Decryptor
 from eos.wire.frames import Delivery
-from eos.wire.opened_entries import EntryOpener, NoMessage
+from eos.wire.opened_entries import EntryOpener, NoMessage, ReadableEntry
 
 BATCH_BYTES: Final = 32 * 1024 * 1024  # of ``receive_batch``, plus the rest of an entry
 _MISSING_MS: Final = 60_000  # Java's expireTimeOfIncompleteChunkedMessage
-
-
-@dataclass(frozen=True)
-class ReceivedMessage:
-    """A message from a consumer.
-
-    Attributes:
-        topic: the exact name, with the partition.
-        id: identifies it for the acknowledgement; includes its index in a batch.
-        value: None for a tombstone.
-        key: bytes if it was encoded in base64.
-        event_time_ms: None if its producer set none.
-        redelivery_count: how often the broker has delivered it before; always 0 if only one
-            consumer receives messages, as the broker does not count then.
-        encryption_context: of an entry that could not be decrypted, see
-            ``eos.wire.encryption.Decryptor``; ``value`` is the whole entry as it is stored then.
-    """
-
-    topic: str
-    id: MessageId
-    value: bytes | None
-    key: str | bytes | None
-    properties: Mapping[str, str]
-    event_time_ms: int | None
-    publish_time_ms: int
-    redelivery_count: int
-    encryption_context: str | None = None
-
-    @property
-    def size(self) -> int:
-        """Its approximate size in memory, in bytes."""
-        return object_bytes(self.value, self.key, self.properties.items())
-
-
-def messages_of(
-    topic: str,
-    entry: Entry,
-    delivery: Delivery,
-    wanted: Collection[int],
-    context: str | None = None,
-) -> list[ReceivedMessage]:
-    """Return the messages of ``entry``, which came with ``delivery``, at the indexes ``wanted``.
-
-    Raises:
-        ProtocolError: it is malformed, or has too many messages for objects.
-    """
-    is_batch = entry.metadata.num_messages_in_batch is not None
-    try:
-        return [
-            ReceivedMessage(
-                topic=topic,
-                id=entry.id._replace(batch_index=index if is_batch else -1),
-                value=message.value,
-                key=message.key,
-                properties=dict(message.properties),
-                event_time_ms=message.event_time_ms,
-                publish_time_ms=entry.metadata.publish_time,
-                redelivery_count=delivery.command.redelivery_count,
-                encryption_context=context,
-            )
-            for index, message in enumerate(entry.bounded_messages())
-            if index in wanted
-        ]
-    except ProtocolError as error:
-        # The traceback would keep the decoded entry alive, with asyncio until the next garbage
-        # collection (120 MiB each, measured).
-        raise error.with_traceback(None) from None
 
 
 def is_never_read(reason: NoMessage, entry: Entry) -> bool:
@@ -131,6 +64,7 @@ class Receiver:
         self._lookup = lookup
         self._options = options
         self._timer = timer
+        self._decryptor = decryptor
         self._opener = EntryOpener(decryptor)
         self._id = -1
         self._timeout_s = lookup.timeout_s
@@ -225,14 +159,16 @@ class Receiver:
                 if self._failure is not None:
                     failure, self._failure = self._failure, None
                     raise failure
-                is_lost = self._connection is None
-                if not is_lost and not self._take() and not self._ready:
+                is_lost, has_entry = self._connection is None, bool(self._queue)
+                if not (is_lost or has_entry):
                     left_s = deadline - time.monotonic()
                     if left_s <= 0:
                         return None
                     self._changed.wait(left_s)
             if is_lost:
                 self._open_again()
+            elif has_entry:
+                self._take()
 
     def receive_batch(self, max_messages: int, timeout_s: float) -> list[ReceivedMessage]:
         """Wait for a message, and return up to ``max_messages`` or 32 MiB available ones; or [].
@@ -246,46 +182,59 @@ class Receiver:
         first = self.receive(timeout_s)
         messages = [] if first is None else [first]
         size = sum(one.size for one in messages)
-        with self._changed:
-            while messages and self._connection is not None:
+        while messages:
+            with self._changed:
                 messages += self._ready  # the rest of an entry
                 size += sum(one.size for one in self._ready)
                 self._ready.clear()
-                try:
-                    # By bytes too: a few KB may decode to a thousand large messages.
-                    if len(messages) >= max_messages or size > BATCH_BYTES or not self._take():
-                        break
-                except ProtocolError as error:  # of the next entry: return these messages first
-                    self._failure = error
+                # By bytes too: a few KB may decode to a thousand large messages.
+                if len(messages) >= max_messages or size > BATCH_BYTES or not self._queue:
                     break
+            try:
+                self._take()
+            except ProtocolError as error:  # of the next entry: return these messages first
+                self._failure = error
+                break
         return messages
 
-    def _take(self) -> bool:
-        """Decode the next queued entry; return False if there is none."""
-        if not self._queue:
-            return False
-        delivery, is_stale = self._queue.take()
-        place = place_of(delivery)
-        if not is_stale:
-            self._tracker.add(place, (-1,))  # an unreadable entry can be acknowledged
-            self._tracker.unreadable.add(place)  # until it was read
+    def _take(self) -> None:
+        """Read the next queued entry, if there is one. Not under the lock: it may fetch a key."""
+        with self._changed:
+            if not self._queue:
+                return
+            (delivery, is_stale), opener = self._queue.take(), self._opener
+            # An unreadable entry can be acknowledged.
+            unread = None if is_stale else self._tracker.add_unread(place_of(delivery))
+        try:
+            entry = self._decoded(delivery)
+            found = None if unread is None else opener.open(entry)
+        except EosError:
+            raise
+        except BaseException:  # Ctrl-C: what is behind it would come, and then it
+            with self._changed:
+                self._end(None)
+            raise
+        with self._changed:
+            # Else it comes again: it was requested meanwhile, or the connection was lost.
+            if unread is not None and found is not None and self._tracker.is_current(unread):
+                self._tracker.dropped |= opener.take_dropped()
+                self._skip(*opener.take_obsolete(), *self._tracker.expired_parts(entry))
+                self._keep(entry, delivery, found)
+                self._tracker.unreadable.discard(unread.place)
+
+    def _decoded(self, delivery: Delivery) -> Entry:
+        # A damaged entry has used permits too: without new ones, the broker would stop.
+        spent = delivery.claimed_messages()
         try:
             entry = Entry.of(delivery)
-        except ProtocolError:
-            # A damaged entry has used permits too: without new ones, the broker would stop.
-            self._permit(spent=delivery.claimed_messages())
-            raise
-        wanted = wanted_of(entry, delivery)
-        self._permit(spent=len(wanted))
-        if not is_stale:
-            self._open(entry, delivery, wanted)
-            self._tracker.unreadable.discard(place)
-        return True
+            spent = len(wanted_of(entry, delivery))
+        finally:
+            with self._changed:
+                self._permit(spent)
+        return entry
 
-    def _open(self, stored: Entry, delivery: Delivery, wanted: Collection[int]) -> None:
-        found = self._opener.open(stored)
-        self._tracker.dropped |= self._opener.take_dropped()
-        self._skip(*self._opener.take_obsolete(), *self._tracker.expired_parts(stored))
+    def _keep(self, stored: Entry, delivery: Delivery, found: ReadableEntry | NoMessage) -> None:
+        wanted = wanted_of(stored, delivery)
         if isinstance(found, NoMessage):
             behind = self._tracker.is_behind_unread(stored.id.place)
             if is_never_read(found, stored) and not (found is NoMessage.MISSING and behind):
@@ -362,7 +311,7 @@ class Receiver:
             self._ready.clear()
             self._dead.clear()
             self._tracker.clear()
-            self._opener.clear()
+            self._opener = EntryOpener(self._decryptor)  # the other one may be in use
             self._changed.notify_all()
 
     # --- ConsumerListener: called by the connection's reading thread ------------------------
@@ -382,18 +331,16 @@ class Receiver:
                 self._end(None)
             self._changed.notify_all()
 
+    def on_closed(self, reason: EosError) -> None:  # noqa: ARG002
+        """The broker closed the consumer, or the connection ended."""
+        with self._changed:
+            self._end(None)
+
     def _end(self, failure: EosError | None) -> None:
         """Drop all queued entries and close: after the next SUBSCRIBE they come again."""
         connection = self._connection
         self._lose()
-        self._failure = failure
+        self._failure = failure or self._failure
         if connection is not None:
+            # Also after a notice: a late one is of an earlier connection.
             unsubscribe(connection, self._id)
-
-    def on_closed(self, reason: EosError) -> None:  # noqa: ARG002
-        """The broker closed the consumer, or the connection ended."""
-        connection, closed = self._connection, self._id
-        self._lose()
-        if connection is not None:
-            # A late notice of an earlier connection would leave this one's consumer at the broker.
-            unsubscribe(connection, closed)

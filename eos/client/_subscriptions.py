@@ -1,21 +1,21 @@
-"""What consumers and readers send, and the queue of what a consumer has received."""
+"""What consumers and readers send, and what a consumer has received."""
 
 from __future__ import annotations
 
 import uuid
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Literal, TypedDict
 
-from eos.errors import ConfigurationError, Unauthorized
+from eos.errors import ConfigurationError, ProtocolError, Unauthorized
 from eos.ids import EntryPlace, MessageId
 from eos.transport.address import PREFIX_HINT, ClusterRules
 from eos.transport.connection import Connection
 from eos.transport.listeners import ConsumerListener
 from eos.wire import commands
-from eos.wire.batch import Entry
+from eos.wire.batch import Entry, object_bytes
 from eos.wire.commands import InitialPosition, SubscriptionType
 from eos.wire.frames import Delivery
 
@@ -214,6 +214,73 @@ def wanted_of(entry: Entry, delivery: Delivery) -> Collection[int]:
         return range(entry.num_messages)
     count = min(entry.num_messages, 64 * len(words))
     return {index for index in range(count) if words[index // 64] >> (index % 64) & 1}
+
+
+@dataclass(frozen=True)
+class ReceivedMessage:
+    """A message from a consumer.
+
+    Attributes:
+        topic: the exact name, with the partition.
+        id: identifies it for the acknowledgement; includes its index in a batch.
+        value: None for a tombstone.
+        key: bytes if it was encoded in base64.
+        event_time_ms: None if its producer set none.
+        redelivery_count: how often the broker has delivered it before; always 0 if only one
+            consumer receives messages, as the broker does not count then.
+        encryption_context: of an entry that could not be decrypted, see
+            ``eos.wire.encryption.Decryptor``; ``value`` is the whole entry as it is stored then.
+    """
+
+    topic: str
+    id: MessageId
+    value: bytes | None
+    key: str | bytes | None
+    properties: Mapping[str, str]
+    event_time_ms: int | None
+    publish_time_ms: int
+    redelivery_count: int
+    encryption_context: str | None = None
+
+    @property
+    def size(self) -> int:
+        """Its approximate size in memory, in bytes."""
+        return object_bytes(self.value, self.key, self.properties.items())
+
+
+def messages_of(
+    topic: str,
+    entry: Entry,
+    delivery: Delivery,
+    wanted: Collection[int],
+    context: str | None = None,
+) -> list[ReceivedMessage]:
+    """Return the messages of ``entry``, which came with ``delivery``, at the indexes ``wanted``.
+
+    Raises:
+        ProtocolError: it is malformed, or has too many messages for objects.
+    """
+    is_batch = entry.metadata.num_messages_in_batch is not None
+    try:
+        return [
+            ReceivedMessage(
+                topic=topic,
+                id=entry.id._replace(batch_index=index if is_batch else -1),
+                value=message.value,
+                key=message.key,
+                properties=dict(message.properties),
+                event_time_ms=message.event_time_ms,
+                publish_time_ms=entry.metadata.publish_time,
+                redelivery_count=delivery.command.redelivery_count,
+                encryption_context=context,
+            )
+            for index, message in enumerate(entry.bounded_messages())
+            if index in wanted
+        ]
+    except ProtocolError as error:
+        # The traceback would keep the decoded entry alive, with asyncio until the next garbage
+        # collection (120 MiB each, measured).
+        raise error.with_traceback(None) from None
 
 
 TypeName = Literal["exclusive", "shared", "failover", "key_shared"]

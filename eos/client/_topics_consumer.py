@@ -12,8 +12,7 @@ from typing import Final, Self
 
 from eos.client._consumer import Consumer, ConsumerFactory, refuse_encrypted
 from eos.client._lookup import Lookup
-from eos.client._receiver import ReceivedMessage
-from eos.client._subscriptions import ConsumerOptions
+from eos.client._subscriptions import ConsumerOptions, ReceivedMessage
 from eos.client._transaction import Transaction, poisoning
 from eos.errors import ConfigurationError, EosError, Fatal, Retriable, TopicNotFound
 from eos.ids import TopicName

@@ -16,8 +16,7 @@ from eos.client._client import PulsarClient
 from eos.client._consumer import Acknowledged, Consumer
 from eos.client._event_loop import LoopWakeup, ThreadPool
 from eos.client._producer import Producer
-from eos.client._receiver import ReceivedMessage
-from eos.client._subscriptions import ConsumerArguments
+from eos.client._subscriptions import ConsumerArguments, ReceivedMessage
 from eos.client._topics_consumer import ReceivedMessages, TopicNames, TopicsConsumer
 from eos.client._transaction import Transaction
 from eos.forking import stay_in_process

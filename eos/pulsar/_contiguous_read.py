@@ -42,8 +42,8 @@ class ContiguousRead(Generic[Item]):
     Attributes:
         is_start: whether an entry is the one expected at ``start``.
         start_was_read: this process has read the start before, so a reader may begin after it.
-        extract: makes an item of an entry, or None to skip it. Any writer to the topic may have put
-            entries of any size and number between start and end.
+        extract: makes an item of an entry, also of the sent one, or None to skip it. Any writer to
+            the topic may have put entries of any size and number between start and end.
     """
 
     topic: str
@@ -105,6 +105,8 @@ class ContiguousRead(Generic[Item]):
         # the broker may also drop some if a hostile writer wants it to (``ONE_PERMIT``).
         with self._open(client, permits=ONE_PERMIT) as reader:
             items, _ = self._read(reader, end, timeout_s)
+        if not items or items[-1].id.place != end.place:
+            raise RequestTimeout(f"{self.topic} has lost {end}, which was sent just now.")
         return items
 
     def _idle_reader(self, client: PulsarClient, *, reuse: bool) -> EntryReader | None:
@@ -158,7 +160,7 @@ class ContiguousRead(Generic[Item]):
                 )
             expected = place[0], place[1] + 1
             if place >= end.place:
-                return items, is_whole
+                return items, is_whole and place == end.place
         raise RequestTimeout(f"{self.topic} could not be read to the end of the roll call in time.")
 
     def _collect(self, entry: Entry, items: list[Item]) -> None:

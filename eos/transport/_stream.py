@@ -15,11 +15,13 @@ from eos.errors import RequestTimeout
 from eos.transport._auth_methods import Credentials
 from eos.transport._connect import Peer, connect
 from eos.transport.address import Address
+from eos.waiting import Future, begin
 from eos.wire.frames import encode_frame
 from eos.wire.messages import WireMessage
 
 _RECV_BYTES: Final = 256 * 1024
 _TLS_SEND_BYTES: Final = 256 * 1024
+_SMALL_BYTES: Final = 4096
 # The specification: "Both clients and brokers are sending Ping commands periodically and they will
 # close the socket if a Pong response is not received within a timeout (default used by broker is
 # 60s)." After so much silence a PING is sent; after as much again the connection counts as lost.
@@ -109,6 +111,16 @@ class Stream:
         if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
             raise TimeoutError("the peer is silent" if event & select.POLLIN else "the peer stalls")
 
+    def takes(self, num_bytes: int) -> bool:
+        """Whether so much can be sent without waiting."""
+        # While the system reports room, at least a third of its buffer is free.
+        fileno = self._sock.fileno()
+        if fileno < 0:
+            return True  # to send fails at once
+        poll = select.poll()
+        poll.register(fileno, select.POLLOUT)
+        return num_bytes <= _SMALL_BYTES and bool(poll.poll(0))
+
     def shutdown(self) -> None:
         """End the stream and wake up the threads that wait on it. ``close`` frees it later."""
         with contextlib.suppress(OSError, ValueError), self._lock:
@@ -143,10 +155,10 @@ class FrameWriter:
         self._lock = threading.Lock()
         self._broken = False
         self._queue_lock = threading.Lock()
-        self._queued: dict[type[WireMessage], WireMessage] = {}
+        self._queued: dict[object, bytes] = {}
 
     def write(self, parts: Sequence[Chunk], *, wait_s: float = WITHOUT_LIMIT) -> None:
-        """Send ``parts`` unchanged and without another thread's bytes between them.
+        """Send ``parts`` after all earlier commands, without another thread's bytes between them.
 
         ``wait_s``: how long to wait while other threads send.
 
@@ -159,15 +171,32 @@ class FrameWriter:
         self._write_and_release(parts)
         self._write_queued()
 
-    def write_soon(self, command: WireMessage) -> None:
-        """Send ``command`` as soon as no other thread is writing, without waiting for it.
+    def write_soon(self, command: WireMessage, *, once: bool = False) -> None:
+        """Send ``command`` before all later ones. Never waits; if the stream breaks, it ends.
 
-        Raises:
-            OSError: the stream broke, now or earlier.
+        ``once``: instead of an earlier command of its type, if that was not sent yet.
         """
-        with self._queue_lock:  # one command of each type: a flood of PINGs gets one PONG
-            self._queued[type(command)] = command
-        self._write_queued()
+        key = type(command) if once else object()
+        with self._queue_lock:
+            self._queued[key] = encode_frame(command)
+        if not self._lock.acquire(blocking=False):
+            return  # the thread that holds it sends this, too
+        with self._queue_lock:
+            size = sum(map(len, self._queued.values()))
+        if self._stream.takes(size):
+            self._write_rest()
+            return
+        try:
+            begin(self._write_rest, Future())
+        except RuntimeError:  # there are too many threads
+            self._write_rest()
+
+    def _write_rest(self) -> None:
+        try:
+            self._write_and_release(())
+            self._write_queued()
+        except OSError:
+            self._stream.shutdown()  # its reading thread notices
 
     def _write_queued(self) -> None:
         # A thread that holds the lock calls this after releasing it, so no command stays queued.
@@ -191,9 +220,9 @@ class FrameWriter:
             if self._broken:  # the broker would take this frame for the rest of that one
                 raise OSError("an earlier send was interrupted")
             with self._queue_lock:
-                owed = [encode_frame(command) for command in self._queued.values()]
+                earlier = [*self._queued.values()]
                 self._queued.clear()
-            self._stream.send([*parts, *owed], SEND_STALL_S)
+            self._stream.send([*earlier, *parts], SEND_STALL_S)
             whole = True
         finally:  # also on Ctrl-C
             if not whole:

@@ -186,9 +186,19 @@ class Connection:
         return given
 
     def notify(self, make: Callable[[int], WireMessage]) -> None:
-        """Send a request without waiting for its answer; a lost connection is ignored."""
-        with contextlib.suppress(EosError):
-            self._write((encode_frame(make(next(self._request_ids))),))
+        """Send a request before all later ones, and wait neither for that nor for the answer.
+
+        May be called under any lock. A lost connection is ignored.
+        """
+        self._soon(make(next(self._request_ids)))
+
+    def _soon(self, command: WireMessage, *, once: bool = False) -> None:
+        try:
+            if self._lost is None:
+                self._writer.write_soon(command, once=once)
+        except BaseException:
+            self._lose(ConnectionLost(f"Sending to {self.address} was interrupted."))
+            raise
 
     def send(
         self,
@@ -248,7 +258,7 @@ class Connection:
                 if pinged:
                     raise ConnectionLost(f"{self.address} is silent.") from None
                 pinged = True
-                self._writer.write_soon(commands.Ping())
+                self._soon(commands.Ping(), once=True)
                 continue
             if not self.max_message_bytes:  # CONNECTED has not come yet
                 check_first_bytes(data, self.address)
@@ -270,9 +280,9 @@ class Connection:
                 self.listeners.dispatch(command)
             case commands.Ping():
                 # A client "is required to promptly reply after receiving one from the broker".
-                self._writer.write_soon(commands.Pong())
+                self._soon(commands.Pong(), once=True)
             case commands.AuthChallenge():
-                self._writer.write_soon(self._authenticator.challenge_response())
+                self._soon(self._authenticator.challenge_response(), once=True)
             case WireMessage():
                 self._pending.resolve(self._authenticator.redacted(command))
 

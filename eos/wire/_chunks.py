@@ -132,14 +132,6 @@ class ChunkBuffer:
     def __len__(self) -> int:
         return len(self._incomplete)
 
-    def clear(self) -> None:
-        """Forget everything: all chunks come again."""
-        self._incomplete.clear()
-        self._ended.clear()
-        self.obsolete.clear()
-        self.dropped.clear()
-        self._size = 0
-
     def _forget(self, key: _Key) -> None:
         known = self._incomplete.pop(key, None)
         self._size -= 0 if known is None else known.size

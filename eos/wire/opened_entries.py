@@ -116,7 +116,3 @@ class EntryOpener:
         """Return the parts that ``open`` has dropped from memory now; the rest may come."""
         found, self._chunks.dropped = self._chunks.dropped, set()
         return found
-
-    def clear(self) -> None:
-        """Forget incomplete messages: all their chunks come again."""
-        self._chunks.clear()

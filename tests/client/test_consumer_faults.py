@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -20,6 +22,7 @@ from eos.errors import (
 from eos.wire import commands
 from eos.wire.batch import Message, encode_batches, rows_from_messages
 from eos.wire.frames import FrameDecoder, encode_frame
+from eos.wire.opened_entries import EntryOpener
 from tests.client.test_entry_reader_faults import TOPIC, Broker, plain, sending
 from tests.transport.scripted import wait_until
 from tests.wire.entries import body, frame, metadata
@@ -279,3 +282,64 @@ def test_what_was_queued_before_a_seek_is_not_received_after_it():
         consumer.seek(first.id)
         assert consumer.receive(5).value == b"1"
         assert len(broker.of(commands.Subscribe)) == 2
+
+
+@pytest.fixture
+def slow_key(monkeypatch):
+    """Opening an entry waits for ``release``, as for a slow key server."""
+    asked, release, opened = threading.Event(), threading.Event(), EntryOpener.open
+
+    def open_slowly(opener, entry):
+        asked.set()
+        assert release.wait(20)
+        return opened(opener, entry)
+
+    monkeypatch.setattr(EntryOpener, "open", open_slowly)
+    yield asked, release
+    release.set()
+
+
+def test_a_slow_key_server_does_not_stop_others_on_the_connection(slow_key):
+    asked, release = slow_key
+    broker, pool = Broker(sending(1)), ThreadPoolExecutor(2)
+    with broker, PulsarClient(broker.url, timeout_s=5) as client, pool:
+        consumer = client.consumer(TOPIC, "s")
+        received = pool.submit(consumer.receive, 5)
+        assert asked.wait(20)
+        (delivery,) = FrameDecoder().feed(plain(consumer._id, 2))
+        pool.submit(consumer.on_delivery, delivery).result(5)
+        client.subscribe_durably(TOPIC, "other")  # its answer comes on the same connection
+        release.set()
+        assert received.result(5).value == b"1"
+        assert consumer.receive(5).value == b"2"
+
+
+def test_an_entry_that_comes_again_while_its_key_is_fetched_is_received_once(slow_key):
+    asked, release = slow_key
+    broker = Broker(sending(1))
+    with broker, PulsarClient(broker.url, timeout_s=5) as client, ThreadPoolExecutor(1) as pool:
+        consumer = client.consumer(TOPIC, "s")
+        received = pool.submit(consumer.receive, 5)
+        assert asked.wait(20)
+        consumer.redeliver()
+        (delivery,) = FrameDecoder().feed(plain(consumer._id, 1))
+        again = replace(delivery.command, consumer_epoch=1)
+        consumer.on_delivery(replace(delivery, command=again))
+        release.set()
+        assert received.result(5).value == b"1"
+        assert consumer.receive(0.2) is None
+
+
+def test_an_interrupt_while_a_key_is_fetched_lets_the_entry_come_again(monkeypatch):
+    broker = Broker(sending(1, 2), delivers_again=True)
+    with broker, PulsarClient(broker.url, timeout_s=5) as client:
+        consumer = client.consumer(TOPIC, "s")
+        with monkeypatch.context() as patch:
+            patch.setattr(EntryOpener, "open", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                consumer.receive(5)
+        assert [consumer.receive(5).value for _ in range(2)] == [b"1", b"2"]
+
+
+def interrupted(opener, entry):
+    raise KeyboardInterrupt

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eos.client import Entry, PulsarClient
-from eos.errors import ConnectionLost, EosError, Fatal, TransactionPoisoned
+from eos.errors import ConnectionLost, EosError, Fatal, RequestTimeout, TransactionPoisoned
 from eos.ids import MessageId
 from eos.pulsar import _contiguous_read
 from eos.pulsar._contiguous_read import MAX_LAG_ENTRIES, ContiguousRead
@@ -179,6 +179,13 @@ def test_another_message_at_the_start_poisons():
     with pytest.raises(TransactionPoisoned, match="beginning"):
         read(client, 4, 8, is_start=False)
     assert (idle.is_closed, client.opened[0].is_closed, client.idle) == (True, True, None)
+
+
+def test_a_sent_message_that_is_passed_over_is_an_error():
+    client = ScriptedClient([entry(n) for n in range(10) if n != 8], None)
+    with pytest.raises(RequestTimeout, match="has lost 7:8"):
+        read(client, 4, 8)
+    assert len(client.opened) == 2  # the second one reads one by one
 
 
 def test_a_send_in_doubt_closes_the_idle_reader():

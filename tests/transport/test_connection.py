@@ -663,6 +663,36 @@ def test_a_peer_that_accepts_no_bytes_counts_as_lost(monkeypatch):
         hold.set()
 
 
+def test_a_notice_waits_for_nobody_and_is_sent_before_all_later_requests():
+    """Locks are held around it that the reading thread needs."""
+    hold, seen = threading.Event(), []
+
+    def script(peer: Peer) -> None:
+        peer.welcome()
+        hold.wait(10)
+        for kind in (commands.Flow, commands.Flow, commands.Ack, commands.CloseProducer):
+            seen.append(peer.next(kind))
+        peer.send(commands.Success(request_id=seen[-1].request_id))
+
+    with ScriptedBroker(script) as broker, nothing_left_behind():
+        connection = open_connection(broker)
+        while connection._stream.takes(1):  # fill the system's buffers
+            connection._stream.send([encode_frame(commands.Pong())] * 100, 1)
+        for permits in (1, 2):
+            connection.notify(
+                lambda _, permits=permits: commands.Flow(consumer_id=1, permits=permits)
+            )
+        connection.notify(
+            lambda _: commands.Ack(
+                consumer_id=1, ack_type=commands.AckType.INDIVIDUAL, message_ids=()
+            )
+        )
+        hold.set()
+        ask(connection)
+        assert [one.permits for one in seen[:2]] == [1, 2]
+        connection.close()
+
+
 def test_an_interrupted_send_ends_the_connection_because_its_frame_is_incomplete(monkeypatch):
     with ScriptedBroker(welcome_and_wait) as broker:
         connection = open_connection(broker)
