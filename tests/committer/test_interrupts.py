@@ -12,11 +12,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from eos import failpoints
+from eos import failpoints, waiting
 from eos.errors import ConnectionLost
 from eos.protocol import BATCH, State
 from eos.steps import AnyStep, EndingStep, LogStep, Step
-from eos.waiting import Monitor
 from tests.support.judge import drain
 from tests.support.plain_driver import rows_of
 from tests.transport.scripted import wait_until
@@ -60,9 +59,7 @@ def await_wait() -> None:
     """Wait until the main thread waits for another one: an interrupt elsewhere is another case."""
     main = threading.main_thread().ident
     assert main is not None
-    wait_until(lambda: sys._current_frames()[main].f_code is Monitor.wait.__code__)
-    # A signal that comes on the way into the lock is handled when the wait is over (CPython).
-    time.sleep(0.2)
+    wait_until(lambda: sys._current_frames()[main].f_code.co_filename == waiting.__file__)
 
 
 @pytest.mark.usefixtures("alarm")
