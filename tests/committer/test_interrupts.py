@@ -107,8 +107,9 @@ def test_a_begin_whose_call_was_interrupted_is_not_retried(
     monkeypatch.setattr(driver.participant, "begin", unreachable)
     with pytest.raises(KeyboardInterrupt):
         driver.run("1", query_id=BATCH)
+    before = len(tries)
     time.sleep(2)  # by then it would have been tried several times
-    assert len(tries) <= 2
+    assert len(tries) <= before + 1
     monkeypatch.setattr(driver.participant, "begin", begin)
     assert driver.run("1", query_id=BATCH).status == "written"
     assert values(pulsar_standalone, topic) == [*rows_of("0"), *rows_of("1")]
