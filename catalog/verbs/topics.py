@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime
 from typing import Annotated
 
@@ -29,6 +28,7 @@ from eos.cli.reports import (
 from eos.client import PulsarClient
 from eos.errors import BrokerNotReady, ConfigurationError, TopicNotFound, Unauthorized
 from eos.ids import TopicName
+from eos.waiting import parallel_map
 
 
 class NamespacesReport(Report):
@@ -133,29 +133,31 @@ def list_verb(
     with must_exist(f"namespace {name}"):
         names = topics.names(name)
     with cluster.client() as client:
-        found = list(_each(client, cluster.admin(), names, with_sizes=sizes))
+        found = _each(client, cluster.admin(), names, with_sizes=sizes)
     return TopicsReport(namespace=name, topics=found)
 
 
 def _each(
     client: PulsarClient, admin: AdminClient, names: list[TopicName], *, with_sizes: bool
-) -> Iterator[TopicFacts]:
-    for name in names:
+) -> list[TopicFacts]:
+    def facts_of(name: TopicName) -> TopicFacts | None:
         size = None
         try:
             partitions = client.partition_count(str(name))
             if with_sizes:
                 size = admin.topic_stats(name, is_partitioned=partitions > 0).storage_bytes
-            yield TopicFacts(
+            return TopicFacts(
                 topic=str(name),
                 partitions=partitions,
                 schema_type=type_name(client.schema(str(name))),
                 storage_bytes=size,
             )
         except TopicNotFound:
-            continue  # just dropped
+            return None  # just dropped
         except (Unauthorized, BrokerNotReady) as error:  # of this topic alone
-            yield TopicFacts(topic=str(name), error=error.message)
+            return TopicFacts(topic=str(name), error=error.message)
+
+    return [one for one in parallel_map(facts_of, names) if one is not None]
 
 
 def _or_dash(number: int | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Annotated
 
@@ -15,6 +15,7 @@ from eos.errors import ConfigurationError, EosError, TopicNotFound
 from eos.ids import TopicName
 from eos.recovery._change import Apply, ChangeProgress, Plan, PlanStep, Yes, carry_out
 from eos.recovery._target import Target, existing_partitions
+from eos.waiting import parallel_map
 
 TopicArgument = Annotated[
     str, typer.Argument(help="A topic, or one of its partitions (...-partition-n).")
@@ -120,7 +121,7 @@ def unsubscribe(
     """
     admin = target.admin()
     topics = existing_partitions(admin, topic)
-    everyone = list(_each(admin, topics))
+    everyone = _each(admin, topics)
     found = [(exact, one) for exact, one in everyone if one.name == name]
     others = ", ".join(sorted({one.name for _, one in everyone})) or "none"
     used = _refusals(everyone, name)
@@ -161,15 +162,15 @@ def _refusals(everyone: Iterable[tuple[TopicName, Subscription]], name: str) -> 
     return [f"{exact}: the subscription has a consumer. Stop its query first." for exact in used]
 
 
-def _each(admin: AdminClient, topics: list[TopicName]) -> Iterator[tuple[TopicName, Subscription]]:
-    missing = 0
-    for topic in topics:
+def _each(admin: AdminClient, topics: list[TopicName]) -> list[tuple[TopicName, Subscription]]:
+    def all_of(topic: TopicName) -> list[tuple[TopicName, Subscription]] | None:
         try:
-            found = admin.subscription_stats(topic)
+            return [(topic, one) for one in admin.subscription_stats(topic)]
         except TopicNotFound:
-            missing += 1  # a partition that was never used
-            continue
-        yield from ((topic, one) for one in found)
+            return None  # a partition that was never used
+
+    found = parallel_map(all_of, topics)
     # Of a partitioned topic, unused partitions need not exist; a single topic must.
-    if missing == len(topics) == 1:
+    if found == [None]:
         raise ConfigurationError(f"Topic {topics[0]} does not exist.")
+    return [pair for pairs in found for pair in pairs or ()]
