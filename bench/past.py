@@ -38,7 +38,7 @@ from bench.environment import (
     machine,
 )
 from bench.publish import OUT, OutFolder, Page, progress, publish
-from bench.reading import read_next
+from bench.reading import read_all, read_next
 from eos.client import PulsarClient
 from eos.sources import PulsarDataSource
 from eos.sources.archive import Archive
@@ -175,9 +175,7 @@ def _by_two(two: ProcessPoolExecutor, options: dict[str, str], rows: int) -> flo
 
 def _by_spark(env: Environment, topic: str, rows: int, *, is_direct: bool) -> float:
     given = _options(env, topic, is_direct=is_direct) | {"minPartitions": "2"}
-    frame = env.spark.read.format("pulsar").options(**given).load()
-    frame.write.format("noop").mode("overwrite").save()
-    return rows
+    return read_all(env.spark.read.format("pulsar").options(**given).load(), rows)
 
 
 def ledgers(
@@ -246,10 +244,15 @@ def sql(
         .load(),
     }
 
+    sums: dict[str, int] = {}
+
     def run(frame: DataFrame, where: str) -> float:
         began = time.perf_counter()
-        frame.where(where).agg(functions.sum(functions.expr("length(value)"))).collect()
-        return time.perf_counter() - began
+        ((total,),) = frame.where(where).agg(functions.expr("sum(length(value))")).collect()
+        took_s = time.perf_counter() - began
+        if sums.setdefault(where, total) != total:
+            raise RuntimeError(f"A query found {total:,} bytes, another one {sums[where]:,}.")
+        return took_s
 
     ways = {
         f"{name}/{what}": partial(run, frame, where)

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final
 import pulsar
 import pyarrow as pa
 import typer
+from pyspark.sql import DataFrame, Observation, functions
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable
@@ -128,10 +129,9 @@ def _ready(field: pa.Field) -> object:
 def fill(client: PulsarClient, topic: str, rows: int, encode: Encode) -> None:
     """Send ``rows`` values of 100 bytes, without a transaction."""
     producer = client.entry_producer(topic)
-    count = min(rows, 1_000_000)
-    values = Rows(value=pa.array([b"." * _VALUE_BYTES] * count))
-    for _ in range(rows // count):
-        for encoded in encode(values):
+    values = Rows(value=pa.array([b"." * _VALUE_BYTES] * min(rows, 1_000_000)))
+    for start in range(0, rows, len(values)):
+        for encoded in encode(values.slice(0, min(len(values), rows - start))):
             producer.send_batch(encoded)
     producer.close()
 
@@ -254,8 +254,7 @@ def inside(
             else:
                 reader = env.spark.read.format(names[way]).options(**known[way])
                 df = reader.option("metadata", columns == "metadata").load()
-            df.write.format("noop").mode("overwrite").save()
-            return rows
+            return read_all(df, rows)
 
         peers = ("pulsar_spark",) if env.has_pulsar_spark else ()
         ways = {
@@ -264,6 +263,20 @@ def inside(
             for way in ("ceiling", "eos", *peers)
         }
         return interleaved_rates(env, chosen(ways, only), rounds, tell)
+
+
+def read_all(df: DataFrame, rows: int) -> float:
+    """Read all columns into a sink that does nothing; return the rows.
+
+    Raises:
+        RuntimeError: these are not as many rows.
+    """
+    # Not an aggregate: that would read only the columns that it needs.
+    found = Observation()
+    df.observe(found, functions.count("*").alias("n")).write.format("noop").mode("overwrite").save()
+    if found.get["n"] != rows:
+        raise RuntimeError(f"{found.get['n']:,} rows were read of {rows:,}.")
+    return rows
 
 
 def planning(env: Environment, rounds: int, tell: Callable[[str], None]) -> dict[str, Any]:

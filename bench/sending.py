@@ -68,8 +68,9 @@ def _eos_asyncio(url: str, topic: str, rows: int) -> float:
     async def send_all() -> None:
         async with AsyncPulsarClient(url) as client:
             producer = await client.producer(topic)
-            for _ in range(rows // _AWAITED):
-                await asyncio.gather(*(producer.send(_VALUE) for _ in range(_AWAITED)))
+            for start in range(0, rows, _AWAITED):
+                count = min(_AWAITED, rows - start)
+                await asyncio.gather(*(producer.send(_VALUE) for _ in range(count)))
 
     asyncio.run(send_all())
     return rows

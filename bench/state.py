@@ -180,5 +180,6 @@ def wrong_totals(sent: np.ndarray, expected: np.ndarray) -> int:
     ``sent``: keys and totals, in two rows; ``expected``: the count of each key.
     """
     different = np.unique(sent, axis=1)
-    wanted = int(np.count_nonzero(different[1] <= expected[different[0]]))
+    is_wanted = (different[1] >= 1) & (different[1] <= expected[different[0]])
+    wanted = int(np.count_nonzero(is_wanted))
     return int(sent.shape[1] + expected.sum()) - 2 * wanted

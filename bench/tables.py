@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
+import psycopg
 import pyspark
 import typer
+from psycopg.sql import SQL, Identifier
+from pyiceberg.catalog import load_catalog
 from pyspark.sql import DataFrame
 
 from bench.environment import (
@@ -29,6 +32,7 @@ _JDBC: Final = "org.postgresql:postgresql:42.7.4"
 # The newest that there is (1.12.0) fails on Spark 4.2: IncompatibleClassChangeError.
 _ICEBERG: Final = {"4.1": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"}
 _SMALL: Final = 10
+_COUNT: Final = SQL("SELECT count(*) FROM {}")
 _EPOCHS: Final = itertools.count()
 _LARGE_ROWS: Final = 100_000_000
 
@@ -92,7 +96,14 @@ def postgres(
             ),
         }
 
-    return _appended(env, ways, count, rounds, tell)
+    found = _appended(env, ways, count, rounds, tell)
+    with psycopg.connect(server.conninfo) as database:
+        for name in _names(count):
+            check_equal(
+                database.execute(_COUNT.format(Identifier(f"{name}_{way}"))).fetchone()
+                for way in ("eos", "jdbc", "rewritten")
+            )
+    return found
 
 
 def iceberg(
@@ -123,7 +134,25 @@ def iceberg(
             "spark": partial(_by_iceberg, rows, many, table),
         }
 
-    return _appended(env, ways, count, rounds, tell)
+    found = _appended(env, ways, count, rounds, tell)
+    for name in _names(count):
+        ours = load_catalog(**catalog).load_table(f"bench.{name}").scan().count()
+        check_equal((ours, env.spark.table(f"theirs.bench.{name}").count()))
+    return found
+
+
+def _names(count: int) -> list[str]:
+    return [f"{shape}_{many}" for shape in SHAPES for many in (count, _SMALL)]
+
+
+def check_equal(found: Iterable[object]) -> None:
+    """Check that all ways have written the same.
+
+    Raises:
+        RuntimeError: they have not.
+    """
+    if len(different := set(found)) > 1:
+        raise RuntimeError(f"The ways have written different rows: {different}.")
 
 
 def _by_iceberg(rows: DataFrame, count: int, table: str) -> float:
@@ -185,7 +214,11 @@ def upserts(
         )
     for way in ways.values():
         way()
-    return interleaved_seconds(env, ways, rounds, tell)
+    found = interleaved_seconds(env, ways, rounds, tell)
+    totals = ("count(*)", "sum(id)", "sum(n)", "sum(hash(text))")
+    tables = (env.spark.read.format("delta").load(str(folder / one)) for one in folder.iterdir())
+    check_equal(table.selectExpr(*totals).first() for table in tables)
+    return found
 
 
 def _merged(changes: DataFrame, table: Path) -> None:

@@ -11,6 +11,7 @@ from pyspark.sql.datasource import InputPartition
 
 from bench import reading
 from bench.reading import ReadyBatches
+from bench.tables import check_equal
 
 
 @pytest.mark.parametrize("metadata", ["false", "true"])
@@ -40,3 +41,16 @@ def test_all_ways_read_the_same_rows_of_the_same_topic(shape, count, monkeypatch
     assert set(found.values()) == {
         ("pulsar://127.0.0.1:1", "t-partition-0", chosen.times * 2_000_000)
     }
+
+
+def test_a_way_that_reads_other_rows_than_there_are_ends_the_benchmark(spark):
+    ready = spark.range(1000)
+    assert reading.read_all(ready, 1000) == 1000
+    with pytest.raises(RuntimeError, match="1,000 rows were read of 1,001"):
+        reading.read_all(ready, 1001)
+
+
+def test_ways_that_write_other_rows_end_the_benchmark():
+    check_equal([(3, 6), (3, 6)])
+    with pytest.raises(RuntimeError, match="different rows"):
+        check_equal([(3, 6), (3, 7)])

@@ -17,6 +17,7 @@ _EXPECTED = np.array([2, 1])  # key 0 twice, key 1 once
         ([(0, 1), (1, 1), (0, 2), (0, 2)], 1),  # one twice
         ([(0, 1), (1, 1)], 1),  # one never
         ([(0, 1), (1, 1), (0, 2), (1, 2)], 1),  # one that counts a message again
+        ([(0, 0), (1, 1), (0, 1)], 2),  # one that counts nothing, and one never
         ([(0, 1), (1, 1), (1, 2)], 2),  # one never, and one too many
     ],
 )
