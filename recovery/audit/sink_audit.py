@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from eos.cli.reports import Exit, Facts, exit_of
@@ -25,6 +25,7 @@ from eos.recovery.audit.partition import (
     PartitionAudit,
     Stray,
     by_topic,
+    figures_of,
     finding_of,
 )
 
@@ -193,17 +194,9 @@ class SinkAudit:
             )
             return
         trimmed = audit.close(oldest)
-        # Messages removed by retention are no error; those lost with their topic are.
-        if trimmed and (lost := self._lost_with_its_topic(audit.topic, trimmed)) is not None:
-            self.findings.append(lost)
-        elif trimmed and (oldest is None or len(trimmed) == audit.parts):
-            # A recreated topic looks like one whose messages were all removed by retention.
-            hint = "; add --admin-url to find out" if oldest is None else ""
-            self.unknown.append(
-                f"{audit.topic}: no message is left of {len(trimmed)} epochs: trimmed, or lost "
-                f"with a topic that was deleted and recreated{hint}."
-            )
         self.findings += audit.findings
+        if trimmed:
+            self._judge_trimmed(audit, trimmed, oldest)
         facts = self.facts
         self._count(
             records=facts.records + audit.records,
@@ -233,28 +226,34 @@ class SinkAudit:
         while entry := next(reader.read(time.monotonic() + self._silence_s), None):
             yield entry
 
-    def _lost_with_its_topic(self, topic: str, trimmed: list[LogRecord]) -> Finding | None:
-        # Epochs that are older than their topic: it was deleted and recreated.
-        admin = self._target.maybe_admin()
-        if admin is None:
-            return None
-        made_at = admin.topic_stats(TopicName.parse(topic), is_partitioned=False).created_at
-        if made_at is None:
-            return None
-        older = [one for one in trimmed if one.written_at and one.written_at + CLOCKS < made_at]
-        if not older:
-            return None
-        messages = sum(
-            part.records
-            for record in older
-            for part in pulsar_part(record).partitions
-            if part.topic == topic
-        )
-        what = (
-            f"the topic was deleted, and recreated at {made_at:%Y-%m-%dT%H:%M:%SZ}: {messages:,} "
-            f"messages of {len(older):,} epochs are lost"
-        )
-        return finding_of(older[0], topic, what, None)
+    def _judge_trimmed(
+        self, audit: PartitionAudit, trimmed: list[LogRecord], oldest: int | None
+    ) -> None:
+        # Messages removed by retention are no error; those lost with their topic are: the messages
+        # of an epoch that is older than its topic, which was deleted and recreated.
+        topic, admin, made_at = audit.topic, self._target.maybe_admin(), None
+        if admin is not None:
+            made_at = admin.topic_stats(TopicName.parse(topic), is_partitioned=False).created_at
+        lost, unclear = [], trimmed
+        if made_at is not None:
+            lost = [one for one in trimmed if one.written_at and one.written_at + CLOCKS < made_at]
+            if lost or len(trimmed) < audit.parts:
+                younger = [one for one in trimmed if one not in lost]
+                unclear = [one for one in younger if not _is_after(one, made_at)]
+        if lost:
+            messages = sum(figures_of(record, topic).records for record in lost)
+            what = (
+                f"the topic was deleted, and recreated at {made_at:%Y-%m-%dT%H:%M:%SZ}: "
+                f"{messages:,} messages of {len(lost):,} epochs are lost"
+            )
+            self.findings.append(finding_of(lost[0], topic, what, None))
+        if unclear:
+            hint = "; add --admin-url to find out" if oldest is None else ""
+            made = f" The topic was created at {made_at:%Y-%m-%dT%H:%M:%SZ}." if made_at else ""
+            self.unknown.append(
+                f"{topic}: no message is left of {len(unclear)} epochs: trimmed, or lost "
+                f"with a topic that was deleted and recreated{hint}.{made}"
+            )
 
     def _oldest_ledger(self, topic: str) -> int | None:
         admin = self._target.maybe_admin()
@@ -362,6 +361,10 @@ class SinkAudit:
             yield
         except EosError as error:
             self.unknown.append(f"{topic}: {error}")
+
+
+def _is_after(record: LogRecord, made_at: datetime) -> bool:
+    return record.opened_at is not None and record.opened_at - CLOCKS > made_at
 
 
 def _figures(record: LogRecord) -> tuple[int, int]:

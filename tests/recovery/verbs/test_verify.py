@@ -150,8 +150,22 @@ def test_recreated_topic_is_distinguished_from_a_trimmed_one(
     assert "10 messages of 1 epochs are lost" in finding["what"]
 
 
+def test_epochs_that_are_hardly_older_than_their_topic_are_unknown(
+    recovery, make_driver, where, name, pulsar_standalone, client
+):
+    driver = make_driver()
+    driver.run("0")
+    admin.delete_topic(pulsar_standalone.admin_url, f"public/default/{name}")
+    client.entry_producer(driver.topic, create=True).close()
+    driver.run("1")
+    ended = recovery("verify", *where, "--admin-url", pulsar_standalone.admin_url, "--json")
+    assert (ended.code, ended.json["findings"]) == (2, [])
+    assert "trimmed, or lost with a topic that was deleted" in ended.json["unknown"][0]
+    assert "The topic was created at 20" in ended.json["unknown"][0]
+
+
 def test_messages_removed_by_retention_are_distinguished_from_lost_ones(
-    recovery, make_driver, where, name, pulsar_standalone
+    recovery, make_driver, where, name, pulsar_standalone, monkeypatch
 ):
     driver = make_driver()
     driver.run("0")
@@ -160,6 +174,10 @@ def test_messages_removed_by_retention_are_distinguished_from_lost_ones(
     driver.run("1")
     admin.call(url, "POST", f"{path}/trim")
     assert recovery("verify", *where).code == 2
+    # The topic is as old as the epoch, as far as their clocks can tell.
+    ended = recovery("verify", *where, "--admin-url", url, "--json")
+    assert (ended.code, ended.json["findings"]) == (2, [])
+    monkeypatch.setattr(audit_module, "CLOCKS", timedelta(0))  # broker and driver share a clock
     ended = recovery("verify", *where, "--admin-url", url, "--json")
     assert (ended.code, ended.json["findings"]) == (0, [])
     assert ended.json["sinks"][0]["trimmed"] == 1
