@@ -140,7 +140,8 @@ class ChangeProgress:
 
     def unknown(self, what: str) -> None:
         """Record a question without an answer."""
-        self._unknown.append(what)
+        if what not in self._unknown:
+            self._unknown.append(what)
 
     def refused(self, why: str) -> None:
         """Record a request that is not applied; it needs action like a failed step."""

@@ -131,7 +131,7 @@ def _folders(root: Location, is_wanted: Callable[[Location, str], bool]) -> list
 def _is_log(root: Location, name: str) -> bool:
     try:
         return bool(root.names(f"{name}/{LOG_FOLDER}")) or includes_table_files(root.names(name))
-    except PermissionError:
+    except OSError:
         return True
 
 

@@ -183,7 +183,8 @@ class LogTable:
         """
         try:
             # deltalake 1.6 reads an empty newest commit as one that did nothing: a lost record.
-            self._newest_append()
+            with corruption.errors_as_unreadable(self.location, self.sink_id):
+                self._newest_append()
         except ValueError as error:
             raise self.broken(str(error)) from None
         try:

@@ -8,7 +8,12 @@ from eos._storage import NotDurable
 from eos.commit_log import corruption
 from eos.commit_log._log_reader import at, read_again, read_history
 from eos.commit_log._log_table import LogTable
-from eos.commit_log.corruption import CHANGED_HINT, is_lost_race, is_refusal
+from eos.commit_log.corruption import (
+    CHANGED_HINT,
+    errors_as_unreadable,
+    is_lost_race,
+    is_refusal,
+)
 from eos.commit_log.delta_table import Stopwatch
 from eos.commit_log.location import Location
 from eos.errors import CommitLogError, EosError, Fenced, Retriable
@@ -64,7 +69,9 @@ class LogPosition:
     def catch_up_if_moved(self) -> None:
         """Catch up, unless nobody has appended since this handle; raises as ``catch_up``."""
         # To read a log of 400 records takes 50 ms, more than all other steps of a small epoch.
-        if self._is_stale or not self.table.is_newest():
+        with errors_as_unreadable(self.table.location, self.table.sink_id):
+            is_newest = not self._is_stale and self.table.is_newest()
+        if not is_newest:
             self.catch_up()
 
     def resync(self) -> None:
@@ -165,7 +172,8 @@ class LogPosition:
 
 def _make_durable(table: LogTable) -> None:
     try:
-        table.make_all_durable()
+        with errors_as_unreadable(table.location, table.sink_id):
+            table.make_all_durable()
     except (NotDurable, ValueError) as error:
         raise CommitLogError(
             f"Commit log {table.location.uri}: its newest record is not safely on the disk: "

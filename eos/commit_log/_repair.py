@@ -22,6 +22,7 @@ from eos.commit_log._compaction import compact
 from eos.commit_log._log_reader import read_history
 from eos.commit_log._log_table import LogTable
 from eos.commit_log._own_commit import STAGED
+from eos.commit_log.corruption import errors_as_unreadable
 from eos.commit_log.location import LOG_FOLDER, Location
 from eos.errors import ConfigurationError
 
@@ -47,7 +48,9 @@ def examine(
         CommitLogError: the log is broken in another way, or can't be read; names the file.
         ConfigurationError: the log does not exist, or a bad sink id or path.
     """
-    return _examine(Location(root, sink_id, storage_options), sink_id)
+    location = Location(root, sink_id, storage_options)
+    with errors_as_unreadable(location, sink_id):
+        return _examine(location, sink_id)
 
 
 def repair_log(
@@ -60,6 +63,11 @@ def repair_log(
         Retriable: another process is compacting it.
     """
     location = Location(root, sink_id, storage_options)
+    with errors_as_unreadable(location, sink_id):
+        return _repair(location, sink_id)
+
+
+def _repair(location: Location, sink_id: str) -> RepairableDamage:
     found, repaired = _examine(location, sink_id), RepairableDamage()
     while found.lost_checkpoint or found.unwritten:
         repaired = replace(

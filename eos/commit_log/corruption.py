@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,6 +16,8 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from eos.commit_log.location import LOG_FOLDER, Location
 from eos.errors import CommitLogError, CommitLogUnreadable
+
+T = TypeVar("T")
 
 BROKEN_HINT: Final = (
     "Nothing was committed or aborted because of this. Do not edit or delete the log: restore "
@@ -148,6 +150,7 @@ def find(
 
 
 def _broken_commits(location: Location, without: Collection[str | None]) -> Iterator[str]:
+    pointed = last_checkpoint(location)  # first: the file that it names existed before it
     names = [name for name in location.names(LOG_FOLDER) if f"{LOG_FOLDER}/{name}" not in without]
     checkpoints = [match for name in names if (match := _CHECKPOINT.fullmatch(name))]
     newest = max((int(match[1]) for match in checkpoints), default=-1)
@@ -156,6 +159,8 @@ def _broken_commits(location: Location, without: Collection[str | None]) -> Iter
             yield from _unreadable_parquet(location, f"{LOG_FOLDER}/{match[0]}")
     versions = [int(match[1]) for name in names if (match := _COMMIT.fullmatch(name))]
     expected = newest + 1
+    if pointed > max(newest, *versions, -1):
+        yield f"{checkpoint_name(pointed)} is missing"
     for version in sorted(version for version in versions if version > newest):
         if version > expected:
             yield f"{commit_name(expected)} is missing"
@@ -270,13 +275,10 @@ def empty(location: Location, sink_id: str) -> CommitLogError | None:
 
 def broken(location: Location, sink_id: str, what: str, table: DeltaTable | None) -> CommitLogError:
     """Return the error for an unreliable log, with the broken file."""
-    finding, obstacle = _search(location, table)
-    about = finding or obstacle
+    finding, obstacle = _try(lambda: find(location, table))
+    about = finding or (obstacle and location.clean(obstacle))
     blame = f" ({about})" if about and about not in what else ""
-    unwritten = [] if obstacle else unwritten_commits(location)
-    is_repairable = commit_name(0) in unwritten or (
-        bool(unwritten) and find(location, table, without=unwritten) is None
-    )
+    is_repairable, _ = _try(lambda: _is_repairable(location, table))
     return CommitLogError(
         f"Commit log {location.uri} is broken: {what}{blame}.",
         hint=_UNWRITTEN_HINT.format(sink_id) if is_repairable else BROKEN_HINT,
@@ -284,13 +286,20 @@ def broken(location: Location, sink_id: str, what: str, table: DeltaTable | None
     )
 
 
+def _is_repairable(location: Location, table: DeltaTable | None) -> bool:
+    unwritten = unwritten_commits(location)
+    return commit_name(0) in unwritten or (
+        bool(unwritten) and find(location, table, without=unwritten) is None
+    )
+
+
 def unreadable(
     location: Location, sink_id: str, error: Exception, table: DeltaTable | None
 ) -> CommitLogError:
     """Return the error for a failed read: the log is broken only if a broken file is found."""
-    finding, obstacle = _search(location, table)
+    finding, obstacle = _try(lambda: find(location, table))
     text = location.clean(error)
-    lost = None if obstacle else lost_checkpoint(location)
+    lost, trouble = (None, None) if obstacle else _try(lambda: lost_checkpoint(location))
     if finding and not lost:
         return broken(location, sink_id, finding, table)
     if lost:
@@ -299,11 +308,14 @@ def unreadable(
             hint=f"Every commit is there: `eos recovery log repair {sink_id}` repairs it.",
             sink_id=sink_id,
         )
-    about = f" ({obstacle})" if obstacle and obstacle not in text else ""
+    obstacle = obstacle or trouble
+    what = location.clean(obstacle) if obstacle else ""
+    about = f" ({what})" if what not in text else ""
     is_denied = "ermission denied" in f"{text}{about}"
+    named = [one.filename for one in (obstacle, error) if isinstance(one, OSError) and one.filename]
     return CommitLogUnreadable(
         f"Commit log {location.uri} can't be read: {text}{about}.",
-        hint=(is_denied and location.describe_owner())
+        hint=(is_denied and location.describe_owner(named[0] if named else None))
         or "Check that the folder or bucket can be reached and read by this user.",
         sink_id=sink_id,
     )
@@ -326,13 +338,22 @@ def is_refusal(error: Exception) -> bool:
     return isinstance(error, DeltaError) and any(sign in text for sign in _REFUSALS)
 
 
-def _search(location: Location, table: DeltaTable | None) -> tuple[str | None, str | None]:
-    """Describe the broken file, if any, and the error of the search, if any."""
+def _try(look: Callable[[], T]) -> tuple[T | None, Exception | None]:
+    """Return what ``look`` finds, and its error, if any."""
     try:
         with panics_as_errors():
-            return find(location, table), None
+            return look(), None
     except Exception as error:
-        return None, location.clean(error)
+        return None, error
+
+
+@contextmanager
+def errors_as_unreadable(location: Location, sink_id: str) -> Iterator[None]:
+    """Turn an error of the file system into the log's own ``CommitLogUnreadable``."""
+    try:
+        yield
+    except OSError as error:
+        raise unreadable(location, sink_id, error, None) from location.cause(error)
 
 
 @contextmanager

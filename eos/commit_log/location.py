@@ -120,16 +120,17 @@ class Location:
         is_empty = set(os.listdir(self.folder)) <= {LOG_FOLDER} and not self.names(LOG_FOLDER)
         return "its folder is empty" if is_empty else None
 
-    def describe_owner(self) -> str:
-        """Describe the owner of the local folder, or of its nearest visible parent."""
-        for folder in () if self.folder is None else (self.folder, *self.folder.parents):
+    def describe_owner(self, file: str | None = None) -> str:
+        """Describe the owner of ``file``, or of the local folder, or its nearest visible parent."""
+        first = Path(file or self.folder) if self.folder else None
+        for path in (first, *first.parents) if first else ():
             with suppress(OSError):
-                about, me = folder.stat(), os.geteuid()
+                about, me = path.stat(), os.geteuid()
                 owner = _user(about.st_uid)
                 if about.st_uid == me:
-                    return f"{folder} has the mode {stat.S_IMODE(about.st_mode):04o}."
+                    return f"{path} has the mode {stat.S_IMODE(about.st_mode):04o}."
                 return (
-                    f"{folder} belongs to {owner} (mode {stat.S_IMODE(about.st_mode):04o}), and "
+                    f"{path} belongs to {owner} (mode {stat.S_IMODE(about.st_mode):04o}), and "
                     f"this is {_user(me)}: run it as the drivers' user, sudo -u {owner} ..."
                 )
         return ""

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from eos.cli.reports import Exit, Report, counted, escape
 from eos.commit_log import SCHEMA, RepairableDamage, examine, repair_log, to_row
-from eos.errors import CommitLogError, ConfigurationError, EosError
+from eos.errors import CommitLogError, CommitLogUnreadable, ConfigurationError, EosError
 from eos.protocol import LogRecord
 from eos.recovery._change import Apply, ChangeProgress, Plan, PlanStep, Yes, carry_out
 from eos.recovery._target import Target, verb
@@ -195,6 +195,8 @@ def repair(
     target.sinks(sink)
     try:
         found = examine(target.root, sink, storage_options=target.storage_options)
+    except CommitLogUnreadable:
+        raise  # unknown, not refused
     except CommitLogError as error:
         return Plan(steps=[], refused=[str(error)])
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from typing import Annotated, Final
 
 import typer
 
-from eos.cli.reports import Report, age_s, duration
+from eos.cli.reports import Exit, Report, age_s, duration, exit_of
 from eos.commit_log import CommitLog
 from eos.errors import ConfigurationError, EosError, InvalidTransactionStatus, TransactionNotFound
 from eos.ids import TxnId
@@ -106,7 +107,8 @@ def resolve_verb(
     plan = Plan(
         steps=[_step(sink, one) for sink in views for one in sink.unfinished],
         warnings=[fencing_warning(sink) for sink in views],
-        refused=[f"sink {name}: {error}" for name, error in broken.items()],
+        refused=_errors(broken, Exit.NEEDS_ACTION),
+        unknown=_errors(broken, Exit.UNKNOWN),
     )
 
     def do(progress: ChangeProgress) -> None:
@@ -126,6 +128,10 @@ def resolve_verb(
             progress.failed(f"sink {name}", found)
 
     return carry_out(target, plan, do, apply=apply, yes=yes)
+
+
+def _errors(broken: Mapping[str, EosError], code: Exit) -> list[str]:
+    return [f"sink {name}: {error}" for name, error in broken.items() if exit_of(error) is code]
 
 
 def abort(

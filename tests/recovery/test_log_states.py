@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from eos.commit_log import CommitLog
 from eos.errors import CommitLogError, CommitLogUnreadable
@@ -134,6 +135,38 @@ def test_unreadable_log_is_unknown_and_names_its_owner(recovery, root, whole, tm
             assert "sudo -u root" in said(ended) or os.geteuid() != _NOBODY
         with pytest.raises(CommitLogUnreadable, match="ermission denied"):
             CommitLog.open(root, "ticks")
+
+
+UNREADABLE = {
+    "pointer": "_delta_log/_last_checkpoint",
+    "checkpoint": "_delta_log/*.checkpoint.parquet",
+    "newest commit": f"_delta_log/{8:020}.json",
+    "data": "",
+    "list of commits": "_delta_log",
+}
+
+
+@pytest.mark.parametrize("what", UNREADABLE)
+def test_one_unreadable_file_is_named_and_hides_no_other_log(recovery, root, tmp_path, what):
+    CommitLog.open(root, "ticks").compact()
+    for args in (["status"], ["resolve"], ["log", "repair", "orders"]):  # imports everything
+        recovery(*args, "--json", "--commit-log", str(root))
+    os.chown(root / "ticks", _NOBODY, -1) if os.geteuid() == 0 else None
+    log = root / "ticks"
+    (data,) = DeltaTable(log).file_uris()
+    path = next(log.glob(UNREADABLE[what])) if UNREADABLE[what] else Path(data)
+    path.chmod(0o311 if path.is_dir() else 0)  # its files can be opened, but not listed
+    where = "--json", "--commit-log", str(root)
+    with not_root():
+        for verb in ("status", "resolve"):
+            ended = recovery(verb, *where)
+            assert (ended.code, "ermission denied" in ended.out) == (2, True), ended
+        assert str(path) in recovery("status", *where).json["broken"][0]["error"].partition(" [")[2]
+        assert [one["sink_id"] for one in recovery("status", *where).json["sinks"]] == ["orders"]
+        assert recovery("log", "repair", "ticks", *where).code == 2
+        with pytest.raises(CommitLogUnreadable, match="ermission denied") as error:
+            CommitLog.open(root, "ticks")
+    assert str(path) in (error.value.hint or "")
 
 
 def test_misspelt_sink_exits_with_64_and_similar_names(recovery, root):
