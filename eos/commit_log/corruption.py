@@ -100,6 +100,7 @@ def newest_append(
 
     Raises:
         ValueError: a commit on the way is broken.
+        CommitLogError: a commit on the way is of another sink.
     """
     for version in range(newest, -1, -1):
         actions = commit_actions(location, version)
@@ -109,10 +110,24 @@ def newest_append(
             return version, actions
         if writers(actions).intersection(passed):
             continue
+        sink_id = app_id.removeprefix("eos/")
+        for owner in _sinks(actions) - {sink_id}:
+            raise CommitLogError(
+                f"Commit log {location.uri} is the log of sink {owner}: its folder was copied or "
+                "renamed.",
+                hint="Move a copy out of the root. A sink's id can't be changed: rename the folder "
+                f"back to {owner}, unless that exists.",
+                sink_id=sink_id,
+            )
         if any(info.get("operation") == "WRITE" for info in actions.get("commitInfo", [])):
             name = commit_name(version)
-            raise ValueError(f"{name} is truncated, or another process is writing it")
+            what = "is truncated, or of another tool, or another process is writing it"
+            raise ValueError(f"{name} {what}")
     return None
+
+
+def _sinks(actions: Mapping[str, Sequence[Any]]) -> set[str]:
+    return {one.split("/")[1] for one in writers(actions) if one.startswith("eos/")}
 
 
 def active_files(table: DeltaTable) -> list[tuple[str, int]]:

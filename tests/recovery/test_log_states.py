@@ -169,6 +169,21 @@ def test_one_unreadable_file_is_named_and_hides_no_other_log(recovery, root, tmp
     assert str(path) in (error.value.hint or "")
 
 
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_copied_or_renamed_log_is_named_as_that(recovery, root, is_compacted):
+    if is_compacted:
+        CommitLog.open(root, "ticks").compact()
+    shutil.copytree(root / "ticks", root / "ticks.bak")
+    ended = recovery("status", "--json", "--commit-log", str(root))
+    (broken,) = ended.json["broken"]
+    assert (ended.code, len(ended.json["sinks"])) == (1, 2)
+    assert "is the log of sink ticks: its folder was copied or renamed" in broken["error"]
+    assert "truncated" not in broken["error"]
+    assert "on_new_query" not in broken["error"]
+    with pytest.raises(CommitLogError, match="Move a copy out of the root"):
+        CommitLog.open(root, "ticks.bak")
+
+
 def test_misspelt_sink_exits_with_64_and_similar_names(recovery, root):
     ended = recovery("status", "tick", "--commit-log", str(root))
     assert ended.code == 64
