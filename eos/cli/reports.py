@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from abc import abstractmethod
 from collections.abc import Iterable
@@ -45,6 +46,13 @@ def exit_of(error: EosError) -> Exit:
     ):
         return Exit.UNKNOWN
     return Exit.NEEDS_ACTION
+
+
+def unwritable(what: str, error: Exception) -> EosError:
+    """Return the error for a file that can't be written; a full or failing disk is no usage."""
+    of_disk = errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO
+    cls = Retriable if getattr(error, "errno", None) in of_disk else ConfigurationError
+    return cls(f"{what}: {getattr(error, 'strerror', error)}.")
 
 
 def worst(*exits: Exit) -> Exit:

@@ -13,7 +13,7 @@ import pyarrow.parquet
 import typer
 from rich.console import Console
 
-from eos.cli.reports import Exit, Report, counted, escape
+from eos.cli.reports import Exit, Report, counted, escape, unwritable
 from eos.commit_log import SCHEMA, RepairableDamage, examine, repair_log, to_row
 from eos.errors import CommitLogError, CommitLogUnreadable, ConfigurationError, EosError
 from eos.protocol import LogRecord
@@ -118,8 +118,13 @@ def _write_csv(records: list[LogRecord], path: Path) -> None:
         writer = csv.DictWriter(file, SCHEMA.names)
         writer.writeheader()
         for record in records:
-            row = to_row(record)
-            writer.writerow({**row, "partitions": json.dumps(row["partitions"], default=str)})
+            # Python's own text of a list is read by no other program.
+            writer.writerow(
+                {
+                    name: json.dumps(value, default=str) if isinstance(value, list) else value
+                    for name, value in to_row(record).items()
+                }
+            )
 
 
 _WRITERS: Final[dict[str, Callable[[list[LogRecord], Path], None]]] = {
@@ -138,8 +143,8 @@ def export(
 
         eos recovery log export orders orders.parquet --commit-log /data/eos
 
-    Exit codes: 0 written; 1 the log is broken; 2 it could not be reached; 64 wrong options, or the
-    file already exists.
+    Exit codes: 0 written; 1 the log is broken; 2 it could not be reached, or the disk is full; 64
+    wrong options, or the file already exists.
     """
     writer = _WRITERS.get(to.suffix)
     if writer is None:
@@ -161,7 +166,7 @@ def export(
             to.unlink(missing_ok=True)  # half a file looks like a whole one
             raise
     except OSError as error:
-        raise ConfigurationError(f"{to} can't be written: {error.strerror}.") from None
+        raise unwritable(f"{to} can't be written", error) from None
     return ExportReport(sink_id=sink, path=str(to), records=len(records))
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from eos.cli.reports import Exit, Report, escape, new_console
+from eos.cli.reports import Exit, Report, escape, new_console, unwritable
 from eos.errors import ConfigurationError, pip_install
 from eos.events import UnfinishedAttempt
 from eos.recovery._sink_view import SinkView
@@ -78,8 +78,7 @@ def metrics(
             # By a rename: a collector must never read half of the file.
             write_to_textfile(str(out), registry)
         except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links
-            why = getattr(error, "strerror", error)
-            raise ConfigurationError(f"--out {out}: {why}.") from None
+            raise unwritable(f"--out {out}", error) from None
     return MetricsReport(
         text=generate_latest(registry).decode(),
         out=None if out is None else str(out),

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import json
+import os
 import resource
 
+import prometheus_client
 import pytest
 
 from eos.commit_log import SCHEMA
+from eos.recovery.verbs import log_verbs
 from tests.support.logs import exported_rows, small_log
 
 
@@ -49,6 +54,30 @@ def test_failed_export_leaves_no_file(recovery, root, tmp_path, ending):
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
     assert (ended.code, "can't be written: File too large" in ended.err) == (64, True), ended.err
     assert not (tmp_path / f"a.{ending}").exists()
+
+
+def test_lists_in_a_csv_file_are_json(recovery, root, tmp_path):
+    small_log(root, "orders")
+    assert recovery("log", "export", "orders", tmp_path / "a.csv", "--commit-log", root).code == 0
+    for row in exported_rows(tmp_path / "a.csv"):
+        assert isinstance(json.loads(row["partitions"]), list)
+        assert json.loads(row["participants"])[0]["kind"] == "pulsar"
+
+
+@pytest.mark.parametrize(
+    ("code", "ends_with"), [(errno.ENOSPC, 2), (errno.EIO, 2), (errno.EACCES, 64)]
+)
+def test_full_disk_is_no_wrong_option(recovery, root, tmp_path, monkeypatch, code, ends_with):
+    small_log(root, "orders")
+
+    def refuse(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setitem(log_verbs._WRITERS, ".csv", refuse)
+    monkeypatch.setattr(prometheus_client, "write_to_textfile", refuse)
+    for verb in (["log", "export", "orders", tmp_path / "a.csv"], ["metrics", "--out", "a.prom"]):
+        ended = recovery(*verb, "--commit-log", root)
+        assert (ended.code, os.strerror(code) in ended.err) == (ends_with, True), ended
 
 
 def test_compact_shows_a_plan_then_joins_files_without_loss(recovery, make_driver, root, name):
