@@ -11,6 +11,7 @@ from eos.commit_log._log_table import LogTable
 from eos.commit_log.corruption import (
     CHANGED_HINT,
     errors_as_unreadable,
+    has_lost_newest_commit,
     is_lost_race,
     is_refusal,
 )
@@ -21,6 +22,10 @@ from eos.protocol import LogRecord, State
 
 _TRIES: Final = 3
 _DOUBTFUL_APPEND_S: Final = 20.0
+_LOST_COMMIT_HINT: Final = (
+    "The file of Delta's newest commit is gone, but its checkpoint has all of its content: `eos "
+    "recovery log compact {} --apply` writes a new commit."
+)
 
 
 class LogPosition:
@@ -191,6 +196,8 @@ def _not_written(location: Location, record: LogRecord, cause: Exception | None)
     advice = (
         CHANGED_HINT
         if is_refused
+        else _LOST_COMMIT_HINT.format(record.sink_id)
+        if has_lost_newest_commit(location)
         else "Check that the store can be reached, and try again."
         if is_temporary
         else "Check the folder's free space, quota and permissions."

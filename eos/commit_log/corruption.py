@@ -266,6 +266,17 @@ def has_table_files(location: Location, sink_id: str) -> bool:
         raise unreadable(location, sink_id, error, None) from None
 
 
+def has_lost_newest_commit(location: Location) -> bool:
+    """Whether the newest commit's file is gone, and its checkpoint is there."""
+    found, _ = _try(
+        lambda: (
+            last_checkpoint(location)
+            > max(_versions(location.names(LOG_FOLDER), _COMMIT), default=-1)
+        )
+    )
+    return bool(found)
+
+
 def includes_table_files(names: Iterable[str]) -> bool:
     """Whether one of these names can only belong to a table."""
     return any(name.endswith((".parquet", ".json")) for name in names)

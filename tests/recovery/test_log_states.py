@@ -8,6 +8,7 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from deltalake import DeltaTable
 
 from eos.commit_log import CommitLog
 from eos.errors import CommitLogError, CommitLogUnreadable
+from eos.protocol import LogRecord
 from tests.support.command_line import Ended
 from tests.support.logs import small_log
 
@@ -167,6 +169,21 @@ def test_one_unreadable_file_is_named_and_hides_no_other_log(recovery, root, tmp
         with pytest.raises(CommitLogUnreadable, match="ermission denied") as error:
             CommitLog.open(root, "ticks")
     assert str(path) in (error.value.hint or "")
+
+
+def test_newest_commit_that_only_its_checkpoint_holds_is_written_again(recovery, root):
+    claim = CommitLog.open(root, "ticks").history.last_claim
+    DeltaTable(root / "ticks").create_checkpoint()
+    remove(root / "ticks", "_delta_log/*.json")  # by their age, as a cron job does
+
+    def append() -> LogRecord:
+        return CommitLog.open(root, "ticks").append(replace(claim, run_id="f" * 32))
+
+    with pytest.raises(CommitLogError, match="log compact ticks --apply"):
+        append()
+    compact = ("log", "compact", "ticks", "--apply", "--yes", "--commit-log", str(root))
+    assert recovery(*compact).code == 0
+    assert append().seq == 8
 
 
 @pytest.mark.parametrize("is_compacted", [False, True])
