@@ -128,8 +128,8 @@ def _by_proofs(verdict: Verdict, seen: Evidence) -> Iterator[Objection]:
     # Silence is no evidence: the missing answer may be the one that contradicts the person.
     if seen.mark is MarkAnswer.UNKNOWN or seen.witness is WitnessAnswer.UNKNOWN:
         yield Objection(
-            "The receipt topic may prove the outcome, but does not answer. Fix the broker, then "
-            "retry.",
+            "The receipt topic may prove the outcome, but does not answer"
+            f"{seen.obstacle and f' ({seen.obstacle})'}. Fix the broker, then retry.",
             is_unknown=True,
         )
     unread = [part.topic for part in seen.partitions if part.readable is None]

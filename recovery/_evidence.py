@@ -73,6 +73,7 @@ class Evidence(Facts):
     has_receipt_topic: bool | None  # None: no answer
     mark: MarkAnswer
     witness: WitnessAnswer
+    obstacle: str = ""  # why the receipt topic did not answer
     partitions: list[PartitionEvidence]
     outputs: list[OutputEvidence]
     at_coordinator: AtCoordinator
@@ -103,6 +104,7 @@ class Evidence(Facts):
             ("receipt topic", f"{self.receipt_topic} {exists[self.has_receipt_topic]}"),
             ("mark", self.mark.value),
             ("witness", self.witness.value),
+            *([("receipt topic's error", self.obstacle)] if self.obstacle else []),
             *((part.topic, part.says) for part in self.partitions),
             ("coordinator", f"transaction {self.txn}: {self.at_coordinator.value}"),
             ("age", f"opened {duration(self.age_s)} ago; {expiry}"),
@@ -133,6 +135,7 @@ def gather(
     record = records[-1]
     age = left = None
     mark, witness, has_topic = MarkAnswer.NOT_ASKED, WitnessAnswer.NOT_ASKED, None
+    obstacle = ""
     partitions: list[PartitionEvidence] = []
     coordinator = AtCoordinator.NOT_ASKED
     part = pulsar_part(record)
@@ -145,6 +148,7 @@ def gather(
         # Without the mark it is another cluster, or one without its history: no answer counts.
         if mark is MarkAnswer.FOUND and part.receipt_id is not None:
             witness = asked.ask(part, timeout_s=timeout_s)
+        obstacle = asked.obstacle
         partitions = [_partition_evidence(client, part, one, timeout_s) for one in part.partitions]
         coordinator = _ask_coordinator(client, admin, record, part.txn)
         age = age_s(record.opened_at)
@@ -159,6 +163,7 @@ def gather(
         has_receipt_topic=has_topic,
         mark=mark,
         witness=witness,
+        obstacle=obstacle,
         partitions=partitions,
         outputs=outputs,
         at_coordinator=coordinator,

@@ -204,6 +204,9 @@ class PoliciesShape(JsonShape):
     subscription_expiration_time_minutes: Long | None = None
     retention_policies: dict[JsonText, Long | None] | None = None
     replication_clusters: list[JsonText] | None = None
+    encryption_required: bool | None = None
+    subscription_types_enabled: list[JsonText] | None = None
+    max_subscriptions_per_topic: Long | None = None
     publishMaxMessageRate: dict[JsonText, RateShape] | None = None  # noqa: N815
     topicDispatchRate: dict[JsonText, RateShape] | None = None  # noqa: N815
     subscriptionDispatchRate: dict[JsonText, RateShape] | None = None  # noqa: N815

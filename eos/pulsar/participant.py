@@ -279,14 +279,13 @@ class PulsarParticipant(Participant):
         return self._end(_own(part), commit=False, deadline_s=deadline_s, is_own=is_own)
 
     def _end(self, part: PulsarPart, *, commit: bool, deadline_s: float, is_own: bool) -> Fate:
-        return end_transaction(
-            part,
-            self._witness,
-            self._send_end_txn,
-            commit=commit,
-            deadline_s=deadline_s,
-            is_own=is_own,
+        witness, self._obstacle = self._witness, ""
+        fate = end_transaction(
+            part, witness, self._send_end_txn, commit=commit, deadline_s=deadline_s, is_own=is_own
         )
+        said = witness.obstacle or self._obstacle
+        is_silent = said and fate not in (COMMITTED, ABORTED)
+        return unknown(f"{fate.why} ({said})") if is_silent else fate
 
     def _send_end_txn(self, part: PulsarPart, *, commit: bool, timeout_s: float) -> EndAnswer:
         assert part.txn is not None
@@ -298,19 +297,21 @@ class PulsarParticipant(Participant):
         except (TransactionNotFound, InvalidTransactionStatus):
             return EndAnswer.ENDED
         except EosError as error:
+            self._obstacle = error.message
             logger.warning("END_TXN of %s: %s", part.txn, error)
             return EndAnswer.OTHER
         return EndAnswer.OK
 
     def outcome(self, part: Part, *, timeout_s: float) -> Fate:
         """The witness's answer; it can't answer while the transaction is open."""
-        match self._witness.ask(_own(part), timeout_s=timeout_s):
+        witness = self._witness
+        match witness.ask(_own(part), timeout_s=timeout_s):
             case WitnessAnswer.READABLE:
                 return COMMITTED
             case WitnessAnswer.PROVED_ABSENT:
                 return ABORTED
             case answer:
-                return unknown(answer.value)
+                return unknown(": ".join(filter(None, (answer.value, witness.obstacle))))
 
     def diagnose(self, part: Part) -> str:
         """Describe a commit that stays in doubt. For a person; decides nothing."""

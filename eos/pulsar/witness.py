@@ -30,6 +30,8 @@ class Witness:
     def __init__(self, client: PulsarClient, receipts: ReceiptTopic) -> None:
         self._client = client
         self._receipts = receipts
+        self.obstacle = ""
+        """The error because of which the last question had no answer, for a person."""
 
     def missing(self, key: ParticipantKey, history: History, *, timeout_s: float) -> str | None:
         """Describe what the cluster lacks of the attempts in the log; None: it has the newest.
@@ -54,7 +56,7 @@ class Witness:
             return None
         mark = self.find_mark(pulsar_part(last), timeout_s=timeout_s)
         if mark is MarkAnswer.UNKNOWN:
-            raise ConnectionLost(f"{topic.name} can't be read.")
+            raise ConnectionLost(f"{topic.name} can't be read: {self.obstacle or 'no answer'}.")
         if mark is MarkAnswer.FOUND:
             return None
         return (
@@ -64,7 +66,7 @@ class Witness:
 
     def find_mark(self, part: PulsarPart, *, timeout_s: float) -> MarkAnswer:
         """Read the mark of ``part`` where the log says it is, and compare its uuid."""
-        deadline = time.monotonic() + timeout_s
+        deadline, self.obstacle = time.monotonic() + timeout_s, ""
         try:
             if not self._receipts.exists():
                 return MarkAnswer.ABSENT
@@ -75,6 +77,7 @@ class Witness:
                 for entry in reader.read(deadline):
                     return MarkAnswer.FOUND if _is_mark(entry, part) else MarkAnswer.ABSENT
         except EosError as error:
+            self.obstacle = error.message
             logger.info("The mark of transaction %s can't be read yet: %s", part.txn, error)
         return MarkAnswer.UNKNOWN
 
@@ -93,6 +96,7 @@ class Witness:
         return self._ask_once(part, deadline) if is_absent else answer
 
     def _ask_once(self, part: PulsarPart, deadline: float) -> WitnessAnswer:
+        self.obstacle = ""
         try:
             if not self._receipts.exists():
                 return WitnessAnswer.HISTORY_GONE
@@ -112,6 +116,7 @@ class Witness:
                         gone = WitnessAnswer.HISTORY_GONE  # stored right before the receipt
                         return WitnessAnswer.PROVED_ABSENT if is_closed else gone
         except EosError as error:
+            self.obstacle = error.message
             logger.info("The witness of transaction %s does not answer: %s", part.txn, error)
         return WitnessAnswer.UNKNOWN
 
@@ -163,7 +168,7 @@ class Witness:
         """Whether every entry of the transaction is delivered, with the figures in PREPARED."""
         # A broker delivers them only if it is committed. On another cluster, transaction ids and
         # positions start again, but not so many entries with the same checksums.
-        deadline = time.monotonic() + timeout_s
+        deadline, self.obstacle = time.monotonic() + timeout_s, ""
         try:
             for one in part.partitions:
                 left_s = max(0.1, deadline - time.monotonic())
@@ -171,6 +176,7 @@ class Witness:
                 if counted is None or not counted.matches(one):
                     return DataAnswer.UNPROVED
         except EosError as error:
+            self.obstacle = error.message
             logger.info("The data of transaction %s can't be read: %s", part.txn, error)
             return DataAnswer.UNPROVED
         return DataAnswer.READABLE if part.partitions else DataAnswer.UNPROVED

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from eos.admin import (
@@ -87,6 +87,7 @@ def check_policies(
     risks = _removals(expiry(policies, settings))
     if (idle := _inactivity(policies, settings)) is not None:
         risks.append(idle)
+    risks += _refusals(policies, settings)
     name = f"namespace {namespace}"
     checks = [failed(name, what, hint) for what, hint in risks]
     if (age := _age_quota(policies, settings)) is not None:
@@ -166,6 +167,22 @@ def _inactivity(policies: dict[str, Any], settings: dict[str, str]) -> tuple[str
         "idle topics are deleted once their subscriptions have caught up",
         "Use delete_when_no_subscriptions for the receipt namespace, or no deletion.",
     )
+
+
+def _refusals(policies: dict[str, Any], settings: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """What keeps a driver and recovery from asking the receipt topic, and the way out."""
+    hint = "Take this back, or set receipt_namespace: the outcome of an epoch can't be proved."
+    required = policies.get("encryption_required") or settings.get("encryptionRequireOnProducer")
+    if str(required).lower() == "true":
+        yield "only encrypted messages are accepted, and marks are not encrypted", hint
+    types = policies.get("subscription_types_enabled") or ["Exclusive"]
+    if "Exclusive" not in types:
+        yield f"readers are refused: exclusive subscriptions are not enabled ({types})", hint
+    limit = first_int(
+        policies.get("max_subscriptions_per_topic"), settings.get("maxSubscriptionsPerTopic")
+    )
+    if limit == 1:  # 0: no limit
+        yield "readers are refused: a topic may have one subscription, which keeps receipts", hint
 
 
 def _removals(found: Expiry) -> list[tuple[str, str]]:

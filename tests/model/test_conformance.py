@@ -138,6 +138,8 @@ class Script:
 class ScriptedWitness:
     """A receipt topic with scripted answers."""
 
+    obstacle = ""
+
     def __init__(self, script: Script) -> None:
         self._script = script
 

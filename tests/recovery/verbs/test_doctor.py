@@ -251,6 +251,10 @@ def test_age_quota_refuses_receipts_of_an_idle_sink(policies, settings, mends, p
 
 
 HARMFUL = {
+    "encryption": ({"encryption_required": True}, {}),
+    "encryption by default": ({}, {"encryptionRequireOnProducer": "true"}),
+    "no exclusive readers": ({"subscription_types_enabled": ["Shared"]}, {}),
+    "no place for a reader": ({"max_subscriptions_per_topic": 1}, {}),
     "expiry": ({"message_ttl_in_seconds": 60}, {}),
     "expiry by default": ({}, {"ttlDurationDefaultInSeconds": "60"}),
     "eviction": (

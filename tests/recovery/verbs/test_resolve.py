@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -13,9 +14,14 @@ from eos.admin import OpenTransaction
 from eos.errors import Fenced
 from eos.protocol import BATCH
 from eos.pulsar.part import pulsar_part
+from eos.recovery import decide as decide_module
+from eos.recovery._change import Plan, PlanStep
+from eos.recovery._takeover import Takeover
 from eos.recovery._target import Target
+from eos.recovery.verbs import decide_verb as decide_verb_module
 from eos.steps import Step
 from tests.protocol.epochs import claim, opened
+from tests.support import admin
 from tests.support.judge import drain
 from tests.support.logs import log_of
 from tests.support.plain_driver import rows_of
@@ -140,6 +146,52 @@ def test_running_driver_is_fenced_at_its_next_append(recovery, make_driver, root
     else:
         assert driver.states("0") == ["OPEN", "ABORTING", "ABORTED"]
         assert values(driver) == []
+
+
+@pytest.mark.parametrize("verb", ["resolve", "decide"])
+def test_driver_that_goes_on_meanwhile_needs_nothing(
+    recovery, make_driver, dies_behind, root, name, monkeypatch, verb
+):
+    dies_behind(make_driver(), Step.PREPARE, "0")
+    if verb == "decide":
+        monkeypatch.setattr(decide_module, "_check", lambda *_: None)
+        monkeypatch.setattr(
+            decide_verb_module, "_plan", lambda _: Plan(steps=[PlanStep(what="decide", why="")])
+        )
+    takes = Takeover.finish if verb == "resolve" else Takeover.claim
+
+    def overtaken(takeover: Takeover, *args: Any) -> Any:
+        make_driver().run("0")
+        return takes(takeover, *args)
+
+    monkeypatch.setattr(Takeover, takes.__name__, overtaken)
+    verdict = ("--epoch", "0", "--as", "committed", "--because", "x")
+    asked = (verb, name, "--commit-log", root, "--apply", "--yes", "--json")
+    ended = recovery(*asked, *(verdict if verb == "decide" else ()))
+    assert (ended.code, ended.json["failed"]) == (2, []), ended
+    assert "nothing has to be restarted" in ended.json["unknown"][0]
+    assert "then restart" not in ended.json["unknown"][0]
+
+
+def test_broker_says_why_the_receipt_topic_is_silent(
+    recovery, make_driver, dies_behind, root, name, pulsar_standalone
+):
+    url, namespace = pulsar_standalone.admin_url, f"/v2/namespaces/public/{name}"
+    admin.call(url, "PUT", namespace)
+    driver = make_driver(receipt_namespace=f"public/{name}")
+    dies_behind(driver, Step.PREPARE, "0")
+    admin.call(url, "POST", f"{namespace}/encryptionRequired", True)
+    admin.call(url, "PUT", f"{namespace}/unload")  # its topics hear of it at once
+    where = (name, "--commit-log", root, "--deadline-s", 2, "--json")
+    verdict = ("--epoch", "0", "--as", "aborted", "--because", "x")
+    ended = recovery("resolve", *where, "--apply", "--yes")
+    assert ended.code == 2
+    assert "Encryption is required" in ended.json["unknown"][0]
+    ended = recovery("decide", *where, *verdict)
+    assert "Encryption is required" in ended.json["refused"][0]
+    assert "Encryption is required" in ended.json["evidence"]["obstacle"]
+    ended = recovery("doctor", name, "--commit-log", root, "--admin-url", url, "--json")
+    assert (ended.code, "only encrypted messages" in ended.out) == (1, True)
 
 
 def test_a_prepared_epoch_is_never_aborted(recovery, make_driver, dies_behind, root, name):
