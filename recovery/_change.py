@@ -11,7 +11,7 @@ from pydantic import Field
 from rich.console import Console
 
 from eos.cli.reports import Exit, Facts, Report, duration, escape, exit_of, new_console
-from eos.errors import ConfigurationError, EosError
+from eos.errors import ConfigurationError, EosError, Fenced
 from eos.protocol import LogRecord
 from eos.recovery._sink_view import SinkView, query_label
 from eos.recovery._takeover import Takeover
@@ -107,6 +107,10 @@ GiveUp = Annotated[
         "finish without it. Repeatable.",
     ),
 ]
+_RUNNING: Final = (
+    "The sink's driver is alive, and ends its epochs itself: nothing has to be restarted. Look at "
+    "`status`."
+)
 # How a transaction ends whose commit was never decided.
 ABORT: Final = (
     "find the mark, send END_TXN(abort) (if the mark is missing, nothing is sent and the "
@@ -135,7 +139,10 @@ class ChangeProgress:
     def failed(self, what: str, error: EosError) -> None:
         """Record a step that failed; later steps may still run."""
         # In doubt is not wrong: the log is unchanged, and the same command may prove it later.
-        bucket = self._unknown if exit_of(error) is Exit.UNKNOWN else self._failed
+        if isinstance(error, Fenced):  # its hint is for drivers
+            error = Fenced(error.message, hint=_RUNNING, **error.context)
+        is_unknown = isinstance(error, Fenced) or exit_of(error) is Exit.UNKNOWN
+        bucket = self._unknown if is_unknown else self._failed
         bucket.append(f"{what}: {error}")
 
     def unknown(self, what: str) -> None:

@@ -90,7 +90,7 @@ def resolve_verb(
         eos recovery resolve orders --commit-log /data/eos --apply
 
     Exit codes: 0 nothing to do, or all done; 1 a plan with steps, or a step failed; 2 an outcome
-    can't be proved now; 64 wrong options.
+    can't be proved now, or a driver has gone on; 64 wrong options.
     """
     logs: list[CommitLog] = []
     broken: dict[str, EosError] = {}
