@@ -144,8 +144,8 @@ def _figures(sink: SinkView) -> SinkFigures:
 
     return SinkFigures(
         sink.sink_id,
-        # `opened_at` is by the driver's clock: if that is ahead, the age is negative.
-        tuple(UnfinishedAttempt(one.state, max(0.0, one.age_s)) for one in sink.unfinished),
+        # `opened_at` is by the driver's clock: if that is ahead, the age is unknown by as much.
+        tuple(UnfinishedAttempt(one.state, abs(one.age_s)) for one in sink.unfinished),
         len(sink.owing),
         max((one.written_at for one in sink.progress if one.written_at), default=None),
     )

@@ -56,8 +56,8 @@ class StatusReport(Survey, Report):
             *(one.written_age_s for sink in self.sinks for one in sink.unfinished),
             *(one.written_age_s for sink in self.sinks for one in sink.owing),
         ]
-        # The age is below zero if the driver's clock is ahead: without a grace it counts as well.
-        late = any(max(0.0, age) >= self.grace_s for age in ages)
+        # The age is below zero if the driver's clock is ahead: it is then unknown by as much.
+        late = any(abs(age) >= self.grace_s for age in ages)
         return worst(Exit.NEEDS_ACTION if late else Exit.CLEAN, self.seen)
 
     def render(self, console: Console) -> None:

@@ -73,6 +73,15 @@ def test_an_epoch_from_a_clock_that_is_ahead_needs_action(
     dies_behind(make_driver(), Step.OPEN, "0")
     monkeypatch.setattr("eos.cli.reports.now", lambda: datetime.now(UTC) - timedelta(minutes=1))
     assert recovery("status", "--commit-log", root).code == 1
+    # It may have died long ago: a grace is no reason to wait until its clock is reached.
+    assert recovery("status", "--commit-log", root, "--grace-s", 30).code == 1
+    assert recovery("status", "--commit-log", root, "--grace-s", 3600).code == 0
+    (line,) = (
+        line
+        for line in recovery("metrics", "--commit-log", root).raw.splitlines()
+        if line.startswith("eos_oldest_transaction_age_seconds{")
+    )
+    assert float(line.split()[-1]) > 30
 
 
 def test_transaction_forgotten_by_the_broker_is_gone(
