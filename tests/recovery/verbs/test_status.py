@@ -76,12 +76,9 @@ def test_an_epoch_from_a_clock_that_is_ahead_needs_action(
     # It may have died long ago: a grace is no reason to wait until its clock is reached.
     assert recovery("status", "--commit-log", root, "--grace-s", 30).code == 1
     assert recovery("status", "--commit-log", root, "--grace-s", 3600).code == 0
-    (line,) = (
-        line
-        for line in recovery("metrics", "--commit-log", root).raw.splitlines()
-        if line.startswith("eos_oldest_transaction_age_seconds{")
-    )
-    assert float(line.split()[-1]) > 30
+    shown = recovery("metrics", "--commit-log", root).raw
+    ages = re.findall(r"^eos_oldest_transaction_age_seconds\{.*\} (.+)$", shown, re.MULTILINE)
+    assert max(map(float, ages)) > 30
 
 
 def test_transaction_forgotten_by_the_broker_is_gone(
