@@ -125,7 +125,7 @@ class ScheduleRun:
         if self._traits.has_windows:  # Spark writes the last windows only after later input
             self._records.append([flush(len(self._records))])
         self._refusals = [f for f in (FAULTS[one.fault] for one in schedule.faults) if f.ends_with]
-        self._earlier: dict[int, Decision] = {}
+        self._earlier: dict[Decision, None] = {}  # an ordered set
         self._job = Job(
             workload=workload,
             service_url=broker.service_url,
@@ -275,7 +275,7 @@ class ScheduleRun:
             fresh=fresh,
             readers=observers.watched(fresh),
             noted=feed.noted(),
-            earlier=tuple(self._earlier.values()),
+            earlier=tuple(self._earlier),
             keeps_order=self._traits.keeps_order,
             is_whole=not result.ended_by,
         )
@@ -293,10 +293,10 @@ class ScheduleRun:
                 decisions_again=decisions_of(result.records),
                 says_clean=verify.returncode == Exit.CLEAN,
                 alarm="" if explains and verify.returncode == Exit.UNKNOWN else told(verify),
-                tables=self._ids_in_tables(target),
             )
         stuck += observers.stuck
-        return replace(history, stuck=tuple(stuck), control=observers.control())
+        tables = self._ids_in_tables(target)
+        return replace(history, stuck=tuple(stuck), tables=tables, control=observers.control())
 
     def _ids_in_tables(self, target: FaultTarget) -> dict[str, tuple[str | None, ...]]:
         find = bytes.decode if self._soak else id_in
@@ -394,5 +394,4 @@ class ScheduleRun:
 
     def _read_log(self, target: FaultTarget) -> None:
         with contextlib.suppress(EosError):  # during an append; the log is read again later
-            for decision in decisions_of(target.log_records() or []):
-                self._earlier.setdefault(decision.seq, decision)
+            self._earlier |= dict.fromkeys(decisions_of(target.log_records() or []))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import tempfile
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
 from eos.chaos._run import Result, ScheduleRun, needs_store
 from eos.chaos._run_options import wanted_faults
+from eos.chaos.checker.history import NO_LOG
 from eos.chaos.cluster.target import PulsarHolder
 from eos.chaos.job import load
 from eos.chaos.planning import FEWEST_EPOCHS, draw, is_empty
@@ -102,6 +104,8 @@ class ChaosCluster:
 def check_exactly_once(result: Result) -> None:
     """Check that the run finished, nothing is wrong, and a fault has hit if there was any.
 
+    Warns of a job without a commit log, as some checks need one.
+
     Raises:
         AssertionError: with the anomalies and the faults.
     """
@@ -109,6 +113,8 @@ def check_exactly_once(result: Result) -> None:
     hits = [one.hit for one in result.happened] if schedule.faults else result.met.values()
     has_hit = any(hits) or not (schedule.faults or schedule.conditions)
     if result.is_good and has_hit:
+        if result.history is not None and not result.history.has_log:
+            warnings.warn(f"checked {NO_LOG}", stacklevel=2)
         return
     lines = [result.failure, *(str(anomaly) for anomaly in result.anomalies)]
     lines += [] if has_hit else ["no fault has hit, which proves nothing"]

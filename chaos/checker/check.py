@@ -231,9 +231,8 @@ def _flips_of(decisions: tuple[Decision, ...]) -> Iterator[str]:
 
 
 def _forgotten(view: View) -> Iterator[str]:
-    if view.history.decisions is None:
-        return
-    now = {(d.query, d.epoch): d for d in view.history.decisions}
+    # Also if no log is left: only a sink that never had one has nothing to forget.
+    now = {(d.query, d.epoch): d for d in view.history.decisions or ()}
     done = sorted(d.seq for d in now.values() if d.state in FINAL)
     for decision in view.history.earlier:
         newest = now.get((decision.query, decision.epoch))

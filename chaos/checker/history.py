@@ -8,12 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from eos.commit_log import KEEP_EPOCHS
 from eos.protocol import BATCH, FINAL, LogRecord, State
 from eos.pulsar.part import pulsar_part
 
+NO_LOG: Final = "without the checks that need a commit log: there was none in Job.commit_log"
 # ``unknown``: the end was not observed. It may have happened, and must not count as failed.
 OperationResult = Literal["ok", "fail", "unknown"]
 
@@ -158,6 +159,11 @@ class RunHistory:
     control: Control = field(default_factory=Control)
     operations: tuple[Operation, ...] = ()
 
+    @property
+    def has_log(self) -> bool:
+        """Whether there was a commit log; the checks that need one are not made without."""
+        return self.decisions is not None
+
 
 def decisions_of(records: Iterable[LogRecord]) -> tuple[Decision, ...]:
     """The commit log's records as decisions, without claims."""
@@ -230,8 +236,8 @@ class View:
     def decisions(self) -> tuple[Decision, ...]:
         """All records that the log ever had, in order, including dropped ones."""
         # Compaction drops records; one that changed is there twice, which is anomaly 12.
-        known = {(d.seq, d) for d in (*self.history.earlier, *(self.history.decisions or ()))}
-        return tuple(decision for _, decision in sorted(known, key=lambda pair: pair[0]))
+        known = dict.fromkeys((*self.history.earlier, *(self.history.decisions or ())))
+        return tuple(sorted(known, key=lambda decision: decision.seq))
 
     @cached_property
     def by_epoch(self) -> Mapping[tuple[str, str], tuple[Decision, ...]]:

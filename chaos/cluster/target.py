@@ -23,7 +23,7 @@ from eos.chaos.cluster.object_store import ObjectStore
 from eos.chaos.cluster.proxy import FaultProxy
 from eos.chaos.cluster.supervisor import DriverSupervisor
 from eos.chaos.job import Job
-from eos.commit_log import CommitLog, has_log
+from eos.commit_log import CommitLog, has_log, list_sinks
 from eos.errors import EosError
 from eos.ids import TxnId
 from eos.protocol import LogRecord, State
@@ -122,6 +122,16 @@ class FaultTarget:
         return Path(self.job.commit_log).exists()
 
     @property
+    def sink_id(self) -> str:
+        """The sink whose log is there; a job may use its own id instead of ``Job.sink_id``.
+
+        Raises:
+            CommitLogError: the logs can't be listed.
+        """
+        found = list_sinks(self.job.commit_log)
+        return found[0] if len(found) == 1 else self.job.sink_id
+
+    @property
     def cluster(self) -> PulsarCluster:
         """The cluster; only for faults that need one."""
         assert isinstance(self.broker, PulsarCluster)
@@ -211,7 +221,7 @@ class FaultTarget:
         Raises:
             CommitLogError: the log is broken.
         """
-        where = (self.job.commit_log, self.job.sink_id)
+        where = (self.job.commit_log, self.sink_id)
         return CommitLog.open_read_only(*where).records() if has_log(*where) else None
 
     def newest_txn(self) -> TxnId | None:

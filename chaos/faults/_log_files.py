@@ -31,7 +31,7 @@ _NOTICED: Final = "CommitLogError"  # the error of a driver that can't read or w
 
 
 def _table(target: FaultTarget) -> Path:
-    return Path(target.job.commit_log) / target.job.sink_id
+    return Path(target.job.commit_log) / target.sink_id
 
 
 @contextmanager
@@ -144,7 +144,7 @@ def _record_missing(target: FaultTarget) -> Iterator[Proof]:
 @contextmanager
 def _two_compactions(target: FaultTarget) -> Iterator[Proof]:
     # Two of Delta's own compactions both succeed, and every record is there twice.
-    compact = ("log", "compact", target.job.sink_id, "--apply", "--yes")
+    compact = ("log", "compact", target.sink_id, "--apply", "--yes")
     ends = []
     for _ in range(_ROUNDS):
         records = len(target.log_records() or [])

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from eos.chaos.checker.history import AnomalyKind
+from eos.chaos.checker.history import NO_LOG, AnomalyKind
 from eos.chaos.report.outcome import ScheduleOutcome
 
 # XML can't have them, not even escaped, and a driver's error may.
@@ -66,6 +66,7 @@ class CampaignVerdict:
     control_lost: int
     grown: dict[str, float]
     doubts: list[str]
+    without_log: int
 
     @property
     def is_good(self) -> bool:
@@ -100,6 +101,7 @@ class CampaignVerdict:
             else "",
             f"{_many(missed, 'fault')} hit nothing" if missed else "",
             f"{_many(unproved, 'condition')} without proof" if unproved else "",
+            f"{_many(self.without_log, 'schedule')} {NO_LOG}" if self.without_log else "",
         ]
         return "; ".join(filter(None, parts))
 
@@ -135,6 +137,7 @@ def verdict_of(outcomes: Sequence[ScheduleOutcome]) -> CampaignVerdict:
         control_lost=sum(outcome.control_lost for outcome in outcomes),
         grown=grown,
         doubts=[doubt for outcome in outcomes for doubt in outcome.doubts],
+        without_log=sum(not outcome.has_log for outcome in outcomes),
     )
 
 
@@ -184,6 +187,8 @@ def write_junit(outcomes: Sequence[ScheduleOutcome], path: Path) -> None:
             name=outcome.name,
             time=f"{outcome.seconds:.1f}",
         )
+        if not outcome.has_log:
+            ElementTree.SubElement(case, "system-out").text = f"checked {NO_LOG}"
         if not kind:
             continue
         message = _NO_XML.sub("\ufffd", outcome.complaint)

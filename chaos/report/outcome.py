@@ -101,6 +101,7 @@ class ScheduleOutcome(BaseModel, extra="forbid", frozen=True):
     failover_s: list[float] = []
     reader_stall_s: list[float]
     samples: list[Sample] = []
+    has_log: bool = True  # or some checks were not made
     # The fewest faults that still fail, by number from 1; None if not shrunk.
     shrunk_to: list[int] | None = None
 
@@ -240,6 +241,7 @@ def outcome_of(
         failover_s=result.timing.failover_s,
         reader_stall_s=result.timing.reader_stall_s,
         samples=result.samples,
+        has_log=history is None or history.has_log,
     )
 
 

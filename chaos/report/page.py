@@ -15,6 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
+from eos.chaos.checker.history import NO_LOG
 from eos.chaos.faults import FAULTS, Fault
 from eos.chaos.faults.conditions import CONDITIONS, Condition
 from eos.chaos.observers.resources import Sample, is_long
@@ -207,6 +208,7 @@ def write_page(outcomes: Sequence[ScheduleOutcome], path: Path) -> None:
         durations=[(text, Percentiles.of(durations[name])) for name, text in DURATIONS.items()],
         spread=recovery_times(durations),
         summaries={one.name: one.summary.replace("`", "") for one in known},
+        no_log=NO_LOG,
         timeline=timeline,
         resources=resources,
         is_long=is_long,

@@ -347,6 +347,12 @@ DECIDING = [
     ),
     Planted(
         K.DECISION_FLIP,
+        "a log that is gone",
+        lambda h: NAIVE(replace(h, earlier=h.decisions or ())),
+        set(),
+    ),
+    Planted(
+        K.DECISION_FLIP,
         "failed without a transaction, when it has one",
         log(lambda draft: draft.insert(1, _without_transaction(0, State.FAILED))),
         set(),

@@ -15,6 +15,7 @@ from eos.chaos._run import ScheduleRun
 from eos.chaos.cluster import target
 from eos.chaos.cluster.target import FaultTarget
 from eos.chaos.planning import only
+from eos.commit_log import CommitLog
 from eos.errors import CommitLogError, EosError
 from eos.protocol import State
 
@@ -34,6 +35,25 @@ def test_recovery_logs_in_and_the_users_process_keeps_its_variables(tmp_path, mo
         mine.database = database
         assert mine.recovery("verify").stdout == "postgres\n"
         assert os.environ["PGUSER"] == "somebody"
+
+
+def test_log_is_found_whatever_the_jobs_sink_id(tmp_path):
+    run = ScheduleRun(
+        only("deaf"),
+        "m:f",
+        cast("Any", SimpleNamespace(service_url="", admin_url="")),
+        tmp_path,
+        tell=lambda _: None,
+    )
+    nothing = cast("Any", None)
+    mine = FaultTarget(nothing, nothing, nothing, run._job, [])
+    assert mine.log_records() is None
+    CommitLog.open(mine.job.commit_log, "my-orders")
+    assert mine.log_records() == []
+    CommitLog.open(mine.job.commit_log, "others")
+    assert mine.log_records() is None  # none of them is named
+    CommitLog.open(mine.job.commit_log, mine.job.sink_id)
+    assert mine.log_records() == []
 
 
 class Reading(FaultTarget):

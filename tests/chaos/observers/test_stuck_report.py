@@ -9,12 +9,15 @@ from typing import Any, cast
 
 import pytest
 
+from eos.chaos import _run
 from eos.chaos._run import Result, ScheduleRun
 from eos.chaos.checker.check import check
-from eos.chaos.checker.history import AnomalyKind, Control, ReaderSightings
+from eos.chaos.checker.history import AnomalyKind, Control, ReaderSightings, RunHistory
 from eos.chaos.faults.nemesis import Happened
 from eos.chaos.observers.observers import lines_of, told
 from eos.chaos.planning import only
+from eos.protocol import State
+from tests.chaos.histories import small
 
 QUIET: dict = {"orphans": [], "held_back": [], "problems": []}
 
@@ -63,19 +66,40 @@ def test_only_a_verb_that_fails_is_told():
     ],
 )
 def test_last_recovery_must_work_and_verify_must_agree(tmp_path, codes, fault, ended_by, kinds):
-    target = SimpleNamespace(
-        log_records=list,
-        database=None,
-        recovery=lambda verb, *_: ended(verb, codes.get(verb, 0)),
-    )
+    happened = [Happened(only(fault).faults[0], 1.0, 2.0, "it was there")]
+    result = Result(only(fault), happened=happened, ended_by=ended_by)
+    run = run_in(tmp_path)
+    assert [one.kind for one in check(settled(run, result, list, codes))] == kinds
+
+
+def run_in(folder) -> ScheduleRun:
+    broker = SimpleNamespace(service_url="", admin_url="")
+    return ScheduleRun(only("deaf"), "m:f", cast("Any", broker), folder, tell=lambda _: None)
+
+
+def settled(run: ScheduleRun, result: Result, log_records: Any, codes: Any = ()) -> RunHistory:
+    recovery = lambda verb, *_: ended(verb, dict(codes).get(verb, 0))  # noqa: E731
+    target = SimpleNamespace(log_records=log_records, database=None, recovery=recovery)
     nothing = ReaderSightings("fresh", ())
     observers = SimpleNamespace(
         drain=lambda _: nothing, watched=lambda _: (), stuck=[], control=Control
     )
     feed = SimpleNamespace(expected=list, noted=frozenset)
-    broker = SimpleNamespace(service_url="", admin_url="")
-    run = ScheduleRun(only("deaf"), "m:f", cast("Any", broker), tmp_path, tell=lambda _: None)
-    happened = [Happened(only(fault).faults[0], 1.0, 2.0, "it was there")]
-    result = Result(only(fault), happened=happened, ended_by=ended_by)
-    history = run._settled(result, cast("Any", target), cast("Any", observers), cast("Any", feed))
-    assert [one.kind for one in check(history)] == kinds
+    return run._settled(result, cast("Any", target), cast("Any", observers), cast("Any", feed))
+
+
+def test_log_that_is_gone_and_the_tables_are_checked_at_the_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(ScheduleRun, "_ids_in_tables", lambda *_: {"table": ("1/1",)})
+    monkeypatch.setattr(_run, "decisions_of", tuple)
+    run, result = run_in(tmp_path), Result(only("deaf"))
+    history = settled(run, result, lambda: None)
+    assert not history.has_log
+    assert [one.kind for one in check(history)] == [AnomalyKind.TORN_OUTPUTS]
+    committed = small().decisions[-1]
+    aborted = committed._replace(state=State.ABORTED)
+    for record in (committed, aborted, committed):
+        run._read_log(cast("Any", SimpleNamespace(log_records=lambda record=record: [record])))
+    history = settled(run, result, lambda: None)
+    assert history.earlier == (committed, aborted)
+    found = [one.kind for one in check(history)]
+    assert found == [AnomalyKind.DECISION_FLIP, AnomalyKind.TORN_OUTPUTS]

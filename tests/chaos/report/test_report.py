@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -12,7 +13,7 @@ import pytest
 
 from eos.chaos._campaign import Campaign, of_pairs, of_seeds, of_singles, run_all
 from eos.chaos._run import Result, ScheduleRun
-from eos.chaos.checker.history import Anomaly, AnomalyKind, Operation
+from eos.chaos.checker.history import NO_LOG, Anomaly, AnomalyKind, Operation
 from eos.chaos.cluster.target import PulsarHolder
 from eos.chaos.faults.nemesis import Happened
 from eos.chaos.observers.resources import Sample, Timing, grown, growth
@@ -20,6 +21,7 @@ from eos.chaos.planning import draw, drawn, everything
 from eos.chaos.report.machine import Percentiles, verdict_of, write_json, write_junit
 from eos.chaos.report.outcome import EpochView, ScheduleOutcome, outcome_of, schedule_of
 from eos.chaos.report.page import write_page
+from eos.chaos.testing import check_exactly_once
 from eos.errors import ConfigurationError
 from tests.chaos.broken_broker import BrokenBroker
 from tests.chaos.histories import small
@@ -175,6 +177,26 @@ def test_job_that_had_to_end_is_good_and_reported(tmp_path):
     page = (tmp_path / "report.html").read_text()
     assert "ended, as required: eos.errors.InDoubt: &lt;the mark&gt; is gone" in page
     assert "600 of 800 records readable" in page
+
+
+def test_run_without_a_commit_log_is_not_good_in_silence(tmp_path):
+    history = replace(small(), decisions=None)
+    made = result(history=history)
+    bare = kept(made)
+    assert bare.is_good
+    sentence = verdict_of([bare, GOOD]).sentence()
+    assert sentence.endswith(f"; 1 schedule {NO_LOG}.")
+    write_page([bare], tmp_path / "report.html")
+    assert f"Checked {NO_LOG}" in (tmp_path / "report.html").read_text()
+    write_junit([bare], tmp_path / "junit.xml")
+    assert f"checked {NO_LOG}" in (tmp_path / "junit.xml").read_text()
+    with pytest.warns(UserWarning, match=NO_LOG):
+        check_exactly_once(made)
+    with warnings.catch_warnings(action="error"):
+        check_exactly_once(result())
+    assert NO_LOG not in verdict_of([GOOD]).sentence()
+    write_page([GOOD], tmp_path / "report.html")
+    assert NO_LOG not in (tmp_path / "report.html").read_text()
 
 
 def test_percentiles_without_values_are_zero():
