@@ -29,6 +29,7 @@ SOAK_CONFIG: Final = {
     "managedLedgerMaxLedgerRolloverTimeMinutes": "4",
 }
 _PACKAGES: Final = {"site-packages", "dist-packages"}
+_HANGS: Final = "TimeoutError: "
 _TRIES: Final = 2  # runs of a smaller schedule: timing varies, so it may pass once and still fail
 
 Tell = Callable[[str], None]
@@ -201,7 +202,8 @@ class _Runner:
             failure = f"{'; '.join(missed)}, which proves nothing"
             outcome = outcome.model_copy(update={"failure": failure})
         can_shrink = plan.shrink and entry.minutes is None and len(schedule.faults) > 1
-        if can_shrink and not outcome.is_good:
+        # One that hangs takes minutes each time.
+        if can_shrink and not outcome.is_good and not outcome.failure.startswith(_HANGS):
             outcome = self._shrunk(schedule, outcome)
         outcome = outcome.model_copy(update={"name": entry.name})
         outcome = outcome.model_copy(update={"again": plan.command(entry, outcome)})
@@ -235,6 +237,9 @@ class _Runner:
     def _shrunk(self, schedule: Schedule, outcome: ScheduleOutcome) -> ScheduleOutcome:
         """Leave out faults one by one, as long as the schedule still fails in the same way."""
         wanted = _failures(outcome)
+        self._tell("shrinking: without any fault")
+        if _failures(self._run_once(schedule.keep([]))) & wanted:
+            return outcome.model_copy(update={"shrunk_to": []})
         numbers = list(range(1, len(schedule.faults) + 1))
         for number in list(numbers):
             fewer = [other for other in numbers if other != number]
@@ -244,7 +249,9 @@ class _Runner:
                 if _failures(again) & wanted:  # another failure would be another schedule's
                     numbers = fewer
                     break
-        return outcome.model_copy(update={"shrunk_to": numbers})
+        # The command's numbers are those of the whole schedule.
+        kept = sorted(self._plan.keep or range(1, len(schedule.faults) + 1))
+        return outcome.model_copy(update={"shrunk_to": [kept[number - 1] for number in numbers]})
 
 
 def _failures(outcome: ScheduleOutcome) -> set[str]:

@@ -70,8 +70,15 @@ class CampaignVerdict:
 
     @property
     def is_good(self) -> bool:
-        """Whether every schedule is good, and there is at least one."""
-        return self.schedules > 0 and self.good == self.schedules
+        """Whether every schedule is good, and there is at least one; and a fault has hit if any was
+        due, or else a condition has held."""
+        return self.schedules > 0 and self.good == self.schedules and not self._missed_all
+
+    @property
+    def _missed_all(self) -> bool:
+        if self.faults_due:
+            return not self.faults_fired
+        return self.conditions_due > 0 and not self.conditions_held
 
     def sentence(self) -> str:
         """The verdict in one line."""
@@ -79,6 +86,9 @@ class CampaignVerdict:
             return "Nothing was run."
         if self.is_good:
             return f"No anomaly in {_many(self.schedules, 'schedule')}: {self._scope()}."
+        if self.good == self.schedules:
+            what = "fault has hit" if self.faults_due else "condition has held"
+            return f"No {what}, which proves nothing: {self._scope()}."
         found = ", ".join(f"{count} x {name}" for name, count in self.anomalies.items())
         broke_off = f"{self.broke_off} did not finish" if self.broke_off else ""
         grown = ", ".join(f"{name} grew x {ratio:.2f}" for name, ratio in self.grown.items())

@@ -102,7 +102,7 @@ class ScheduleOutcome(BaseModel, extra="forbid", frozen=True):
     reader_stall_s: list[float]
     samples: list[Sample] = []
     has_log: bool = True  # or some checks were not made
-    # The fewest faults that still fail, by number from 1; None if not shrunk.
+    # The fewest faults that still fail, by number from 1 in the whole schedule; None if not shrunk.
     shrunk_to: list[int] | None = None
 
     @property
@@ -115,7 +115,8 @@ class ScheduleOutcome(BaseModel, extra="forbid", frozen=True):
         """Everything that is wrong, in one line; "" if nothing is."""
         found = [f"{anomaly.count} x {anomaly.name}" for anomaly in self.anomalies]
         more = [f"{name} grew x {ratio:.2f}" for name, ratio in self.grown.items()]
-        parts = (", ".join(found), self.failure, ", ".join(more), ", ".join(self.doubts))
+        alone = "fails without any fault" if self.shrunk_to == [] else ""
+        parts = (", ".join(found), self.failure, ", ".join(more), ", ".join(self.doubts), alone)
         return "; ".join(filter(None, parts))
 
     @property

@@ -17,10 +17,11 @@ from eos.chaos.checker.history import NO_LOG, Anomaly, AnomalyKind, Operation
 from eos.chaos.cluster.target import PulsarHolder
 from eos.chaos.faults.nemesis import Happened
 from eos.chaos.observers.resources import Sample, Timing, grown, growth
-from eos.chaos.planning import draw, drawn, everything
+from eos.chaos.planning import draw, drawn, everything, only
 from eos.chaos.report.machine import Percentiles, verdict_of, write_json, write_junit
 from eos.chaos.report.outcome import EpochView, ScheduleOutcome, outcome_of, schedule_of
 from eos.chaos.report.page import write_page
+from eos.chaos.schedule import Schedule
 from eos.chaos.testing import check_exactly_once
 from eos.errors import ConfigurationError
 from tests.chaos.broken_broker import BrokenBroker
@@ -82,6 +83,11 @@ def test_the_verdict_counts_only_faults_that_fired():
     assert verdict.faults_fired == {}
     assert verdict.faults_due == len(missed)
     assert verdict.sentence().endswith(f"; {len(missed)} faults hit nothing.")
+    assert verdict.sentence().startswith(
+        "No fault has hit, which proves nothing: 0 faults of 0 kinds"
+    )
+    assert not verdict.is_good
+    assert verdict_of([GOOD, GOOD.model_copy(update={"faults": missed})]).is_good
     assert verdict_of([GOOD]).faults_fired == dict.fromkeys(sorted(f.name for f in missed), 1)
 
 
@@ -97,6 +103,10 @@ def test_conditions_are_counted_apart_from_faults(tmp_path):
         in verdict.sentence().replace(f"{verdict.epochs} epochs", "2 epochs")
     )
     assert verdict.sentence().endswith("; 1 condition without proof.")
+    bare = kept(Result(only(), small(), met={"caches": ""}))
+    assert verdict_of([bare]).sentence().startswith("No condition has held, which proves nothing:")
+    assert not verdict_of([bare]).is_good
+    assert verdict_of([bare.model_copy(update={"met": {}})]).is_good
     write_page([made], tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
     assert "under caches, adaptive;" in page
@@ -342,6 +352,39 @@ def test_command_repeats_the_shrunk_schedule(tmp_path):
     command = mine.command(mine.entries[1], shrunk)
     assert command.startswith("eos chaos run --seed 2 --schedules 1 --epochs 24 --workload ")
     assert command.endswith(" --keep 1,3")
+
+
+@pytest.mark.parametrize(
+    ("keep", "culprit", "failure", "wanted", "runs"),
+    [
+        (None, 3, "bad", " --keep 3", 8),
+        ([3, 2], 3, "bad", " --keep 3", 5),
+        (None, 0, "bad", "", 2),
+        (None, 3, "TimeoutError: input 3 is not done after 300 s", "", 1),
+    ],
+    ids=["one fault", "of those to keep", "without any fault", "a hang is not run again"],
+)
+def test_failure_is_shrunk_to_the_fault_that_the_command_names(
+    keep, culprit, failure, wanted, runs, tmp_path, monkeypatch
+):
+    (entry,) = of_seeds([1], DEFAULT, 24)
+    faults = entry.schedule.faults
+    seen: list[Schedule] = []
+
+    def go(self: ScheduleRun) -> Result:
+        seen.append(self._schedule)
+        fails = not culprit or faults[culprit - 1] in self._schedule.faults
+        return Result(self._schedule, failure=failure if fails else "")
+
+    monkeypatch.setattr(ScheduleRun, "go", go)
+    monkeypatch.setattr(PulsarHolder, "get", lambda *_, **__: BrokenBroker())
+    found: list[ScheduleOutcome] = []
+    mine = plan(tmp_path, [entry], keep=keep)
+    run_all(mine, tell=lambda _: None, on_outcome=lambda one, _: found.append(one))
+    assert found[0].again == mine.command(entry, GOOD).partition(" --keep")[0] + wanted
+    alone = "" if culprit else "; fails without any fault"
+    assert found[0].complaint == failure + alone
+    assert len(seen) == runs
 
 
 def test_singles_are_each_fault_alone_and_pairs_each_two_in_both_orders():
