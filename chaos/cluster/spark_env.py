@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -68,7 +69,8 @@ def local_cluster(app_name: str, scratch: str, *, rows_per_step: int) -> SparkSe
     """
     from pyspark.sql import SparkSession
 
-    options = f"-Djava.io.tmpdir={scratch} {jvm_options()}"
+    # Spark splits them like a shell.
+    options = f"{shlex.quote(f'-Djava.io.tmpdir={scratch}')} {jvm_options()}"
     return (
         SparkSession.Builder()
         .master("local-cluster[2,1,1024]")
@@ -91,7 +93,8 @@ def archive_options() -> str:
     if folder is None or not (folder / ARCHIVE).exists():
         return ""
     # The JVM checks that the archive fits, and ignores it if not: then without a log line.
-    return f"-XX:SharedArchiveFile={folder / ARCHIVE} -Xlog:cds=off -Xlog:cds+dynamic=off"
+    archive = shlex.quote(f"-XX:SharedArchiveFile={folder / ARCHIVE}")
+    return f"{archive} -Xlog:cds=off -Xlog:cds+dynamic=off"
 
 
 def folder_of_archive() -> Path | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -79,7 +80,7 @@ def _rehearse(archive: Path) -> None:
     folder = archive.parent
     spark = (
         local_cluster("rehearsal", str(folder), rows_per_step=100)
-        .config("spark.driver.extraJavaOptions", f"-XX:ArchiveClassesAtExit={archive}")
+        .config("spark.driver.extraJavaOptions", shlex.quote(f"-XX:ArchiveClassesAtExit={archive}"))
         .getOrCreate()
     )
     spark.range(100).selectExpr("string(id) AS value").write.json(str(folder / "input"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -67,6 +68,16 @@ def test_archive_of_a_removed_spark_is_deleted(rehearsals, tmp_path):
     spark_rehearsal.create()
     assert not gone.exists()
     assert other.exists()
+
+
+def test_folders_may_have_a_space_in_their_name(rehearsals, monkeypatch, tmp_path):
+    monkeypatch.setenv("EOS_CACHE_DIR", str(tmp_path / "my cache"))
+    spark_rehearsal.create()
+    builder = spark_env.local_cluster("spaces", "/my files", rows_per_step=100)
+    for name in ("driver", "executor"):
+        options = shlex.split(builder._options[f"spark.{name}.extraJavaOptions"])
+        assert "-Djava.io.tmpdir=/my files" in options
+        assert f"-XX:SharedArchiveFile={rehearsals[0]}/classes.jsa" in options
 
 
 @pytest.mark.chaos

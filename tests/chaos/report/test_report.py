@@ -357,7 +357,7 @@ def test_command_repeats_the_shrunk_schedule(tmp_path):
 @pytest.mark.parametrize(
     ("keep", "culprit", "failure", "wanted", "runs"),
     [
-        (None, 3, "bad", " --keep 3", 8),
+        (None, 3, "bad", " --keep 3", 6),
         ([3, 2], 3, "bad", " --keep 3", 5),
         (None, 0, "bad", "", 2),
         (None, 3, "TimeoutError: input 3 is not done after 300 s", "", 1),
