@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Final, Protocol
 
 from eos.chaos._query_shapes import SHAPES, emits, is_quiet
@@ -23,6 +24,7 @@ _AHEAD: Final = 1  # number of inputs released before the one being written is d
 _TRICKLE_S: Final = 4.0
 # Without progress for this long, the feed no longer waits for the next fault to begin.
 _STARVED_S: Final = 30.0
+_NO_CHECKPOINT: Final = ": no query has its checkpointLocation in Job.checkpoint"
 
 
 class Inputs(Protocol):
@@ -115,7 +117,8 @@ class Feed:
                 supervisor.progress()
                 on_progress()
             elif time.monotonic() - noted_at > EPOCH_TIMEOUT_S:
-                raise TimeoutError(f"input {done} is not done after {EPOCH_TIMEOUT_S:.0f} s")
+                why = "" if Path(self._job.checkpoint).exists() else _NO_CHECKPOINT
+                raise TimeoutError(f"input {done} is not done after {EPOCH_TIMEOUT_S:.0f} s{why}")
             nemesis.epoch_begins(min(self.given - 1, done))
             time.sleep(_POLL_S)
 

@@ -9,9 +9,9 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
 
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from eos.chaos.cluster.spark_env import local_cluster
 from eos.chaos.job import Job, load
@@ -25,15 +25,18 @@ def main(job: Job) -> None:
     Raises:
         Exception: the error of the query.
     """
+    begun: list[StreamingQuery] = []
+    # First: a workload may never return.
+    threading.Thread(target=_await_end, args=(begun,), daemon=True).start()
     workload = load(job.workload)
     spark = _session(job)
     query = workload(spark, job)
-    threading.Thread(target=_await_end, args=(query.stop,), daemon=True).start()
+    begun.append(query)
     query.awaitTermination()
     spark.stop()
 
 
-def _await_end(stop: Callable[[], object]) -> None:
+def _await_end(begun: list[StreamingQuery]) -> None:
     # Closed when the harness asks, and also when it has ended, however: no driver is left.
     # Not sys.stdin: its lock would be held at interpreter shutdown.
     while os.read(0, 1):
@@ -41,7 +44,8 @@ def _await_end(stop: Callable[[], object]) -> None:
     too_late = threading.Timer(_STOP_GRACE_S, lambda: os.kill(os.getpid(), signal.SIGKILL))
     too_late.daemon = True
     too_late.start()
-    stop()
+    for query in begun:
+        query.stop()
 
 
 def _session(job: Job) -> SparkSession:

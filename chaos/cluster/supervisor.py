@@ -53,7 +53,7 @@ class DriverSupervisor:
         self._failures = 0
         self._limits = (max_starts, max_failures)
         self._ending = threading.Event()
-        self._failure: JobFailed | None = None
+        self._failure: RuntimeError | None = None
         self._is_paused = False
         self._watch = threading.Thread(target=self._run, name="supervisor", daemon=True)
         self._envs: list[dict[str, str]] = []
@@ -87,6 +87,7 @@ class DriverSupervisor:
 
         Raises:
             JobFailed: its driver has died too often.
+            RuntimeError: a driver can't be started, or cleaned up.
         """
         if self._failure is not None:
             raise self._failure
@@ -171,6 +172,14 @@ class DriverSupervisor:
             self._drivers.clear()
 
     def _run(self) -> None:
+        try:
+            self._restart_dead()
+        except Exception as error:  # such as a full disk; nobody else would hear of it
+            why = f"the driver can't be restarted: {type(error).__name__}: {error}"
+            self._failure = RuntimeError(why)
+            self._ending.set()
+
+    def _restart_dead(self) -> None:
         while not self._ending.wait(_POLL_S):
             with self._lock:
                 self._clean_up_dead()

@@ -40,8 +40,15 @@ class ControlWriter(Background):
         self._sent: set[str] = set()
 
     def result(self) -> Control:
-        """Stop sending, and return the acknowledged and the readable messages."""
+        """Stop sending, and return the acknowledged and the readable messages.
+
+        Raises:
+            RuntimeError: nothing was acknowledged, or sending ended too early: it proves nothing.
+        """
+        is_whole = self._thread.is_alive()
         self.__exit__()  # nothing may be sent after the reader's sentinel
+        if not is_whole or not self._acknowledged:
+            raise RuntimeError("the control workload has sent too little, which proves nothing")
         seen = drain(self._service_url, [self._topic], "control reader")
         return Control(
             acknowledged=frozenset(self._acknowledged),

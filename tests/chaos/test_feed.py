@@ -73,6 +73,16 @@ def test_feed_waits_for_an_epoch_that_a_fault_undoes(tmp_path):
     assert feed.given == 2
 
 
+def test_query_without_its_checkpoint_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr("eos.chaos._feed.EPOCH_TIMEOUT_S", 0.05)
+    feed = feed_in(tmp_path)
+    with pytest.raises(TimeoutError, match=r"input 0 is not done after 0 s$"):
+        feed.run(Script(), Script(), lambda: None)
+    feed._job = replace(feed._job, checkpoint=str(tmp_path / "nowhere"))
+    with pytest.raises(TimeoutError, match="after 0 s: no query has its checkpointLocation in"):
+        feed.run(Script(), Script(), lambda: None)
+
+
 def test_a_fault_that_needs_more_epochs_gets_them_before_the_next_fault(tmp_path, monkeypatch):
     monkeypatch.setattr("eos.chaos._feed._STARVED_S", 0.2)
     monkeypatch.setattr("eos.chaos._feed.EPOCH_TIMEOUT_S", 60.0)
