@@ -17,7 +17,7 @@ from typing import Final
 
 from eos.chaos._run import ScheduleRun, needs_store
 from eos.chaos.cluster.driver_process import logs_in
-from eos.chaos.cluster.target import PulsarHolder
+from eos.chaos.cluster.target import PulsarHolder, logs_of
 from eos.chaos.faults import FAULTS
 from eos.chaos.planning import draw, everything, is_empty, only, soak, steady_soak
 from eos.chaos.report.outcome import ScheduleOutcome, outcome_of, schedule_of
@@ -110,7 +110,7 @@ class Campaign:
 
     workload: str
     entries: Iterable[CampaignEntry]  # may be endless
-    report: Path  # folder for schedules/<name>.json and the drivers' logs of failures
+    report: Path  # folder for schedules/<name>.json and the logs of failures
     keep: Sequence[int] | None = None  # only these faults of each schedule, by number from 1
     shrink: bool = True  # find the fewest faults that still fail
     pulsar_version: str | None = None
@@ -228,9 +228,11 @@ class _Runner:
         )
         outcome = outcome_of(run.go(), plan.workload, made_by=plan.made_by, minutes=minutes)
         if not outcome.is_good:
-            self._pulsar.discard()  # the failure may be the broker's, and would hit the next ones
             if log is not None:
                 log.write_bytes(b"".join(path.read_bytes() for path in logs_in(folder)))
+                brokers = log.with_name(log.name.replace(".driver.log", ".broker.log"))
+                brokers.write_text(logs_of(broker))
+            self._pulsar.discard()  # the failure may be the broker's, and would hit the next ones
         shutil.rmtree(folder, ignore_errors=True)
         return outcome
 

@@ -42,11 +42,11 @@ def text_of(record_id: str, filler: str = "") -> str:
 
 
 def id_in(value: bytes) -> str | None:
-    """The id of the record in ``value``; None if it is missing or damaged."""
-    found = _PATTERN.search(value)
-    if found is None or f"{crc32c(found[1]):08x}".encode() != found[3]:
+    """The id of the record in ``value``; None if it is missing or damaged, or not the only one."""
+    found = _PATTERN.findall(value)
+    if len(found) != 1 or f"{crc32c(found[0][0]):08x}".encode() != found[0][2]:
         return None
-    return found[2].decode(errors="replace")
+    return str(found[0][1], errors="replace")
 
 
 _KEYS = 20

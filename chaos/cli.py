@@ -130,6 +130,8 @@ def _conclude(outcomes: list[ScheduleOutcome], report: Path) -> Never:
     for outcome in outcomes:
         if not outcome.is_good:
             console.print(f"run {outcome.name} again: {escape(outcome.again)}")
+            logs = report / "schedules" / f"{outcome.name}.*.log"
+            console.print(f"logs of {outcome.name}: {escape(str(logs))}")
     console.print(f"report: {escape(str(report / 'report.html'))}")
     sys.exit(0 if verdict.is_good else _FAILED)
 

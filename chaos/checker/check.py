@@ -79,11 +79,11 @@ def early_reads(view: View) -> Iterator[str]:
 
 
 def corrupt(view: View) -> Iterator[str]:
-    """6: a message is damaged, or not of the input."""
+    """6: a message is damaged, has several records, or is not of the input."""
     for reader in view.all_readers:
         for sight in reader.sightings:
             if sight.record is None:
-                yield f"{reader.name} read a damaged message at {position_of(sight)}"
+                yield f"{reader.name} read something damaged, or several records, at {position_of(sight)}"
             elif sight.record not in view.records:
                 yield f"{reader.name} read {sight.record} at {position_of(sight)}, never written"
 

@@ -163,13 +163,20 @@ class DriverProcess:
 
     def last_error(self, wanted: str = "") -> str:
         """The last line in its log with an error that contains ``wanted``; "" without one."""
+        errors = [line for line in self._tail() if _names_an_error(line) and wanted in line]
+        return errors[-1][:_ERROR_SHOWN] if errors else ""
+
+    def last_words(self) -> str:
+        """Its exit code, and the last line in its log: an error may have any name."""
+        last = next(filter(None, reversed(self._tail())), "nothing in its log")
+        return f"exit code {self.exit_code}: {last[:_ERROR_SHOWN]}"
+
+    def _tail(self) -> list[str]:
         with self.log_file.open("rb") as log:
             log.seek(max(0, log.seek(0, os.SEEK_END) - _TAIL_BYTES))
-            lines = log.read().decode(errors="replace").splitlines()
-        errors = [line.strip() for line in lines if _names_an_error(line) and wanted in line]
-        return errors[-1][:_ERROR_SHOWN] if errors else ""
+            return [line.strip() for line in log.read().decode(errors="replace").splitlines()]
 
 
 def _names_an_error(line: str) -> bool:
-    name = line.strip().partition(":")[0]
+    name = line.partition(":")[0]
     return name.startswith(("eos.errors.", "pyspark.errors.", "py4j.")) or name.endswith("Error")

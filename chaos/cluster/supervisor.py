@@ -217,7 +217,7 @@ class DriverSupervisor:
         elif driver.exit_code == 0:
             outcome, detail = "ok", "ended"
         else:
-            outcome, detail = "fail", driver.last_error() or f"exit code {driver.exit_code}"
+            outcome, detail = "fail", driver.last_error() or driver.last_words()
             self._failures += 1
         self._tell(f"driver {driver.number}: {detail}")
         self.operations.append(

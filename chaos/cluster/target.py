@@ -35,6 +35,7 @@ _POLL_S: Final = 0.05
 _START_S: Final = 15.0
 _ADMIN_TIMEOUT_S: Final = 60.0
 _OWNER_TIMEOUT_S: Final = 3.0
+_LOG_SHOWN: Final = 1_000_000
 _ASSIGN: Final = "persistent://pulsar/system/transaction_coordinator_assign"
 
 Pulsar = PulsarStandalone | PulsarCluster
@@ -87,6 +88,12 @@ def revive(broker: Pulsar) -> str:
         notes = (line for note in getattr(error, "__notes__", ()) for line in note.splitlines())
         return " / ".join([f"{type(error).__name__}: {error}", *notes])
     return ""
+
+
+def logs_of(broker: Pulsar) -> str:
+    """The end of the log of each server, since its last start."""
+    servers = [broker] if isinstance(broker, PulsarStandalone) else broker.nodes
+    return "\n".join(server.log()[-_LOG_SHOWN:] for server in servers)
 
 
 def path_of(topic: str) -> str:

@@ -219,6 +219,8 @@ CONDITIONS: Final[dict[str, Condition]] = {
                 "spark.sql.adaptive.coalescePartitions.enabled": "true",
             },
             needs_own=False,
+            # Spark switches it off for a stateful query (measured).
+            leaves_out=frozenset({"query"}),
         ),
         Condition(
             "no-topic-creation",

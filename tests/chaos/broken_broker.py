@@ -22,6 +22,9 @@ class BrokenBroker:
     def is_running(self) -> bool:
         return self._is_running
 
+    def log(self) -> str:
+        return "No space left on device"
+
     def kill(self) -> None:
         self._is_running = False
 

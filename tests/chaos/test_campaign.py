@@ -44,6 +44,9 @@ def test_broker_that_does_not_start_again_fails_one_schedule(used, tmp_path):
     assert found[0].failure.startswith(failure)
     assert found[0].failure.endswith(" / Address already in use")
     assert [one.failure for one in found[1:]] == ["", ""]
+    (log,) = (tmp_path / "schedules").glob("*.broker.log")
+    assert log.name == "seed-1.broker.log"
+    assert log.read_text() == "No space left on device"
     assert used[0] is not used[1] is used[2]
 
 
@@ -56,7 +59,7 @@ def test_next_run_of_a_cluster_gets_a_new_broker(used, tmp_path):
     assert len({id(one) for one in used}) == 3
 
 
-def test_campaign_that_breaks_off_reports_what_was_run(used, monkeypatch, tmp_path):
+def test_campaign_that_breaks_off_reports_what_was_run(used, monkeypatch, tmp_path, capsys):
     real = BrokenBroker.start
 
     def start(self) -> BrokenBroker:
@@ -69,4 +72,7 @@ def test_campaign_that_breaks_off_reports_what_was_run(used, monkeypatch, tmp_pa
         cli._run_campaign(campaign(tmp_path), None, verbose=False)
     assert "exited with code 1" in (tmp_path / "report.json").read_text()
     assert 'errors="1"' in (tmp_path / "junit.xml").read_text()
-    assert (tmp_path / "report.html").exists()
+    assert "<title>eos chaos: failed" in (tmp_path / "report.html").read_text()
+    with pytest.raises(SystemExit):
+        cli._conclude([ScheduleOutcome.read(tmp_path / "schedules" / "seed-1.json")], tmp_path)
+    assert f"logs of seed-1: {tmp_path}/schedules/seed-1.*.log" in capsys.readouterr().out

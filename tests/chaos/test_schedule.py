@@ -128,3 +128,5 @@ def test_record_is_found_in_other_text_and_damage_is_detected():
         assert id_in(damaged.encode()) != "3/14"
         assert id_in(damaged.encode()) is None or damaged.startswith("eos1|")
     assert id_in(b"") is None
+    for other in ("3/14", "3/15"):  # a second row must not hide behind the first
+        assert id_in(f"[{text},{text_of(other)}]".encode()) is None

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from eos.chaos.cluster.driver_process import DriverLog, log_of, logs_in
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from eos.chaos.cluster.driver_process import DriverLog, DriverProcess, log_of, logs_in
 
 
 def test_only_new_lines_of_any_driver_count(tmp_path):
@@ -14,6 +19,23 @@ def test_only_new_lines_of_any_driver_count(tmp_path):
     log_of(tmp_path, 2).write_text("start\n  an error of now\n")
     assert log.line_with("error") == "an error of now"
     assert log.await_line("error") == "an error of now"
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "words"),
+    [
+        ("Traceback\n  ValueError: why\nlater\n", "ValueError: why", "exit code 1: later"),
+        ("Traceback\nmy.BadConfig: no password\n\n", "", "exit code 1: my.BadConfig: no password"),
+        ("", "", "exit code 1: nothing in its log"),
+    ],
+)
+def test_error_of_any_name_is_told(text, error, words, tmp_path):
+    driver = DriverProcess.__new__(DriverProcess)
+    driver.log_file = log_of(tmp_path, 1)
+    driver.log_file.write_text(text)
+    driver._process = cast("Any", SimpleNamespace(poll=lambda: 1))
+    assert driver.last_error() == error
+    assert driver.last_words() == words
 
 
 def test_missing_line_is_empty(tmp_path):

@@ -56,6 +56,12 @@ def test_always_conditions_hold_with_any_drawn_ones(always):
         assert all(fits(FAULTS[planned.fault], schedule.conditions) for planned in schedule.faults)
 
 
+def test_adaptive_execution_is_not_called_held_where_spark_switches_it_off():
+    shaped = [one.name for one in CONDITIONS.values() if one.group == "query"]
+    assert len(shaped) > 5
+    assert all(clash("adaptive", one) and clash(one, "adaptive") for one in shaped)
+
+
 def test_repeating_command_has_the_always_conditions():
     (entry,) = of_seeds([3], everything(), 14, ["topic-and-table"])
     assert entry.words[-2:] == ("--always", "topic-and-table")
