@@ -83,7 +83,8 @@ def corrupt(view: View) -> Iterator[str]:
     for reader in view.all_readers:
         for sight in reader.sightings:
             if sight.record is None:
-                yield f"{reader.name} read something damaged, or several records, at {position_of(sight)}"
+                place = position_of(sight)
+                yield f"{reader.name} read a damaged message, or several records, at {place}"
             elif sight.record not in view.records:
                 yield f"{reader.name} read {sight.record} at {position_of(sight)}, never written"
 
