@@ -92,7 +92,7 @@ def revive(broker: Pulsar) -> str:
 
 def logs_of(broker: Pulsar) -> str:
     """The end of the log of each server, since its last start."""
-    servers = [broker] if isinstance(broker, PulsarStandalone) else broker.nodes
+    servers = broker.nodes if isinstance(broker, PulsarCluster) else [broker]
     return "\n".join(server.log()[-_LOG_SHOWN:] for server in servers)
 
 
