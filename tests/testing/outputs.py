@@ -140,6 +140,6 @@ class TopicOutput:
         with closing(quiet_client(self.url)) as client:
             reader = client.create_reader(self.topic, pulsar.MessageId.earliest)
             with suppress(pulsar.Timeout):
-                while True:
+                while reader.has_message_available():
                     found.append(reader.read_next(timeout_millis=2_000).data().decode())
         return found
