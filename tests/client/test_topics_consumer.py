@@ -336,7 +336,7 @@ def test_a_delayed_message_comes_at_its_time(client, pulsar_standalone, name):
             plain.subscribe(f"{name}-{in_transaction}", "judge", pulsar.ConsumerType.Shared)
             for in_transaction in (False, True)
         ]
-        at_ms = int(time.time() * 1000) + 15_000
+        at_ms = int(time.time() * 1000) + 10_000
         for in_transaction in (False, True):
             topic = f"{name}-{in_transaction}"
             with client.producer(topic) as producer, client.transaction() as txn:
@@ -424,7 +424,7 @@ def test_a_message_that_is_too_large_to_be_moved_is_received_again(client, name,
         (first,) = received(consumer, 1)
         with pytest.raises(MessageTooLarge):
             consumer.retry_later(first, 0.0)
-        consumer.negative_acknowledge(received(consumer, 1) or first)
+        consumer.negative_acknowledge(first)
         (again,) = received(consumer, 1)
         assert again.value == value
         assert f"{again.id} of {again.topic} is not moved" in caplog.text

@@ -215,7 +215,7 @@ def write_mix(broker: PulsarStandalone, topic: str, seed: int) -> None:
             chance.choice([txn.commit, txn.abort])()
 
 
-@pytest.mark.parametrize("seed", range(int(os.environ.get("EOS_RANDOM_TOPICS", "4"))))
+@pytest.mark.parametrize("seed", range(int(os.environ.get("EOS_RANDOM_TOPICS", "2"))))
 def test_random_topics_are_the_same_by_each_way(
     broker, topic, offload, read, asked, tmp_path, seed
 ):

@@ -40,7 +40,7 @@ from tests.wire.decoding.entry_buffers import (
 # --- the same as message by message -------------------------------------------------------------
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(batches(), st.sampled_from(Compression)), min_size=1, max_size=6))
 def test_written_batches_are_read_back(
     sent: list[tuple[list[Message], Compression]],
