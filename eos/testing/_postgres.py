@@ -109,13 +109,16 @@ class PostgresServer:
 
         if self.pid is None:
             return
-        # Its processes have groups of their own.
-        # Asked before the kill: orphans have another parent.
-        children = psutil.Process(self.pid).children(recursive=True)
+        # Its processes have groups of their own. Asked before the kill, as orphans have another
+        # parent; and while it is stopped, as it begins new ones.
+        server = psutil.Process(self.pid)
+        server.suspend()
+        children = server.children(recursive=True)
         self._process.kill()
         for child in children:
             with suppress(psutil.NoSuchProcess):
                 child.kill()
+        psutil.wait_procs(children, _STOP_S)  # until then no other server starts on its data
 
     def stop(self) -> None:
         """Stop it, and delete its data."""
