@@ -11,6 +11,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -24,6 +25,7 @@ from eos.errors import (
 )
 from eos.transport import _stream as writer_module
 from eos.transport import connection as connection_module
+from eos.transport._stream import FrameWriter
 from eos.transport.auth import Auth
 from eos.transport.blocking_connection import BlockingConnection
 from eos.transport.connection import Connection
@@ -663,34 +665,47 @@ def test_a_peer_that_accepts_no_bytes_counts_as_lost(monkeypatch):
         hold.set()
 
 
-def test_a_notice_waits_for_nobody_and_is_sent_before_all_later_requests():
+class FullStream:
+    """Has no room until ``has_room`` is set."""
+
+    def __init__(self) -> None:
+        self.has_room, self.sent = threading.Event(), []
+
+    def takes(self, _num_bytes: int) -> bool:
+        return self.has_room.is_set()
+
+    def send(self, parts: list[bytes], _timeout_s: float) -> None:
+        assert self.has_room.wait(10)
+        self.sent += parts
+
+
+FLOWS = [commands.Flow(consumer_id=1, permits=permits) for permits in (1, 2)]
+FLOW_FRAMES = [encode_frame(one) for one in FLOWS]
+
+
+def test_a_notice_waits_for_nobody():
     """Locks are held around it that the reading thread needs."""
-    hold, seen = threading.Event(), []
+    stream = FullStream()
+    writer = FrameWriter(stream)
+    with ThreadPoolExecutor(1) as pool:
+        for one in FLOWS:
+            pool.submit(writer.write_soon, one).result(5)
+        assert stream.sent == []
+        stream.has_room.set()
+        wait_until(lambda: stream.sent == FLOW_FRAMES)
 
-    def script(peer: Peer) -> None:
-        peer.welcome()
-        hold.wait(10)
-        for kind in (commands.Flow, commands.Flow, commands.Ack, commands.CloseProducer):
-            seen.append(peer.next(kind))
-        peer.send(commands.Success(request_id=seen[-1].request_id))
 
-    with ScriptedBroker(script) as broker, nothing_left_behind():
-        connection = open_connection(broker)
-        while connection._stream.takes(1):  # fill the system's buffers
-            connection._stream.send([encode_frame(commands.Pong())] * 100, 1)
-        for permits in (1, 2):
-            connection.notify(
-                lambda _, permits=permits: commands.Flow(consumer_id=1, permits=permits)
-            )
-        connection.notify(
-            lambda _: commands.Ack(
-                consumer_id=1, ack_type=commands.AckType.INDIVIDUAL, message_ids=()
-            )
-        )
-        hold.set()
-        ask(connection)
-        assert [one.permits for one in seen[:2]] == [1, 2]
-        connection.close()
+def test_a_notice_is_sent_before_all_later_requests():
+    stream = FullStream()
+    stream.has_room.set()
+    writer = FrameWriter(stream)
+    with ThreadPoolExecutor(1) as pool:
+        with writer._lock:  # another thread sends
+            for one in FLOWS:
+                writer.write_soon(one)
+            request = pool.submit(writer.write, (b"request",))
+        request.result(5)
+    assert stream.sent == [*FLOW_FRAMES, b"request"]
 
 
 def test_an_interrupted_send_ends_the_connection_because_its_frame_is_incomplete(monkeypatch):
