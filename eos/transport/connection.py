@@ -186,9 +186,9 @@ class Connection:
         return given
 
     def notify(self, make: Callable[[int], WireMessage]) -> None:
-        """Send a request before all later ones, and wait neither for that nor for the answer.
+        """Send a request before all later ones, without waiting: also under a lock.
 
-        May be called under any lock. A lost connection is ignored.
+        A lost connection is ignored.
         """
         self._soon(make(next(self._request_ids)))
 
