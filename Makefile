@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 END_TO_END := from-topic,topic-and-table
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-e2e demo-past demo-state demo-cdc test test-fast check docs chaos chaos-quick chaos-soak soak mutants compat compat-smoke compat-spark model bench bench-quick bench-scale bench-backlog bench-queries bench-schemas bench-past bench-reading bench-sending bench-tables bench-state bench-log bench-hostile setup wheel clean
+.PHONY: help demo demo-e2e demo-past demo-state demo-cdc test test-fast check types rules docs chaos chaos-quick chaos-soak soak mutants compat compat-smoke compat-spark model bench bench-quick bench-scale bench-backlog bench-queries bench-schemas bench-past bench-reading bench-sending bench-tables bench-state bench-log bench-hostile setup wheel clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,18 +27,21 @@ demo-state: setup ## A service that counts flights in Pulsar itself, under kills
 demo-cdc: setup ## Changes of a shop in a Delta table, PostgreSQL and a topic at once, under kills: a table, a page; 3 minutes
 	$(BIN)/python -m examples.cdc
 
-test: setup ## All tests but those of make check, on real brokers and real Spark, two files at a time
-	$(BIN)/python -m pytest -n 2 --dist loadfile --ignore tests/test_tidy.py --ignore tests/test_words.py
+test: setup ## All tests but those of make check, on real brokers and real Spark, three files at a time
+	$(BIN)/python -m pytest -n 3 --dist loadfile --ignore tests/test_tidy.py --ignore tests/test_words.py
 
 test-fast: $(STAMP) ## The tests that need neither broker nor JVM nor patience
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not broker and not chaos and not release and not slow' --ignore tests/model
 
-check: $(STAMP) ## Formatting, lint, types, the rules of the house, plain words
+check: types rules docs ## Formatting, lint, types, the rules of the house, plain words
+
+types: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+rules: $(STAMP)
 	$(BIN)/python -m pytest -q tests/test_tidy.py tests/test_words.py
-	$(MAKE) --no-print-directory docs
 
 docs: $(STAMP) ## The docs as a site, in build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
