@@ -301,12 +301,11 @@ class StandaloneJvm(Jvm):
 
     def start(self, values: Mapping[str, str], ports: list[int]) -> None:
         """Start it with the settings ``values``, without waiting until it is ready."""
-        del ports  # They are in ``values``, and need no mapping.
         args = ["--config", str(self.conf), "--no-functions-worker", "--no-stream-storage"]
         args += ["--metadata-dir", str(self.data_dir / "metadata")]
         args += ["--bookkeeper-dir", str(self.data_dir / "bookkeeper")]
         if int(self.version.partition(".")[0]) < _BOOKIE_PICKS_PORT:
-            args += ["--bookkeeper-port", str(settings.free_port(set()))]
+            args += ["--bookkeeper-port", str(settings.free_port(set(ports)))]
         self.run(_STANDALONE, args, values)
 
 

@@ -8,7 +8,8 @@ import time
 
 import pytest
 
-from eos.testing.jvm import Supervised
+from eos.testing import _settings as settings
+from eos.testing.jvm import StandaloneJvm, Supervised
 
 
 class Interrupted(BaseException):
@@ -43,3 +44,16 @@ def test_reply_to_an_interrupted_request_is_not_that_to_the_next_one(tmp_path):
     finally:
         signal.signal(signal.SIGALRM, before)
         process.close()
+
+
+def test_the_bookies_port_is_none_of_the_brokers(monkeypatch, tmp_path):
+    """Neither listens yet when the port is chosen, so both are free."""
+    first = settings.free_port(set())
+    second = settings.free_port({first})
+    monkeypatch.setattr(settings, "_PORTS", [first] * 199 + [second])
+    begun: list[str] = []
+    monkeypatch.setattr(StandaloneJvm, "run", lambda _, main, args, values: begun.extend(args))
+    server = StandaloneJvm.__new__(StandaloneJvm)  # without a process
+    server.version, server.data_dir, server._role = "4.2.4", tmp_path, "broker"
+    server.start({}, [first])
+    assert begun[begun.index("--bookkeeper-port") + 1] == str(second)
