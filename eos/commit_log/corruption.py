@@ -111,7 +111,8 @@ def newest_append(
         if writers(actions).intersection(passed):
             continue
         sink_id = app_id.removeprefix("eos/")
-        for owner in _sinks(actions) - {sink_id}:
+        if others := _sinks(actions) - {sink_id}:
+            owner = min(others)
             raise CommitLogError(
                 f"Commit log {location.uri} is the log of sink {owner}: its folder was copied or "
                 "renamed.",

@@ -236,10 +236,13 @@ class SinkAudit:
             made_at = admin.topic_stats(TopicName.parse(topic), is_partitioned=False).created_at
         lost, unclear = [], trimmed
         if made_at is not None:
-            lost = [one for one in trimmed if one.written_at and one.written_at + CLOCKS < made_at]
+            lost = [one for one in trimmed if _is_before(one, made_at)]
             if lost or len(trimmed) < audit.parts:
-                younger = [one for one in trimmed if one not in lost]
-                unclear = [one for one in younger if not _is_after(one, made_at)]
+                unclear = [
+                    one
+                    for one in trimmed
+                    if not (_is_before(one, made_at) or _is_after(one, made_at))
+                ]
         if lost:
             messages = sum(figures_of(record, topic).records for record in lost)
             what = (
@@ -361,6 +364,10 @@ class SinkAudit:
             yield
         except EosError as error:
             self.unknown.append(f"{topic}: {error}")
+
+
+def _is_before(record: LogRecord, made_at: datetime) -> bool:
+    return record.written_at is not None and record.written_at + CLOCKS < made_at
 
 
 def _is_after(record: LogRecord, made_at: datetime) -> bool:
