@@ -207,7 +207,9 @@ class Receiver:
             unread = None if is_stale else self._tracker.add_unread(place_of(delivery))
         try:
             entry = self._decoded(delivery)
-            found = None if unread is None else opener.open(entry)
+            if unread is None:
+                return
+            found = opener.open(entry)
         except EosError:
             raise
         except BaseException:  # Ctrl-C: what is behind it would come, and then it
@@ -216,7 +218,7 @@ class Receiver:
             raise
         with self._changed:
             # Else it comes again: it was requested meanwhile, or the connection was lost.
-            if unread is not None and found is not None and self._tracker.is_current(unread):
+            if self._tracker.is_current(unread):
                 self._tracker.dropped |= opener.take_dropped()
                 self._skip(*opener.take_obsolete(), *self._tracker.expired_parts(entry))
                 self._keep(entry, delivery, found)
