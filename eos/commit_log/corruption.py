@@ -121,9 +121,8 @@ def newest_append(
                 sink_id=sink_id,
             )
         if any(info.get("operation") == "WRITE" for info in actions.get("commitInfo", [])):
-            name = commit_name(version)
             what = "is truncated, or of another tool, or another process is writing it"
-            raise ValueError(f"{name} {what}")
+            raise ValueError(f"{commit_name(version)} {what}")
     return None
 
 
