@@ -188,9 +188,10 @@ class SinkAudit:
         oldest = self._oldest_ledger(audit.topic)
         # An end before the oldest ledger was trimmed; another that is not reached may be pinned.
         if missed is not None and not (oldest is not None and missed[0] < oldest):
+            silence = f", after {self._silence_s:g} s without an entry" if last else ""
             self.unknown.append(
-                f"{audit.topic}: reading stopped before {missed[0]}:{missed[1]}, after "
-                f"{self._silence_s:g} s without an entry; `orphans` shows whether it is pinned."
+                f"{audit.topic}: reading stopped before {missed[0]}:{missed[1]}{silence}; "
+                "`orphans` shows whether it is pinned."
             )
             return
         trimmed = audit.close(oldest)
@@ -213,7 +214,8 @@ class SinkAudit:
         # To the topic's end: rows of a second run may stand after all that the log counts.
         end = max(audit.end, _NOWHERE if last is None else last.place)
         at = _NOWHERE if audit.start is None else audit.start.place
-        for entry in self._entries(reader) if at <= end else ():
+        # Nothing comes of a topic without a readable entry: all are trimmed, or it is pinned.
+        for entry in self._entries(reader) if last is not None and at <= end else ():
             at = entry.id.place
             if at <= end:
                 audit.take(entry)

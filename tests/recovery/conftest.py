@@ -35,9 +35,13 @@ def make_driver(pulsar_standalone, client: PulsarClient, root, name):
         if not made:
             client.entry_producer(topic, create=True).close()
         driver = PlainDriver(
-            **{"service_url": pulsar_standalone.service_url, "topic": topic} | options,
-            commit_log=root,
-            sink_id=name,
+            **{
+                "service_url": pulsar_standalone.service_url,
+                "topic": topic,
+                "commit_log": root,
+                "sink_id": name,
+            }
+            | options
         )
         made.append(driver)
         return driver

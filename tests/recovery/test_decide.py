@@ -56,7 +56,7 @@ def in_doubt(make_driver, dies_behind, lose_receipts, client):
     """A driver that left epoch 0 PREPARED and expired, without proof of the outcome."""
 
     def make(*, expired: bool = True):
-        driver = make_driver(ttl_ms=8_000 if expired else 60_000)
+        driver = make_driver(ttl_ms=5_000 if expired else 60_000)
         dies_behind(driver, Step.PREPARE, "0")
         lose_receipts(driver)
         if expired:
@@ -128,7 +128,7 @@ def test_decision_is_refused_while_the_transaction_may_be_open(in_doubt, run):
 def test_decision_against_readable_rows_is_refused(
     make_driver, dies_behind, lose_receipts, run, client
 ):
-    driver = make_driver(ttl_ms=8_000)
+    driver = make_driver(ttl_ms=5_000)
     dies_behind(driver, Step.END, "0")
     lose_receipts(driver)
     await_expiry(client, pulsar_part(driver.records()[-1]).txn)
@@ -152,7 +152,7 @@ def test_decision_against_readable_rows_is_refused(
 def test_decision_is_refused_if_the_receipt_topic_proves_the_outcome(
     make_driver, dies_behind, run, client, step, verdict, text
 ):
-    driver = make_driver(ttl_ms=8_000)
+    driver = make_driver(ttl_ms=5_000)
     dies_behind(driver, step, "0")
     await_expiry(client, pulsar_part(driver.records()[-1]).txn)
     before = driver.records()
@@ -164,7 +164,7 @@ def test_decision_is_refused_if_the_receipt_topic_proves_the_outcome(
 
 def test_the_coordinator_is_asked_about_the_transaction(make_driver, dies_behind, run):
     dies_behind(make_driver(), Step.PREPARE, "0")
-    facts = run("0", "aborted", "--json").json
+    facts = run("0", "aborted", "--json", "--deadline-s", "5").json
     assert facts["evidence"]["at_coordinator"] == "open"
     assert "still open" in " ".join(facts["refused"])
 

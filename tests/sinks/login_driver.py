@@ -67,9 +67,9 @@ def main() -> None:
 
 
 def _slowly(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Return rows that take ten seconds in each task; the sink sends each row immediately."""
+    """Return rows that take five seconds in each task; the sink sends each row immediately."""
     for batch in batches:
-        for row in range(10):
+        for row in range(5):
             yield batch.slice(row, 1)
             time.sleep(1)
 

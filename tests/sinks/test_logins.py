@@ -166,7 +166,7 @@ def check_what_was_said(secured: Secured, scratch: Path, printed: list[str], top
         assert "code 3" in said["wrong-token-read"]
         assert "Unauthorized" in said["mounted-insert"]
     assert [said[way] for way in ("token", "basic", "oauth2", "long")] == ["written\n"] * 4
-    # Tokens were valid for three seconds, and tasks wrote for ten through one connection each.
+    # Tokens were valid for three seconds, and tasks wrote for five through one connection each.
     records = CommitLog.open_read_only(scratch / "log", "long").records()
     assert [one.state for one in records if one.epoch] == ["OPEN", "PREPARED", "COMMITTED"]
     for way in refused:

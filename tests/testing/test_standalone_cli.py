@@ -208,7 +208,7 @@ def test_a_broker_with_tokens_accepts_only_its_own(tmp_path):
         client.create_producer("persistent://public/default/orders").send(b"a")
         client.close()
         for wrong in (None, pulsar.AuthenticationToken(f"{job[:-4]}AAAA")):
-            refused = pulsar.Client(url, authentication=wrong)
+            refused = pulsar.Client(url, authentication=wrong, operation_timeout_seconds=3)
             with pytest.raises(pulsar.PulsarException):
                 refused.create_producer("persistent://public/default/orders")
         stop(process)
