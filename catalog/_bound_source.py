@@ -67,15 +67,12 @@ def bound_source(
     reading: Mapping[str, str],
     writing: Mapping[str, str] | None,
     metadata: Sequence[str],
-    *,
-    no_jobs: str | None = None,
 ) -> type[PulsarDataSource]:
     """Make a data source with the format name ``name`` and the options of one topic.
 
     Args:
         reading: its options for reading. ``writing``: those for writing; None: read only.
         metadata: the message's own columns that it has.
-        no_jobs: why batch jobs may not write to it, only streams; None: they may.
     """
     # CREATE TABLE ... USING pulsar OPTIONS (...) loses the options (measured, PySpark 4.2): Spark
     # passes only its own properties of a table, which are not options of the source.
@@ -101,8 +98,6 @@ def bound_source(
             return [name for name in metadata if name in self.OWN_COLUMNS]
 
         def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-            if no_jobs is not None:
-                raise ConfigurationError(no_jobs)
             # Without the message's own columns, all columns of the table are the value's.
             self.options = {"metadata": str(bool(metadata))} | self._for_writing()
             return super().writer(schema, overwrite)

@@ -24,13 +24,12 @@ _SOURCE: Final = r"""
 import java.util.Arrays;
 import java.util.Collections;
 import java.util.Map;
-import java.util.Set;
 import java.util.function.BiFunction;
 import org.apache.spark.QueryContext;
 import org.apache.spark.sql.AnalysisException;
+import org.apache.spark.sql.catalyst.analysis.AnalysisContext;
 import org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
-import org.apache.spark.sql.catalyst.trees.CurrentOrigin;
 import org.apache.spark.sql.connector.catalog.Column;
 import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.connector.catalog.NamespaceChange;
@@ -44,6 +43,9 @@ import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import scala.Option;
+import scala.Tuple2;
+import scala.collection.Iterator;
+import scala.collection.Seq;
 
 public final class EosTopics implements TableCatalog, SupportsNamespaces {
   private static final String NAMESPACES =
@@ -56,7 +58,20 @@ public final class EosTopics implements TableCatalog, SupportsNamespaces {
     this.python = python;
   }
 
-  public String name() { return name; }
+  // Spark 4.2 keeps the relation of the first place of a statement that names a table, and uses it,
+  // with its options, for each other place: of two windows or epochs one would be lost. It asks for
+  // this name whenever it looks for one. There is none then, so each place has its own options.
+  public String name() {
+    scala.collection.mutable.Map kept = AnalysisContext.get().relationCache();
+    Iterator keys = kept.keysIterator().toList().iterator();
+    while (keys.hasNext()) {
+      Object key = keys.next();  // where it is no pair of a name and a version, it has the options
+      if (key instanceof Tuple2 && ((Seq) ((Tuple2) key)._1()).head().equals(name))
+        kept.remove(key);
+    }
+    return name;
+  }
+
   public void initialize(String name, CaseInsensitiveStringMap options) {}
 
   public String[][] listNamespaces() {
@@ -87,21 +102,10 @@ public final class EosTopics implements TableCatalog, SupportsNamespaces {
   }
 
   public Table loadTable(Identifier table) throws NoSuchTableException {
-    return load("table", table);
-  }
-
-  public Table loadTable(Identifier table, Set privileges) throws NoSuchTableException {
-    return load("target", table);
-  }
-
-  private Table load(String question, Identifier table) throws NoSuchTableException {
     int depth = table.namespace().length;
-    String[] names = (String[]) Arrays.copyOf(table.namespace(), depth + 2);
+    String[] names = (String[]) Arrays.copyOf(table.namespace(), depth + 1);
     names[depth] = table.name();
-    // The statement: Spark loads a table once for all places that name it.
-    Option text = CurrentOrigin.get().sqlText();
-    names[depth + 1] = text.isEmpty() ? "" : (String) text.get();
-    String answer = ask(question, names);
+    String answer = ask("table", names);
     if (answer == null) throw new NoSuchTableException(table);
     int end = answer.indexOf('\n');
     // A provider creates its Python source once, with the options of its first call: those of the
@@ -161,8 +165,10 @@ public final class EosTopics implements TableCatalog, SupportsNamespaces {
   }
 
   private static AnalysisException analysisError(String why) {
+    // Scripts look for the handler of an error by its condition, which must be one of Spark's.
     return new AnalysisException(why, Option.empty(), Option.empty(), Option.empty(),
-        Option.empty(), scala.collection.immutable.Map$.MODULE$.empty(), new QueryContext[0]);
+        Option.apply("PYTHON_DATA_SOURCE_ERROR"), scala.collection.immutable.Map$.MODULE$.empty(),
+        new QueryContext[0]);
   }
 
   // AnalysisException is checked, and Spark's interface does not declare it.
@@ -176,13 +182,12 @@ class TopicAnswers:
     """Answers a mounted catalog's questions, by the cluster's current state.
 
     Attributes:
-        table: returns the name of a topic's registered data source, and its columns; given whether
-            a batch job writes to it, and the statement ("" if unknown).
+        table: returns the name of a topic's registered data source, and its columns.
     """
 
     namespaces: Callable[[], list[str]]
     topics: Callable[[str], list[str]]
-    table: Callable[[TopicName, bool, str], tuple[str, StructType]]
+    table: Callable[[TopicName], tuple[str, StructType]]
 
     class Java:
         """The Java interface, for py4j."""
@@ -202,9 +207,8 @@ class TopicAnswers:
     def _answer(self, question: str, names: list[str]) -> str:
         if question == "namespaces":
             return "\n".join(self.namespaces())
-        if question in ("table", "target"):
-            *names, statement = names
-            name, columns = self.table(_topic(names), question == "target", statement)
+        if question == "table":
+            name, columns = self.table(_topic(names))
             return f"{name}\n{columns.json()}"
         found = self.topics(_topic([*names, "any"]).namespace_name)
         return "\n".join(TopicName.parse(topic).local for topic in found)
@@ -258,7 +262,7 @@ def _new_catalog(jvm: Any, loader: Any, name: str, answers: TopicAnswers) -> Any
     # A py4j proxy alone would do, but every name(), equals() and method with a default would call
     # Python, and every error would arrive as a traceback in a Py4JException. So a small class is
     # compiled in the driver's JVM, by Spark's own compiler for generated code. It calls a proxy
-    # with five kinds of questions, as text.
+    # with four kinds of questions, as text.
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(loader)
     compiler.setTargetVersion(_JAVA_VERSION)
@@ -283,12 +287,3 @@ def _is_taken(spark: SparkSession, catalogs: Any, name: str) -> bool:
     if catalogs.contains(name):
         return bool(catalogs.apply(name).getClass().getName() != _CLASS_NAME)
     return spark.conf.get(f"spark.sql.catalog.{name}", None) is not None
-
-
-def parsed_plan(spark: SparkSession, statement: str) -> str:
-    """Return Spark's text of the parsed plan of ``statement``; "" in other Spark versions."""
-    try:
-        parser = spark._jsparkSession.sessionState().sqlParser()
-        return str(parser.parsePlan(statement).treeString())
-    except Py4JError:
-        return ""
