@@ -33,9 +33,13 @@ def table_of(topic: TopicName) -> str:
     return _plain(topic.local)
 
 
-def source_of(topic: TopicName) -> str:
-    """Return the unique name of the topic's data source."""
-    digest = hashlib.sha256(str(topic).encode()).hexdigest()[:_DIGITS]
+def source_of(topic: TopicName, *table: str) -> str:
+    """Return the unique name of a data source: Spark has one of a name, with one table's options.
+
+    Args:
+        table: what tells the topic's tables apart; nothing: the id of its sink.
+    """
+    digest = hashlib.sha256("\n".join((str(topic), *table)).encode()).hexdigest()[:_DIGITS]
     return f"pulsar_{_plain(topic.local)[:_MAX_CHARS]}_{digest}"
 
 

@@ -139,7 +139,7 @@ class PulsarCatalog:
         name = TopicName.parse(topic)
         table = f"{database_of(name.namespace_name)}.{table_of(name)}"
         # Another table of that name may be the user's own. Looked up first: a drop can't be undone.
-        is_its_own = self._provider(table) == source_of(name)
+        is_its_own = self._provider(table) == source_of(name, table, self._service_url)
         self._topics.drop(name, confirm=confirm)
         if is_its_own:
             self._spark.sql(f"DROP TABLE {_in_sql(table)}")
@@ -188,7 +188,8 @@ class PulsarCatalog:
             table = f"{self._spark.catalog.currentDatabase()}.{table}"
         self._check_free(table, name)
         reading, writing = self._options(name, self._kind(name), sink_id)
-        source = bound_source(source_of(name), reading | options, writing, tuple(metadata))
+        called = source_of(name, table, self._service_url)
+        source = bound_source(called, reading | options, writing, tuple(metadata))
         self._spark.dataSource.register(source)
         quoted = _in_sql(table)
         self._spark.sql(f"CREATE DATABASE IF NOT EXISTS {quoted.partition('.')[0]}")
@@ -269,7 +270,8 @@ class PulsarCatalog:
         Raises:
             ConfigurationError: another catalog has the name; or this Spark does not support it.
         """
-        tables = MountedTables(self._spark, name, tuple(metadata), self._kind, self._options)
+        own = (name, self._service_url)
+        tables = MountedTables(self._spark, own, tuple(metadata), self._kind, self._options)
         mount(self._spark, name, TopicAnswers(self.namespaces, self.topics, tables.table))
 
     def _check_free(self, table: str, topic: TopicName) -> None:
@@ -278,10 +280,12 @@ class PulsarCatalog:
                 f"table {table!r}: expected letters, digits and '_', as database.table."
             )
         # I8: a user's own table must not be replaced by a topic's.
-        if self._provider(table) not in ("", source_of(topic)):
+        if self._provider(table) not in ("", source_of(topic, table, self._service_url)):
             raise ConfigurationError(
-                f"Table {table} already exists, and belongs to something else than this topic.",
-                hint=f"Choose another name: register('{topic}', table='...').",
+                f"Table {table} already exists, and belongs to something else than this topic of "
+                f"{self._service_url}.",
+                hint=f"Choose another name: register('{topic}', table='...'). DROP TABLE forgets a "
+                "topic's table, and leaves the topic.",
             )
 
     def _kind(self, topic: TopicName) -> str:

@@ -188,6 +188,33 @@ def test_two_topics_of_one_name_in_spark_are_refused(
         catalog.register(f"{name}_x")
 
 
+def test_a_second_table_of_a_topic_leaves_the_first_as_it_is(
+    spark: SparkSession, catalog: PulsarCatalog, plain: str
+):
+    table = catalog.register(plain)
+    insert = f"INSERT INTO {table} WITH (epoch='one') VALUES (binary('a'))"
+    spark.sql(insert)
+    keyed = catalog.register(plain, table="keyed", metadata=["__key"], sink_id="another")
+    latest = catalog.register(plain, table="latest", startingOffsets="latest")
+    spark.sql(insert)  # a rerun
+    assert (values(spark, table), values(spark, latest)) == ([*"01234", "a"], [])
+    assert spark.table(keyed).columns == ["value", "__key"]
+
+
+def test_a_table_of_another_cluster_is_not_replaced(
+    catalog: PulsarCatalog, pulsar_standalone: PulsarStandalone, spark: SparkSession, plain: str
+):
+    other = pulsar_standalone.service_url.replace("127.0.0.1", "localhost")
+    elsewhere = PulsarCatalog(spark, other, pulsar_standalone.admin_url)
+    table = catalog.register(plain)
+    with pytest.raises(ConfigurationError, match="something else than this topic of pulsar://loc"):
+        elsewhere.register(plain)
+    elsewhere.register(plain, table="elsewhere")  # without a commit log
+    spark.sql(f"INSERT INTO {table} VALUES (binary('a'))")
+    spark.sql(f"DROP TABLE {table}")
+    assert elsewhere.register(plain) == table
+
+
 def test_options_of_create_table_are_refused_with_the_alternative(
     spark: SparkSession, catalog: PulsarCatalog, plain: str
 ):

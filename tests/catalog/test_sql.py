@@ -10,9 +10,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from eos import PulsarCatalog
-from eos.catalog._bound_source import bound_source
+from eos.catalog._bound_source import bound_source, source_of
 from eos.client import PulsarClient
 from eos.errors import ConfigurationError
+from eos.ids import TopicName
 from eos.testing import PulsarStandalone
 from eos.transport.auth import AUTH_OPTIONS
 from tests.support.judge import drain
@@ -163,7 +164,7 @@ def test_a_registered_table_is_listed_with_its_sink(
         listed = spark.sql(f"SHOW TABLES IN {database}").collect()
         assert table in [row.tableName for row in listed]
         (told,) = spark.sql(f"SHOW TABLE EXTENDED IN {database} LIKE '{table}'").collect()
-        sink = catalog._provider(returned)
+        sink = source_of(TopicName.parse(odd))
         said = f"topic persistent://public/default/{odd}; INSERT writes as sink {sink}"
         assert said in told.information
 
