@@ -20,7 +20,7 @@ class MountedTables:
     """Registers data sources on demand, from any thread.
 
     Args:
-        catalog: what tells its tables from those of other catalogs.
+        prefix: of their names, which differ from those of registered tables.
         kind: returns the current type of a topic's schema; raises if there is no topic.
         options: returns the options of a topic with a schema of that type.
     """
@@ -28,13 +28,13 @@ class MountedTables:
     def __init__(
         self,
         spark: SparkSession,
-        catalog: tuple[str, ...],
+        prefix: str,
         metadata: tuple[str, ...],
         kind: Callable[[TopicName], str],
         options: Callable[[TopicName, str], Options],
     ) -> None:
         self._spark = spark
-        self._catalog = catalog
+        self._prefix = prefix
         self._metadata = metadata
         self._kind = kind
         self._options = options
@@ -49,7 +49,7 @@ class MountedTables:
             EosError: the broker refuses, or does not answer.
         """
         kind = self._kind(topic)
-        name = source_of(topic, *self._catalog, *self._metadata)
+        name = f"{self._prefix}_{source_of(topic)}"
         source = bound_source(name, *self._options(topic, kind), self._metadata)
         columns = source({}).schema()
         with self._lock:

@@ -270,8 +270,7 @@ class PulsarCatalog:
         Raises:
             ConfigurationError: another catalog has the name; or this Spark does not support it.
         """
-        own = (name, self._service_url)
-        tables = MountedTables(self._spark, own, tuple(metadata), self._kind, self._options)
+        tables = MountedTables(self._spark, name, tuple(metadata), self._kind, self._options)
         mount(self._spark, name, TopicAnswers(self.namespaces, self.topics, tables.table))
 
     def _check_free(self, table: str, topic: TopicName) -> None:

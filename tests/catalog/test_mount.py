@@ -234,10 +234,6 @@ def test_columns_of_the_message_are_added_by_metadata(
     (row,) = spark.table(keyed).collect()
     assert (row.value, row["__key"]) == (b"v", b"k")
     assert values(spark, table) == ["v"]  # the other catalog is unchanged
-    frame = spark.table(keyed)
-    catalog.mount("keyed")
-    assert values(spark, keyed) == ["v"]
-    assert frame.first()["__key"] == b"k"  # nor is a frame of the one that was replaced
     catalog.mount("keyed", metadata=["key"])
     with pytest.raises(AnalysisException, match=r"^metadata: unknown column key"):
         spark.table(keyed)
