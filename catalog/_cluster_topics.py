@@ -139,6 +139,10 @@ class ClusterTopics:
 
     def create(self, topic: TopicName, partitions: int, schema: SchemaInfo | None) -> None:
         """Create a topic, and register its schema; ConfigurationError if it already exists."""
+        if partitions < 0:
+            raise ConfigurationError(
+                f"partitions={partitions}: a topic has 0 (not partitioned), or more."
+            )
         with self._connect() as client:
             if client.exists(str(topic)):
                 raise ConfigurationError(
@@ -215,12 +219,20 @@ def new_schema(schema: Schema | str, row: pa.StructType | None) -> SchemaInfo | 
             f"The schema {schema!r} needs columns.",
             hint="Set them: columns='id BIGINT, name STRING'.",
         )
+    if len(wanted.columns) > 1 and sorted(row.names) != sorted(wanted.columns):
+        raise ConfigurationError(
+            f"The schema {schema!r} takes the columns {' and '.join(wanted.columns)}, not "
+            f"{', '.join(row.names)}.",
+            hint="Set them: columns='key BIGINT, value STRUCT<name: STRING>'.",
+        )
     return wanted.writer(row).info
 
 
 def _known(schema: Schema | None) -> SchemaInfo | None:
     """Return the schema if it is complete without columns."""
     match schema:
+        case ProtobufSchema(message=""):  # it is derived from the columns
+            return None
         case PrimitiveSchema() | ProtobufSchema():
             return schema.info
         case AvroSchema(definition=str(text)) | JsonSchema(definition=str(text)):

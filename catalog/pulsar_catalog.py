@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
@@ -23,6 +23,7 @@ from eos.errors import ConfigurationError, EosError, TopicNotFound
 from eos.ids import TopicName
 from eos.schemas import Schema
 from eos.sinks import spark_compat
+from eos.sinks.dataframe_columns import check_has_schema
 from eos.sources.history_frame import history
 from eos.transport.address import ClusterRules, parse_service_url
 from eos.transport.auth import Auth
@@ -119,7 +120,8 @@ class PulsarCatalog:
             columns: of its rows, for example ``"id BIGINT, name STRING"``.
 
         Raises:
-            ConfigurationError: the topic already exists, or schema and columns don't fit.
+            ConfigurationError, InputError: the topic already exists, or schema and columns don't
+                fit; a column has a type that no schema has.
         """
         info = new_schema(schema, None if columns is None else _row(columns))
         self._topics.create(TopicName.parse(topic), partitions, info)
@@ -346,6 +348,16 @@ def _quoted(text: str) -> str:
 
 
 def _row(columns: StructType | str) -> pa.StructType:
-    row = StructType.fromDDL(columns) if isinstance(columns, str) else columns
-    assert isinstance(row, StructType)
+    row: object = columns
+    if isinstance(columns, str):
+        try:
+            row = StructType.fromDDL(columns)
+        except ParseException as error:
+            row = str(error).strip().splitlines()[0]
+    if not isinstance(row, StructType):
+        raise ConfigurationError(
+            f"The columns {columns!r:.200} are not those of a row: {row}.",
+            hint="Set a StructType, or text for Spark: columns='id BIGINT, name STRING'.",
+        )
+    check_has_schema(row)
     return pa.struct(list(spark_compat.arrow_schema(row)))

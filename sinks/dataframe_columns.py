@@ -306,28 +306,30 @@ def _value_type(kinds: dict[str, t.DataType], schema: Schema | None) -> pa.DataT
             raise InputError("Column 'key' is missing: a key_value schema needs it.")
         wanted = t.StructType([t.StructField(name, kinds[name]) for name in schema.columns])
     # Spark's own types would be written as whatever Arrow makes of them.
-    _check_has_schema(wanted)
+    check_has_schema(wanted)
     kind = spark_compat.arrow_type(wanted)
     schema.writer(kind)
     return kind
 
 
-def _check_has_schema(kind: t.DataType, path: str | None = None) -> None:
-    # Spark's own types, such as VARIANT, look like others in Arrow. The path is None for the value
-    # itself; a column may have an empty name.
+def check_has_schema(kind: t.DataType, path: str | None = None) -> None:
+    """Raise InputError if a type in ``kind`` has no schema, although Arrow may have a similar one.
+
+    ``path``: of the column, which may have an empty name; None for the value itself.
+    """
     match kind:
         case t.StructType():
             for field in kind.fields:
                 inner = field.name if path is None else f"{path}.{field.name}"
-                _check_has_schema(field.dataType, inner)
+                check_has_schema(field.dataType, inner)
         case t.ArrayType():
-            _check_has_schema(kind.elementType, f"{path or ''}[]")
+            check_has_schema(kind.elementType, f"{path or ''}[]")
         case t.MapType():
-            _check_has_schema(kind.keyType, f"{path or ''}{{}}")
-            _check_has_schema(kind.valueType, f"{path or ''}{{}}")
+            check_has_schema(kind.keyType, f"{path or ''}{{}}")
+            check_has_schema(kind.valueType, f"{path or ''}{{}}")
         case _ if not isinstance(kind, _IN_SCHEMAS):
             where = "The value" if path is None else f"Column {path!r}"
             raise InputError(
                 f"{where} is {kind.simpleString()}, which schemas can't represent.",
-                hint="Cast it, for example to string, or drop it.",
+                hint="Make it another type, for example STRING, or drop it.",
             )

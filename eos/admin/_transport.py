@@ -40,6 +40,10 @@ _DONE: Final = (http.HTTPStatus.OK, http.HTTPStatus.NO_CONTENT)
 _REFUSED: Final = (http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN)
 _REFUSALS: Final = {401: Unauthorized, 403: Unauthorized, 404: TopicNotFound}
 _REFUSAL_LETTERS: Final = 300  # Pulsar's messages are shorter
+_MISSING_ABOVE: Final = (
+    "Check the name. Tenants and namespaces are created by their administrators: `pulsar-admin "
+    "namespaces create`."
+)
 _TLS_PORT: Final = 8443
 _BROKERS: Final = "/admin/v2/brokers"
 _VERSION: Final = f"{_BROKERS}/version"
@@ -291,7 +295,9 @@ def _refusal(path: str, answer: Response) -> EosError:
         if isinstance(found := json.loads(text), dict):
             text = str(found.get("reason") or text)
     why = f": {text.splitlines()[0][:_REFUSAL_LETTERS].rstrip('.')}" if text else ""
-    return cls(f"The admin API answered {answer.status} to {path}{why}.")
+    is_above = cls is TopicNotFound and text.startswith(("Tenant", "Namespace"))
+    hint = _MISSING_ABOVE if is_above else None
+    return cls(f"The admin API answered {answer.status} to {path}{why}.", hint=hint)
 
 
 def _no_number(name: str) -> Never:

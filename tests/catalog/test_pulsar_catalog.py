@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, types
 
 from eos import PulsarCatalog
 from eos.client import PulsarClient
-from eos.errors import ConfigurationError, NotAllowed, TopicNotFound
-from eos.schemas import AvroSchema
+from eos.errors import ConfigurationError, InputError, NotAllowed, TopicNotFound
+from eos.schemas import PRIMITIVE_NAMES, SCHEMA_NAMES, AvroSchema
 from eos.testing import PulsarStandalone
 from eos.transport.auth import Auth
 from tests.support.admin import call
@@ -84,6 +84,57 @@ def test_rows_with_a_schema_are_columns(spark: SparkSession, catalog: PulsarCata
     spark.sql(f"INSERT INTO {table} VALUES (1, 'one', X'6B', false), (2, 'two', NULL, NULL)")
     rows = spark.sql(f"SELECT id, word, CAST(__key AS STRING) AS k FROM {table}").collect()
     assert sorted((row.id, row.word, row.k) for row in rows) == [(1, "one", "k"), (2, "two", None)]
+
+
+COLUMNS = {"key_value": "key BIGINT, value STRUCT<word: STRING>"}
+
+
+@pytest.mark.parametrize("schema", SCHEMA_NAMES)
+def test_a_topic_is_created_with_each_schema(catalog: PulsarCatalog, name: str, schema: str):
+    columns = COLUMNS.get(schema, "id BIGINT, word STRING")
+    catalog.create(name, schema=schema, columns=None if schema in PRIMITIVE_NAMES else columns)
+    assert catalog.describe(name).schema_type == schema
+
+
+@pytest.mark.parametrize(
+    ("schema", "columns", "says"),
+    [
+        ("key_value", "key INT", "takes the columns key and value, not key"),
+        ("key_value", "key INT, value INT, id INT", "takes the columns key and value, not key, "),
+        ("avro", "id BIGNT", "not those of a row: .*BIGNT.* Set a StructType"),
+        ("avro", "BIGINT", "not those of a row: LongType"),
+        ("avro", "v VARIANT", "Column 'v' is variant.*another type, for example STRING"),
+        ("json", "s STRUCT<g: ARRAY<GEOMETRY(4326)>>", r"Column 's.g\[\]' is geometry"),
+        ("protobuf", "c CHAR(3)", r"Column 'c' is char\(3\)"),
+        ("avro", "i INTERVAL YEAR TO MONTH", "Column 'i' is interval year"),
+    ],
+)
+def test_columns_that_no_schema_has_are_refused_before_the_topic_is_created(
+    catalog: PulsarCatalog, name: str, schema: str, columns: str, says: str
+):
+    if "GEOMETRY" in columns and not hasattr(types, "GeometryType"):
+        pytest.skip("needs PySpark 4.1")
+    with pytest.raises((ConfigurationError, InputError), match=says):
+        catalog.create(name, schema=schema, columns=columns)
+    assert f"persistent://public/default/{name}" not in catalog.topics("public/default")
+
+
+def test_a_negative_number_of_partitions_is_refused(catalog: PulsarCatalog, name: str):
+    with pytest.raises(ConfigurationError, match="partitions=-1"):
+        catalog.create(name, partitions=-1)
+
+
+@pytest.mark.parametrize("topic", ["public/nowhere/orders", "nobody/nowhere/orders"])
+def test_a_missing_tenant_or_namespace_is_not_created_with_a_topic(
+    catalog: PulsarCatalog, topic: str
+):
+    tenant, namespace, _ = topic.split("/")
+    asked = [lambda: catalog.create(topic), lambda: catalog.topics(f"{tenant}/{namespace}")]
+    if tenant == "nobody":
+        asked.append(lambda: catalog.namespaces(tenant))
+    for ask in asked:
+        with pytest.raises(TopicNotFound, match="namespaces create"):
+            ask()
 
 
 def test_keys_are_inserted_with_plain_values(
