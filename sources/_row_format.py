@@ -231,7 +231,7 @@ class RowFormat:
     @cached_property
     def _rows_at_once(self) -> int:
         # A few bytes may become many rows, each with thousands of columns that were not written.
-        return max(1, _CELLS_AT_ONCE // sum(map(cells_of, self.schema.types)))
+        return max(1, _CELLS_AT_ONCE // max(1, sum(map(cells_of, self.schema.types))))
 
     @cached_property
     def _has_values(self) -> bool:
@@ -273,4 +273,6 @@ class RowFormat:
             for name in self.names
         ]
         rows = pa.RecordBatch.from_arrays(made, names=list(self.names))
+        if not made:  # of a record without fields: only a struct has rows without columns
+            rows = pa.RecordBatch.from_struct_array(pa.nulls(batch.num_rows, pa.struct([])))
         return rows if keep is None else rows.filter(keep)

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructField, StructType
 from eos.errors import ConfigurationError
 from eos.sinks import spark_compat
 from eos.sources._row_format import ENCRYPTION, METADATA, RowFormat, check_names
-from eos.sources._value_format import ValueFormat
+from eos.sources._value_format import MALFORMED_REASON, MALFORMED_VALUE, Mode, ValueFormat
 
 # Key and value in the metadata of Spark's columns; see `eos.sinks._message_names`.
 ORIGIN: Final = "pulsar"
@@ -81,7 +81,8 @@ def row_format(
             field has their names.
 
     Raises:
-        ConfigurationError: ``schema`` has an unknown column, a wrong type, or one without nulls.
+        ConfigurationError: ``schema`` has an unknown column, a wrong type, or one without nulls; or
+            it does not show which messages are malformed, and these would become rows.
     """
     known = {
         field.name: field.dataType for field in schema_of_source(values, metadata=metadata)
@@ -107,4 +108,15 @@ def row_format(
                 "have nulls there.",
                 hint="Leave NOT NULL out of the schema; filter the nulls afterwards.",
             )
-    return RowFormat(values, tuple(field.name for field in schema))
+    form = RowFormat(values, tuple(field.name for field in schema))
+    is_permissive = values.mode is Mode.PERMISSIVE and not values.is_raw
+    is_shown = MALFORMED_VALUE in form.fields or MALFORMED_REASON in form.fields
+    # A malformed message would be a row of nulls, like one whose fields are null.
+    if is_permissive and form.fields and not is_shown:
+        raise ConfigurationError(
+            f"mode=permissive needs a column that shows malformed messages: {MALFORMED_REASON} or "
+            f"{MALFORMED_VALUE}.",
+            hint="Name it in .schema(...); or PulsarCatalog.register(topic, table='...', "
+            f"mode='permissive', metadata=['{MALFORMED_REASON}']). Or set mode=dropmalformed.",
+        )
+    return form

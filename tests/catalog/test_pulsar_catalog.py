@@ -137,6 +137,24 @@ def test_a_missing_tenant_or_namespace_is_not_created_with_a_topic(
             ask()
 
 
+def test_malformed_messages_are_shown_or_left_out(
+    spark: SparkSession, catalog: PulsarCatalog, client: PulsarClient, name: str
+):
+    catalog.create(name, schema="json", columns="id INT")
+    (producer,) = client.entry_producers([name], schema=client.schema(name))
+    for value in (b"{}", b"[]"):
+        producer.send(value).result(timeout=20)
+    producer.close()
+    table = catalog.register(name)
+    assert spark.sql(f"SELECT * FROM {table} WITH (mode='dropmalformed')").collect() == [(None,)]
+    with pytest.raises(PySparkException, match="needs a column that shows malformed messages"):
+        spark.sql(f"SELECT * FROM {table} WITH (mode='permissive')").collect()
+    catalog.register(name, mode="permissive", metadata=["__malformedReason"])
+    read, malformed = spark.sql(f"SELECT id, __malformedReason AS why FROM {table}").collect()
+    assert (read, malformed.id) == ((None, None), None)
+    assert malformed.why
+
+
 def test_keys_are_inserted_with_plain_values(
     spark: SparkSession, catalog: PulsarCatalog, plain: str
 ):

@@ -81,6 +81,29 @@ def test_a_field_with_a_name_of_permissive_mode_is_refused_in_it() -> None:
         schema_of_source(replace(values, mode=Mode.PERMISSIVE))
 
 
+def test_a_record_without_fields_has_rows_without_columns() -> None:
+    form = RowFormat(record(), ())
+    batch = pa.RecordBatch.from_arrays([pa.array([1, 2, 3])], list(form.needs))
+    (rows,) = form.rows(batch, TOPIC, no_version)
+    assert (rows.num_rows, rows.num_columns) == (3, 0)
+
+
+def test_malformed_messages_are_no_rows_that_nothing_tells_apart() -> None:
+    values = replace(record("id", "name"), mode=Mode.PERMISSIVE)
+    for sign in ("__malformedReason string", "__malformedValue binary"):
+        assert row_format(values, _parsed(f"id string, {sign}"))
+    assert row_format(values, _parsed("__key binary"))  # no value is decoded
+    assert row_format(ValueFormat(None, None, Mode.PERMISSIVE), _parsed("value binary"))
+    with pytest.raises(ConfigurationError, match=r"needs a column.*metadata=\['__malformedReason"):
+        row_format(values, _parsed("id string, __key binary"))
+
+
+def _parsed(columns: str) -> StructType:
+    kinds = {"string": StringType(), "binary": BinaryType()}
+    pairs = [one.split() for one in columns.split(", ")]
+    return StructType([StructField(name, kinds[kind]) for name, kind in pairs])
+
+
 def test_tombstones_and_kinds_of_keys_are_columns() -> None:
     assert made("__isTombstone", value=pa.array([b"", None, b"v"])) == [0, 1, 0]
     assert made("__keyIsBinary", key_is_binary=pa.array([True, None, False])) == [1, None, 0]

@@ -28,6 +28,10 @@ class LaterOrder(Record):
     note = String(required_default=True)
 
 
+class Empty(Record):
+    """Without fields."""
+
+
 @pytest.fixture
 def write(spark, pulsar_standalone, name, tmp_path):
     """Writes a DataFrame by the sink, with a schema."""
@@ -141,6 +145,12 @@ def test_metadata_and_fields_can_be_chosen(load, produce, name):
     assert load("__topic string, id int", schema="auto").collect() == [(topic, 1)]
     with pytest.raises(Exception, match="Column 'id' is of type int, not string"):
         load("id string", schema="auto").collect()
+
+
+def test_a_record_without_fields_is_a_row(load, produce):
+    produce(Empty(), Empty(), schema=AvroSchema(Empty))
+    assert load(schema="auto").collect() == [(), ()]
+    assert load(schema="auto").count() == 2
 
 
 def test_a_topic_without_a_schema_gives_bytes(load, send):
