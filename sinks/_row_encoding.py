@@ -28,6 +28,7 @@ _CHANGED: Final = (
     "Cast the columns to the topic's types, or rename them; or ask its operator to allow the "
     "change: pulsar-admin namespaces set-schema-compatibility-strategy -c ALWAYS_COMPATIBLE."
 )
+_NO_RECORDS: Final = "With such a schema sinks write only records: write to another topic."
 _NO_UPDATES_SIGN: Final = "auto updating is disabled"
 
 _NO_UPDATES: Final = (
@@ -198,9 +199,11 @@ class TaskSchemas:
     def _remedy(self, topic: str, info: SchemaInfo | None, refusal: str) -> str:
         if info is None:
             return _NO_SCHEMA
-        from eos.schemas import side_by_side  # not at the top: see ``eos.sinks._task``
+        from eos.schemas import side_by_side, single_type  # here only: see ``eos.sinks._task``
 
         both = side_by_side(self._registered[_base(topic)], info)
+        if single_type(self._registered[_base(topic)]):
+            return f"{_NO_RECORDS}{both}"
         if _NO_UPDATES_SIGN not in refusal:  # it has no error code
             return both
         name = TopicName.parse(topic)

@@ -13,6 +13,7 @@ from eos.schemas._schema_text import (
     field_names,
     retyped_fields,
     side_by_side,
+    single_type,
 )
 from eos.schemas._user_schema import SCHEMA_NAMES, schema_of
 
@@ -35,4 +36,5 @@ __all__ = [
     "retyped_fields",
     "schema_of",
     "side_by_side",
+    "single_type",
 ]

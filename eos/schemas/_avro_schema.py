@@ -18,6 +18,7 @@ from eos.wire.avro import (
     check_fits,
     encode_avro,
     parse_definition,
+    without_comments,
 )
 from eos.wire.batch import check_texts
 from eos.wire.commands import SchemaInfo, SchemaType
@@ -28,9 +29,9 @@ class AvroSchema(Schema):
     """Avro.
 
     Args:
-        definition: your schema, as JSON text. Without it one is derived from the columns and the
-            topic's schema: if the columns fit the registered schema it is used unchanged, else it
-            is extended.
+        definition: your schema, as JSON text; comments are left out. Without it one is derived from
+            the columns and the topic's schema: if the columns fit the registered schema it is used
+            unchanged, else it is extended.
 
     Raises:
         ConfigurationError: the definition is not Avro, or a default is not of its field's type.
@@ -49,6 +50,8 @@ class AvroSchema(Schema):
                 f"The definition must be JSON text, not {type(self.definition).__name__}.",
                 hint="Convert objects with json.dumps(definition).",
             )
+        # Other clients parse it as JSON, once it is registered.
+        object.__setattr__(self, "definition", without_comments(self.definition))
         kind = parse_definition(self.definition)
         if not isinstance(kind, RecordOf):
             raise ConfigurationError(

@@ -45,8 +45,10 @@ from eos.wire.avro import (
     Union,
     check_fits,
     describe_type,
+    fits_decimal128,
     has_members,
     parse_definition,
+    without_comments,
 )
 from eos.wire.spark_text import sql_name
 
@@ -201,7 +203,7 @@ class _Extension:
     def __init__(self, registered: bytes, as_json: bool, extends_shared: bool) -> None:
         self._as_json = as_json
         self._extends_shared = extends_shared
-        self._root = [json.loads(registered)]
+        self._root = [json.loads(without_comments(registered.decode()))]
         self._kind = parse_definition(registered.decode())
         # By full names. Records are changed in place, for all of their uses.
         self._defined: dict[str, Any] = {}
@@ -346,11 +348,17 @@ def _check_meaning(kind: AvroType, made: Any, path: str) -> None:
     new = parse_definition(json.dumps(made))
     (base, old), (new_base, meaning) = _meaning(kind), _meaning(new)
     if base and base == new_base and old != meaning:
+        hint = "Cast the column to what the topic has, or give it another name."
+        if isinstance(kind, Decimal) and not fits_decimal128(kind):
+            hint = (
+                f"Cast it to DECIMAL(38,{kind.scale}), and write with PulsarSink or "
+                "format('pulsar'): Spark's tables have bytes there, because it has no such decimal."
+            )
         raise IncompatibleSchema(
             f"Column {path!r}: the topic has {describe_type(kind)}, the rows have "
             f"{describe_type(new)}. Brokers may let this pass, and readers would misread the "
             "numbers.",
-            hint="Cast the column to what the topic has, or give it another name.",
+            hint=hint,
         )
 
 

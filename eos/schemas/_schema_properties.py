@@ -12,6 +12,7 @@ import re
 from typing import Final
 
 from eos.errors import IncompatibleSchema
+from eos.wire.avro import without_comments
 from eos.wire.commands import KeyValue, SchemaInfo, SchemaType
 
 # Avro: the number of framing bytes before each value. Pulsar's adaptor for Kafka Connect (for
@@ -82,7 +83,7 @@ def framing_of(info: SchemaInfo) -> int:
 
 def _in_definition(data: bytes) -> str | None:
     try:
-        found = json.loads(data)
+        found = json.loads(without_comments(data.decode()))
     except (ValueError, RecursionError):
         return None
     return str(found[OFFSET]) if isinstance(found, dict) and OFFSET in found else None

@@ -77,13 +77,27 @@ def field_names(info: SchemaInfo) -> frozenset[str]:
     try:
         if info.type == SchemaType.PROTOBUF_NATIVE and (known := parsed_data(info.data)):
             return frozenset(message_class(*known).DESCRIPTOR.fields_by_name)
-        if info.type in (SchemaType.AVRO, SchemaType.JSON):
-            kind = parse_definition(info.data.decode("utf-8", "replace"))
-            if isinstance(kind, RecordOf):
-                return frozenset(field.name for field in kind.fields)
     except ConfigurationError:
         pass
-    return frozenset()
+    kind = _declared(info)
+    return frozenset(one.name for one in kind.fields) if isinstance(kind, RecordOf) else frozenset()
+
+
+def single_type(info: SchemaInfo | None) -> str:
+    """Return the type of Avro's language that ``info`` declares instead of a record; "" if none."""
+    kind = _declared(info)
+    branches = kind.branches if isinstance(kind, Union) else (kind,)
+    has_record = any(isinstance(one, RecordOf) for one in branches)
+    return "" if kind is None or has_record else describe_type(kind)
+
+
+def _declared(info: SchemaInfo | None) -> AvroType | None:
+    if info is None or info.type not in (SchemaType.AVRO, SchemaType.JSON):
+        return None
+    try:
+        return parse_definition(info.data.decode())
+    except (ConfigurationError, UnicodeDecodeError):
+        return None
 
 
 def definition_text(info: SchemaInfo) -> str:
@@ -114,18 +128,16 @@ def _kind(info: SchemaInfo | None) -> str:
     if info is None:
         return "no schema"
     known = {int(one): one.name.lower() for one in SchemaType}
-    return known.get(info.type, f"a schema of type {info.type}")
+    name = known.get(info.type, f"a schema of type {info.type}")
+    return f"{name}: {single}" if (single := single_type(info)) else name
 
 
 def _fields(info: SchemaInfo | None) -> dict[str, str]:
     # None for single values, and for a definition that can't be parsed.
     match info:
-        case SchemaInfo(type=SchemaType.AVRO | SchemaType.JSON, data=data):
-            try:
-                kind = parse_definition(data.decode())
-            except (ConfigurationError, UnicodeDecodeError):
-                return {}
-            return dict(islice(_avro_fields(kind, ()), _MAX_FIELDS))
+        case SchemaInfo(type=SchemaType.AVRO | SchemaType.JSON):
+            kind = _declared(info)
+            return {} if kind is None else dict(islice(_avro_fields(kind, ()), _MAX_FIELDS))
         case SchemaInfo(type=SchemaType.PROTOBUF_NATIVE, data=data):
             known = parsed_data(data)
             if known is None:

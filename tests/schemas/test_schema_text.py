@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pyarrow as pa
 
 from eos.schemas import (
@@ -49,6 +51,19 @@ def test_the_fields_of_pairs_are_compared():
         "value avro avro",
         "value.id null or long null or long",
     ]
+
+
+def test_what_is_no_record_is_shown_with_its_type():
+    record = AvroSchema().writer(pa.struct([ID])).info
+    items = {"type": "array", "items": ["null", {"type": "map", "values": "int"}]}
+    for definition, says in (
+        (items, "avro: array of null or map of int"),
+        ("string", "avro: string"),
+        (["null", json.loads(record.data)], "avro"),
+    ):
+        other = SchemaInfo(type=SchemaType.AVRO, data=json.dumps(definition).encode())
+        head = side_by_side(other, record).splitlines()[1]
+        assert " ".join(head.split()) == f"the topic has {says} the rows need avro"
 
 
 def test_a_definition_is_shown_as_lines():

@@ -7,6 +7,7 @@ import datetime
 import io
 import json
 import re
+import time
 from typing import Any
 
 import fastavro
@@ -25,6 +26,7 @@ from eos.schemas import (
     schema_of,
     side_by_side,
 )
+from eos.schemas._schema_properties import framing_of
 from eos.wire.commands import SchemaInfo, SchemaType
 
 ID = pa.field("id", pa.int64(), nullable=False)
@@ -224,6 +226,32 @@ def test_invalid_registered_data_are_ignored(kind, data):
         assert side_by_side(odd, alone)
 
 
+PLAIN = '{"type": "record", "name": "R", "doc": "http://a /* b */", "fields": []}'
+COMMENTED = PLAIN.replace('"fields"', '/* "of", // */ "fields"') + " // the end"
+
+
+@pytest.mark.parametrize("kind", [AvroSchema, JsonSchema])
+def test_a_definition_may_have_comments_as_for_javas_avro(kind):
+    given = kind("\ufeff// orders\n" + COMMENTED)
+    assert json.loads(given.definition) == json.loads(PLAIN)  # as other clients parse it
+    assert kind(PLAIN).definition == PLAIN
+    registered = SchemaInfo(type=kind.type, data=COMMENTED.encode())
+    extended = json.loads(kind().writer(pa.struct([ID]), registered).info.data)
+    assert (extended["name"], extended["fields"]) == ("R", [optional("id", "long")])
+    offset = COMMENTED.replace('"type"', '"__AVRO_READ_OFFSET__": 5, "type"')
+    assert framing_of(SchemaInfo(type=SchemaType.AVRO, data=offset.encode())) == 5
+    with pytest.raises(ConfigurationError, match="not JSON"):
+        kind("# no comment\n" + PLAIN)
+
+
+@pytest.mark.parametrize("part", ["/*", '"\\', '{"a": "b" //'])
+def test_half_comments_take_no_time(part):
+    odd = SchemaInfo(type=SchemaType.AVRO, data=part.encode() * 300_000)
+    begun = time.monotonic()
+    assert side_by_side(odd, avro())
+    assert time.monotonic() - begun < 5
+
+
 MICROS = {"type": "long", "logicalType": "timestamp-micros"}
 
 
@@ -255,6 +283,14 @@ def test_numbers_that_would_change_their_meaning_are_refused(theirs, ours, neste
         registered = avro(optional("s", {"type": "array", "items": ["null", inner]}))
     with pytest.raises(IncompatibleSchema, match=r"would misread the numbers"):
         AvroSchema().writer(column, registered)
+
+
+def test_a_decimal_that_only_a_sink_can_write_is_refused_with_the_way():
+    registered = avro(has("n", money(2) | {"precision": 40}))
+    with pytest.raises(IncompatibleSchema, match=r"Cast it to DECIMAL\(38,2\), and write with"):
+        AvroSchema().writer(pa.struct([pa.field("n", pa.binary())]), registered)
+    fits = AvroSchema().writer(pa.struct([pa.field("n", pa.decimal128(38, 2))]), registered)
+    assert fits.info.data == registered.data
 
 
 @pytest.mark.parametrize("kind", [AvroSchema(), JsonSchema(), ProtobufSchema()])

@@ -24,6 +24,7 @@ from eos.errors import ConfigurationError, IncompatibleSchema, InputError
 from eos.protocol import State
 from eos.testing import maven
 from eos.testing.jvm import find_java
+from eos.wire.commands import SchemaInfo, SchemaType
 from tests.support.admin import call
 from tests.support.judge import quiet_client
 from tests.support.spark_releases import needs_variant
@@ -295,6 +296,17 @@ def test_a_changed_type_is_named_with_the_fixes(spark, make_sink):
     assert "s.t is null or string in the topic, and null or double here" in text
     assert "Cast the columns" in text
     assert "set-schema-compatibility-strategy" in text
+
+
+def test_a_topic_of_other_values_than_records_is_named(spark, make_sink, client, name):
+    array = SchemaInfo(type=SchemaType.AVRO, data=b'{"type": "array", "items": "int"}')
+    client.create_unpartitioned(name)
+    for producer in client.entry_producers([name], schema=array):
+        producer.close()
+    with pytest.raises(IncompatibleSchema) as caught:
+        make_sink(schema="avro").write(spark.sql("SELECT 1 AS id"), epoch="0")
+    for words in ("another topic", "avro: array of int"):
+        assert words in caught.value.hint
 
 
 def test_renamed_columns_are_logged_or_refused(spark, make_sink, registered, log, caplog):

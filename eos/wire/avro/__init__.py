@@ -31,6 +31,7 @@ from eos.wire.avro._types import (
     field_text,
     parse_definition,
     unreadable,
+    without_comments,
 )
 
 __all__ = [
@@ -62,4 +63,5 @@ __all__ = [
     "members",
     "parse_definition",
     "unreadable",
+    "without_comments",
 ]

@@ -21,6 +21,8 @@ MAX_DEPTH: Final = 100  # of nested records, and of data of a recursive type
 # Python's limit is a thousand.
 _MAX_TYPES: Final = 2 * MAX_DEPTH
 _MAX_FIXED_BYTES: Final = 2**31 - 1
+# Texts are found, too, because what looks like a comment in them is none.
+_COMMENT: Final = re.compile(r'("(?:[^"\\]|\\.)*"?)|/\*.*?(?:\*/|\Z)|//[^\n\r]*', re.DOTALL)
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 
 # What Avro's reflection declares as string or int, and Jackson writes in another way.
@@ -130,10 +132,10 @@ def describe_type(kind: AvroType) -> str:
             return f"enum {name}"
         case Fixed(name):
             return f"fixed {name}"
-        case ListOf():
-            return "array"
-        case MapOf():
-            return "map"
+        case ListOf(items):
+            return f"array of {describe_type(items)}"
+        case MapOf(values):
+            return f"map of {describe_type(values)}"
 
 
 def field_text(path: str) -> str:
@@ -149,12 +151,19 @@ def unreadable(writer: AvroType, reader: AvroType, path: str) -> IncompatibleSch
     )
 
 
+def without_comments(definition: str) -> str:
+    """Return a definition as plain JSON: without the comments that Java's parser of Avro and so
+    brokers allow (measured), and without a byte order mark."""
+    return _COMMENT.sub(lambda found: found[1] or " ", definition.removeprefix("\ufeff"))
+
+
 def parse_definition(definition: str) -> AvroType:
     """Return the type that an Avro definition declares.
 
     Raises:
         ConfigurationError: the definition is not JSON, or not Avro; the error says where.
     """
+    definition = without_comments(definition)
     try:
         declared = json.loads(definition)
     except (ValueError, RecursionError):
