@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any, Final, Protocol
 
 import pytest
@@ -16,6 +18,7 @@ from eos.errors import EosError
 from eos.participant import Access, Kind, Participant
 from eos.protocol import BATCH, History, Known, LogRecord, Part, Run, State
 
+_SYSTEM: Final = {"posix", "io", "sqlite3", "_socket"}
 ROWS: Final = ["one", "two", "three"]
 
 
@@ -29,7 +32,11 @@ class OutputUnderTest(Protocol):
         """Return a new participant, as a starting driver creates it."""
 
     def write(self, part: Part, rows: Sequence[str]) -> Sequence[Any]:
-        """Write ``rows`` in the attempt of ``part``, as tasks do; return the input of ``count``."""
+        """Write ``rows`` in the attempt of ``part``, as one run of one task does.
+
+        ``count`` gets what is returned: of several tasks the sum of their lists, and nothing of a
+        run that Spark repeats, or that ends late.
+        """
 
     def read(self) -> list[str]:
         """Return the rows that a plain reader finds, in any order."""
@@ -103,6 +110,33 @@ def hidden(output: OutputUnderTest) -> AbstractContextManager[None]:
     if found is None:
         pytest.skip("the output can't be hidden")
     return found
+
+
+def need_newer_commit(output: OutputUnderTest) -> None:
+    """Skip the test if the output can't notice an older copy of the log."""
+    if type(output.participant()).newer_commit is Participant.newer_commit:
+        pytest.skip("the output does not know commits that the log lacks")
+
+
+@contextmanager
+def watched(output: OutputUnderTest) -> Iterator[list[int]]:
+    """Count the readable rows after each step of this thread that others could see."""
+    seen: list[int] = []
+
+    def look(frame: FrameType, event: str, called: Any) -> None:
+        del frame
+        if event != "c_return" or called.__name__ == "fspath":
+            return
+        if (called.__module__ or type(called.__self__).__module__) in _SYSTEM:
+            with suppress(Exception):  # the commit may lock out its readers
+                seen.append(len(output.read()))
+
+    before = sys.getprofile()
+    sys.setprofile(look)
+    try:
+        yield seen
+    finally:
+        sys.setprofile(before)
 
 
 def recover(output: OutputUnderTest, driver: DriverRun) -> LogRecord:

@@ -33,10 +33,12 @@ from eos.testing._contract_driver import (
     DriverRun,
     OutputUnderTest,
     hidden,
+    need_newer_commit,
     part_of,
     part_of_claim,
     recover,
     recover_in_vain,
+    watched,
 )
 
 MORE: Final = ["four", "five"]
@@ -50,7 +52,7 @@ class _Died(BaseException):  # as a kill: no handler catches it
     """The process was killed."""
 
 
-_Start = Callable[[], DriverRun]
+_Start = Callable[..., DriverRun]
 
 
 class SinkContract:
@@ -70,9 +72,9 @@ class SinkContract:
         """Return a function that starts a driver with a new participant."""
         started: list[DriverRun] = []
 
-        def start() -> DriverRun:
-            log = CommitLog.open(tmp_path / "contract-log", "contract")
-            started.append(DriverRun(log, output.participant(), output))
+        def start(log: str = "contract-log", other_sink: Participant | None = None) -> DriverRun:
+            opened = CommitLog.open(tmp_path / log, "other" if other_sink else "contract")
+            started.append(DriverRun(opened, other_sink or output.participant(), output))
             return started[-1]
 
         yield start
@@ -87,13 +89,13 @@ class SinkContract:
         monkeypatch.setattr("eos.commit_log.schema.kind_of", find)
         monkeypatch.setattr("eos.committer.participants.kind_of", find)
 
-    def test_rows_are_readable_only_after_the_commit(
-        self, output: OutputUnderTest, start_driver: _Start
-    ) -> None:
+    def test_rows_are_all_or_nothing(self, output: OutputUnderTest, start_driver: _Start) -> None:
         driver = start_driver()
         record = driver.prepared()
         assert output.read() == []
-        assert driver.commit(record).known is Known.COMMITTED
+        with watched(output) as seen:
+            assert driver.commit(record).known is Known.COMMITTED
+        assert set(seen) <= {0, len(ROWS)}
         assert sorted(output.read()) == sorted(ROWS)
 
     def test_commit_is_idempotent(self, output: OutputUnderTest, start_driver: _Start) -> None:
@@ -106,7 +108,8 @@ class SinkContract:
     def test_another_process_commits_from_the_log(
         self, output: OutputUnderTest, start_driver: _Start
     ) -> None:
-        record = start_driver().prepared()
+        first = start_driver()
+        record = first.prepared()
         log = start_driver().log
         (stored,) = log.history.unfinished
         assert part_of(stored) == part_of(record)
@@ -114,7 +117,39 @@ class SinkContract:
         fate = other.commit(part_of(stored), deadline_s=20, is_own=False)
         other.close()
         assert fate.known is Known.COMMITTED
+        assert first.outcome(record) is Known.COMMITTED
         assert sorted(output.read()) == sorted(ROWS)
+
+    def test_equal_rows_of_several_tasks_are_all_kept(
+        self, output: OutputUnderTest, start_driver: _Start
+    ) -> None:
+        self._run(start_driver(), "a", ["same"] * 2, ["same"])
+        assert output.read() == ["same"] * 3
+
+    def test_a_task_run_that_does_not_count_adds_no_rows(
+        self, output: OutputUnderTest, start_driver: _Start
+    ) -> None:
+        opened = start_driver().begin()
+        part = part_of(opened.record)
+        output.write(part, MORE)
+        written = output.write(part, ROWS)
+        with suppress(EosError):  # An output may refuse such an attempt.
+            opened.prepare([written])
+            output.write(part, MORE)
+            opened.finish(opened.commit())
+        assert sorted(output.read()) in ([], sorted(ROWS))
+
+    def test_commits_of_others_are_not_taken_for_ones_own(
+        self, output: OutputUnderTest, start_driver: _Start
+    ) -> None:
+        self._run(start_driver(), "a", ROWS)
+        other_sink = output.kind.open("other", part_of_claim(output), output.access)
+        rows = list(ROWS)
+        for options in ({"other_sink": other_sink}, {"log": "new-log"}):
+            with suppress(EosError):  # An output may refuse them.
+                self._run(start_driver(**options), "a", MORE)
+                rows += MORE
+        assert sorted(output.read()) == sorted(rows)
 
     def test_abort_leaves_no_rows_and_is_idempotent(
         self, output: OutputUnderTest, start_driver: _Start
@@ -213,8 +248,7 @@ class SinkContract:
     def test_an_older_copy_of_the_log_is_noticed(
         self, output: OutputUnderTest, start_driver: _Start, tmp_path: Path
     ) -> None:
-        if type(output.participant()).newer_commit is Participant.newer_commit:
-            pytest.skip("the output does not know commits that the log lacks")
+        need_newer_commit(output)
         log, older = tmp_path / "contract-log", tmp_path / "older-log"
         self._run(start_driver(), "a", ROWS)
         shutil.copytree(log, older)
@@ -234,8 +268,7 @@ class SinkContract:
         is_prepared: bool,
         has_later: bool,
     ) -> None:
-        if type(output.participant()).newer_commit is Participant.newer_commit:
-            pytest.skip("the output does not know commits that the log lacks")
+        need_newer_commit(output)
         log, older = tmp_path / "contract-log", tmp_path / "older-log"
         driver = start_driver()
         begun = driver.begin()
@@ -354,9 +387,10 @@ class SinkContract:
         self._run(start_driver(), "b", MORE)
         assert sorted(output.read()) == sorted([*ROWS, *MORE])
 
-    def _run(self, driver: DriverRun, epoch: str, rows: Sequence[str]) -> None:
+    def _run(self, driver: DriverRun, epoch: str, *tasks: Sequence[str]) -> None:
         def plan(begun: PartsBegun) -> Callable[[], list[Sequence[Any]]]:
-            return lambda: [driver.output.write(begun()[0], rows)]
+            write = driver.output.write
+            return lambda: [[one for rows in tasks for one in write(begun()[0], rows)]]
 
         Committer(driver.log, [driver.participant]).run_epoch(BATCH, epoch, plan)
 

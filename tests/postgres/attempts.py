@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import psycopg
 import pyarrow as pa
@@ -20,6 +21,13 @@ from eos.protocol import Part
 from tests.support.postgres import Shop
 
 
+class _Participant(PostgresParticipant):
+    def count(self, part: Part, written: Sequence[Any]) -> PostgresPart:
+        """As the sink, which has one ``StagedRows`` for all tasks."""
+        copied = tuple(run for staged in written for run in staged.copied)
+        return super().count(part, [replace(written[0], copied=copied)])
+
+
 @dataclass
 class TableUnderTest:
     """Table ``words`` of a shop: an ``OutputUnderTest``."""
@@ -32,7 +40,7 @@ class TableUnderTest:
 
     def participant(self) -> PostgresParticipant:
         database, schema = Database(self.shop.conninfo), self.shop.schema
-        return PostgresParticipant(self.sink_id, database, schema, "words", schema)
+        return _Participant(self.sink_id, database, schema, "words", schema)
 
     def write(
         self, part: Part, rows: Sequence[str], upsert: Upsert | None = None

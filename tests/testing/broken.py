@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,14 +16,18 @@ from examples.folder.participant import FolderKind, FolderPart, FolderParticipan
 from tests.testing.outputs import FolderOutput
 
 
-def of(participant: type[FolderParticipant], part: type[FolderPart] = FolderPart) -> type:
+def of(
+    participant: type[FolderParticipant],
+    part: type[FolderPart] = FolderPart,
+    output: type[FolderOutput] = FolderOutput,
+) -> type:
     class Kind(FolderKind):
         def open(self, sink_id, part, access):
             return participant(part.root)
 
     Kind.part = part
 
-    class Broken(FolderOutput):
+    class Broken(output):  # type: ignore[misc, valid-type]
         kind = Kind()
 
         def participant(self):
@@ -223,3 +228,87 @@ class ForgetfulParticipant(FolderParticipant):
 
 class TestForgetful(_Suite):
     broken = of(ForgetfulParticipant, Forgetful)
+
+
+class TakesAllFiles(FolderParticipant):
+    def count(self, part, written):
+        return super().count(part, list(part.written.glob("*")))
+
+
+class TestTakesAllFiles(_Suite):
+    broken = of(TakesAllFiles)
+
+
+class CommitsFileByFile(FolderParticipant):
+    def commit(self, part, *, deadline_s, is_own):
+        for path in part.staged.glob("*"):
+            part.done.mkdir(exist_ok=True)
+            with suppress(FileNotFoundError):  # another process renamed it
+                path.rename(part.done / path.name)
+        with suppress(FileNotFoundError):
+            part.staged.rmdir()
+        return self.outcome(part, timeout_s=deadline_s)
+
+
+class TestCommitsFileByFile(_Suite):
+    broken = of(CommitsFileByFile)
+
+
+class KeepsOneOfEqualRows(FolderParticipant):
+    def count(self, part, written):
+        counted = super().count(part, written)
+        for path in {path.read_text(): path for path in part.staged.glob("*")}.values():
+            path.rename(path.with_suffix(".kept"))
+        for path in set(part.staged.glob("*")) - set(part.staged.glob("*.kept")):
+            path.unlink()
+        return counted
+
+
+class TestKeepsOneOfEqualRows(_Suite):
+    broken = of(KeepsOneOfEqualRows)
+
+
+class NamesWithoutTheTask(FolderOutput):
+    def write(self, part, rows):
+        paths = super().write(part, rows)
+        return [path.rename(path.with_name(str(n))) for n, path in enumerate(paths)]
+
+
+class TestNamesWithoutTheTask(_Suite):
+    broken = of(FolderParticipant, output=NamesWithoutTheTask)
+
+
+class Numbered(FolderPart):
+    @property
+    def done(self):
+        return Path(self.root, f"{self.number}")
+
+
+class NumberedParticipant(FolderParticipant):
+    def claimed(self, history, log_table_id):
+        return Numbered(self._root)
+
+    def begin(self, attempt):
+        return Numbered(**vars(super().begin(attempt)))
+
+    def commit(self, part, **options):
+        return COMMITTED if part.done.is_dir() else super().commit(part, **options)
+
+
+class TestAttemptsOfOthersHaveItsName(_Suite):
+    broken = of(NumberedParticipant, Numbered)
+
+
+class DeniesCommitsOfOthers(FolderParticipant):
+    def commit(self, part, **options):
+        self.mine = part.name
+        return super().commit(part, **options)
+
+    def outcome(self, part, *, timeout_s):
+        if part.done.is_dir() and getattr(self, "mine", None) != part.name:
+            return ABORTED
+        return super().outcome(part, timeout_s=timeout_s)
+
+
+class TestDeniesCommitsOfOthers(_Suite):
+    broken = of(DeniesCommitsOfOthers)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import shutil
+import uuid
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -59,11 +62,10 @@ class FolderOutput:
 
     def write(self, part: Part, rows: Sequence[str]) -> Sequence[Any]:
         assert isinstance(part, FolderPart)
-        paths = []
-        for number, row in enumerate(rows):
-            part.staged.mkdir(parents=True, exist_ok=True)
-            paths.append(part.staged / str(number))
-            paths[-1].write_text(row)
+        paths = [part.written / str(uuid.uuid4()) for _ in rows]
+        for path, row in zip(paths, rows, strict=True):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(row)
         return paths
 
     def read(self) -> list[str]:
@@ -72,6 +74,13 @@ class FolderOutput:
 
     def hidden(self) -> AbstractContextManager[None]:
         return unmounted(self.folder)
+
+
+class _Table(DeltaParticipant):
+    def count(self, part: Part, written: Sequence[Any]) -> DeltaPart:
+        """As the sink, which has one ``Staged`` for all tasks."""
+        files = tuple(file for staged in written for file in staged.files)
+        return super().count(part, [replace(written[0], files=files)])
 
 
 class TableOutput:
@@ -85,7 +94,7 @@ class TableOutput:
         TargetTable(self.uri).create(SCHEMA)
 
     def participant(self) -> Participant:
-        return DeltaParticipant("contract", self.uri)
+        return _Table("contract", self.uri)
 
     def write(self, part: Part, rows: Sequence[str]) -> Sequence[Any]:
         assert isinstance(part, DeltaPart)
@@ -111,6 +120,7 @@ class TopicOutput:
         self.url = service_url
         self.topic = topic
         self.access = Access(service_url=service_url)
+        self._tasks: Counter[object] = Counter()
 
     def participant(self) -> Participant:
         return PulsarParticipant("contract", self.url, Auth(), receipt_namespace="public/default")
@@ -120,8 +130,10 @@ class TopicOutput:
         assert part.txn is not None
         if not rows:
             return [TaskSummary(0, "", (), ())]
+        task = self._tasks[part.txn]
+        self._tasks[part.txn] += 1
         with PulsarClient(self.url) as client:
-            run_id = RollCall.of(part).answer(client, 0, timeout_s=20)
+            run_id = RollCall.of(part).answer(client, task, timeout_s=20)
             txn = client.join(part.txn)
             producer = client.entry_producer(self.topic)
             messages = [Message(row.encode()) for row in rows]
@@ -132,7 +144,7 @@ class TopicOutput:
             figures = PartitionFigures(
                 self.topic, (producer.name,), len(rows), size, batch.checksum, at, at
             )
-            return [TaskSummary(0, run_id, txn.registered, (figures,))]
+            return [TaskSummary(task, run_id, txn.registered, (figures,))]
 
     def read(self) -> list[str]:
         """Read all messages before the first open transaction."""
