@@ -67,6 +67,8 @@ class PulsarCluster:
     ) -> None:
         if brokers < 1 or bookies < 1:
             raise ConfigurationError("A cluster needs at least one broker and one bookie.")
+        if port and admin_port and abs(port - admin_port) < brokers:
+            raise ConfigurationError(f"Two listeners have one port: {port=}, {admin_port=}.")
         self._counts = brokers, bookies
         self._data_dir = None if data_dir is None else Path(data_dir)
         self._config = dict(config or {})

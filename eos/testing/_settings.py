@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import json
 import random
 import socket
 import sys
@@ -183,7 +185,7 @@ def complete(config: Mapping[str, str], *, transactions: bool, token: str | None
     A port of 0 (also ``brokerServicePortTls``, ``webServicePortTls``) means a free one.
 
     Raises:
-        ConfigurationError: a port is not a number, or no free one was found.
+        ConfigurationError: a port is not a number, or is given twice, or no free one was found.
     """
     settings = {**_STANDALONE, **_listeners(transactions=transactions)}
     if token is not None:
@@ -217,8 +219,10 @@ def _with_ports(settings: dict[str, str]) -> dict[str, str]:
             )
         if value == "0":
             settings[name] = str(free_port(taken))
-        if settings.get(name):
-            taken.add(int(settings[name]))
+        if port := settings.get(name):
+            if int(port) in taken:
+                raise ConfigurationError(f"{name}={port}: another listener has this port.")
+            taken.add(int(port))
     return settings
 
 
@@ -240,12 +244,15 @@ def properties(settings: Mapping[str, str]) -> str:
     for name, value in settings.items():
         if "\n" in f"{name}{value}" or "=" in name:
             raise ConfigurationError(f"{name!r}: a setting must be one line, name=value.")
-    return "".join(f"{name}={value}\n" for name, value in settings.items())
+    # Java reads Latin-1, and the escapes of JSON's texts.
+    return "".join(f"{name}={json.dumps(value)[1:-1]}\n" for name, value in settings.items())
 
 
 def log4j2(file: Path) -> str:
     """The configuration of a log that goes to ``file``, without secrets."""
-    return _LOG4J2.format(file=file, message=f"%replace{{%msg}}{{{_SECRETS}}}{{$1***}}")
+    return _LOG4J2.format(
+        file=html.escape(str(file)), message=f"%replace{{%msg}}{{{_SECRETS}}}{{$1***}}"
+    )
 
 
 def free_port(taken: set[int]) -> int:

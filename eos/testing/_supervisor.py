@@ -132,15 +132,17 @@ def main(owner_pid: int, data_dir: str) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     os.umask(0o077)  # Only the user may read the server's log and data.
-    supervisor = Supervisor()
-    folder = data_dir or tempfile.mkdtemp(prefix="eos-server-")
+    supervisor, folder = Supervisor(), data_dir
     try:
+        folder = folder or tempfile.mkdtemp(prefix="eos-server-")
         lock = _lock(folder)  # held as long as this process lives
         if lock is None:
             _send({"error": f"another server uses {folder}"})
             return
         _send({"folder": folder})
         _serve(supervisor, owner_pid)
+    except OSError as error:
+        _send({"error": str(error)})
     finally:
         supervisor.kill()
         if not data_dir:

@@ -30,6 +30,8 @@ _SUPERVISOR_END_S: Final = 10.0
 _STANDALONE: Final = "org.apache.pulsar.PulsarStandaloneStarter"
 # Since this version the bookie finds a free port, and the option is unknown (measured).
 _BOOKIE_PICKS_PORT: Final = 5
+# Pulsar makes a URI of the folder's name, and BookKeeper splits it at commas (both measured).
+_UNUSABLE: Final = re.compile(r'[\s\x00-\x1f,"<>\\^`{|}]|%(?![0-9A-Fa-f]{2})')
 
 # The smallest heap with which a bookie and a broker run well in one process. The serial collector
 # and the C1 compiler halve the processor time of a start (10.3 s -> 5.5 s); a benchmark that lets
@@ -70,21 +72,25 @@ _PROPERTIES: Final = (
 
 
 def find_java() -> str | None:
-    """Return the ``java`` of ``JAVA_HOME`` or ``PATH``, if its version is 17 or newer."""
+    """Return the ``java`` of ``JAVA_HOME``, or else of ``PATH``, of version 17 or newer."""
     home = os.environ.get("JAVA_HOME")
-    java = shutil.which("java", path=f"{home}/bin") if home else None
-    java = java or shutil.which("java")
-    if java is None:
-        return None
+    for path in (f"{home}/bin", None) if home else (None,):
+        java = shutil.which("java", path=path)
+        if java and _is_new(java):
+            return java
+    return None
+
+
+def _is_new(java: str) -> bool:
     try:
         answer = subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=30, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
-        return None
+        return False
     # Java 8 reports 1.8: too old, whether read as 1 or as 8.
     found = re.search(r'version "(\d+)', answer.stderr + answer.stdout)
-    return java if found and int(found[1]) >= _MIN_JAVA else None
+    return found is not None and int(found[1]) >= _MIN_JAVA
 
 
 def need_java() -> str:
@@ -230,6 +236,9 @@ class Jvm(Supervised):
         data_dir: kept at the end; None: a temporary folder, deleted with the process.
         options: added to the default JVM options; of two that conflict, the last one wins.
         role: names it in errors and in its log's file name.
+
+    Raises:
+        ConfigurationError: Pulsar can't use a folder of this name.
     """
 
     def __init__(
@@ -244,6 +253,12 @@ class Jvm(Supervised):
         self.version = version
         self._options = (*OPTIONS, *options)
         self._role = role
+        folder = Path(tempfile.gettempdir()) if data_dir is None else data_dir.absolute()
+        if found := _UNUSABLE.search(str(folder)):
+            raise ConfigurationError(
+                f"Pulsar can't keep data in {str(folder)!r}: its name contains {found[0]!r}.",
+                hint="Choose another folder; that of temporary data is TMPDIR.",
+            )
         self._jars = maven.pulsar_jars(version)
         self._log_start_bytes = 0
         super().__init__(role, data_dir)

@@ -32,6 +32,11 @@ def topic() -> str:
     return f"persistent://public/default/cluster-{uuid.uuid4().hex[:8]}"
 
 
+def test_ports_that_would_be_used_twice_are_refused():
+    with pytest.raises(ConfigurationError, match="port=6650, admin_port=6651"):
+        PulsarCluster(2, port=6650, admin_port=6651)
+
+
 def test_each_server_has_its_own_process(cluster: PulsarCluster):
     names = ["metadata-store", "bookie-0", "bookie-1", "broker-0", "broker-1"]
     assert [node.name for node in cluster.nodes] == names

@@ -171,7 +171,8 @@ def test_a_broker_with_tokens_tls_and_without_transactions(tmp_path: Path, topic
     config = {
         "authenticationEnabled": "true",
         "authorizationEnabled": "true",
-        "superUserRoles": "admin",
+        "superUserRoles": "admin,CORP\\admin",
+        "replicatorPrefix": 'a\t"ü😀"',
         "authenticationProviders": (
             "org.apache.pulsar.broker.authentication.AuthenticationProviderToken"
         ),
@@ -188,6 +189,10 @@ def test_a_broker_with_tokens_tls_and_without_transactions(tmp_path: Path, topic
         write(broker.service_url, topic, [b"x"], token)
         assert get(broker, "/admin/v2/brokers/health")[0] == 401
         assert "public/default" in broker.admin("GET", "/v2/namespaces/public")
+        if not runs_in_docker():
+            used = broker.admin("GET", "/v2/brokers/configuration/runtime")
+            assert used["superUserRoles"] == r"[admin, CORP\admin]"
+            assert used["replicatorPrefix"] == 'a\t"ü😀"'
 
         host, port = broker.tls_service_url.removeprefix("pulsar+ssl://").split(":")
         context = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
@@ -254,7 +259,13 @@ def test_an_unknown_engine_is_refused(monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.parametrize(
-    "config", [{"webServicePort": "soon"}, {"maxMessageSize": "1\nx=2"}, {"a=b": "c"}]
+    "config",
+    [
+        {"webServicePort": "soon"},
+        {"webServicePort": "8080", "brokerServicePort": "8080"},
+        {"maxMessageSize": "1\nx=2"},
+        {"a=b": "c"},
+    ],
 )
 def test_an_invalid_setting_is_refused(config: dict[str, str]):
     with pytest.raises(ConfigurationError):

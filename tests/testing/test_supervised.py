@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 import time
+from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
+from eos.errors import ConfigurationError
 from eos.testing import _settings as settings
-from eos.testing.jvm import StandaloneJvm, Supervised
+from eos.testing.jvm import Jvm, StandaloneJvm, Supervised, find_java
 
 
 class Interrupted(BaseException):
@@ -57,3 +61,40 @@ def test_the_bookies_port_is_none_of_the_brokers(monkeypatch, tmp_path):
     server.version, server.data_dir, server._role = "4.2.4", tmp_path, "broker"
     server.start({}, [first])
     assert begun[begun.index("--bookkeeper-port") + 1] == str(second)
+
+
+@pytest.mark.parametrize("name", ["a b", "a,b", "${sys:user.home}", "a\\b", 'a"b', "a<b", "100%"])
+def test_a_folder_that_pulsar_cant_use_is_named_before_anything_starts(tmp_path, monkeypatch, name):
+    folder = tmp_path / name
+    with pytest.raises(ConfigurationError, match=re.escape(repr(str(folder)))):
+        Jvm("java", "4.2.4", folder)
+    assert not folder.exists()
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    with pytest.raises(ConfigurationError, match=re.escape(repr(str(folder)))):
+        Jvm("java", "4.2.4", None)
+    assert list(folder.iterdir()) == []
+
+
+def test_the_log_is_configured_in_any_usable_folder():
+    xml = ElementTree.fromstring(settings.log4j2(Path("/R&D's/broker.log")))
+    assert [file.get("fileName") for file in xml.iter("File")] == ["/R&D's/broker.log"]
+
+
+def test_the_error_says_why_a_folder_cant_be_used(tmp_path):
+    (tmp_path / "eos-server.lock").mkdir()
+    with pytest.raises(ConfigurationError, match="Is a directory: '/"):
+        Supervised("server", tmp_path)
+
+
+def test_an_old_java_in_java_home_does_not_hide_the_paths(tmp_path, monkeypatch):
+    for folder, version in (("old/bin", "11.0.2"), ("new", "17.0.1")):
+        java = tmp_path / folder / "java"
+        java.parent.mkdir(parents=True)
+        java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
+        java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "old"))
+    monkeypatch.setenv("PATH", str(tmp_path / "new"))
+    assert find_java() == str(tmp_path / "new" / "java")
+    java.unlink()
+    assert find_java() is None
