@@ -26,19 +26,31 @@ ADMIN: Final = "admin"
 JOB: Final = "job"  # the role that may only produce and consume, in these namespaces:
 NAMESPACES: Final = ("public/default", "pulsar/system")
 _HEAD: Final = {"alg": "HS256"}
+_MIN_KEY_BYTES: Final = 32  # of HS256: the broker refuses tokens of a shorter one
 
 
 class TokenFolder:
-    """``secret.key``, ``admin.token`` and ``job.token``; created if missing."""
+    """``secret.key``, and with it ``admin.token`` and ``job.token``; created if missing.
+
+    Raises:
+        ConfigurationError: the key can't be used.
+    """
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        key = _load_or_create(folder / "secret.key", secrets.token_hex(32))
+        path = folder / "secret.key"
+        self._key = _load_or_create(path, secrets.token_hex(32))
+        if len(self._key) < _MIN_KEY_BYTES:
+            raise ConfigurationError(
+                f"{path} is shorter than {_MIN_KEY_BYTES} bytes.",
+                hint="Delete it: the next start creates it again, and new tokens.",
+            )
         self.files: dict[str, Path] = {}
-        self._key = key.encode()
         for role in (ADMIN, JOB):
-            self.files[role] = folder / f"{role}.token"
-            _load_or_create(self.files[role], self._signed(role))
+            self.files[role] = path = folder / f"{role}.token"
+            body, _, signature = _load_or_create(path, self._signed(role)).rpartition(b".")
+            if signature.decode(errors="replace") != self._signature(body):  # of another key
+                path.write_text(f"{self._signed(role)}\n")
 
     @property
     def admin_token(self) -> str:
@@ -61,8 +73,10 @@ class TokenFolder:
     def _signed(self, role: str) -> str:
         """Return a JSON web token, HS256, without expiry."""
         head, claims = (_text(json.dumps(one).encode()) for one in (_HEAD, {"sub": role}))
-        signature = hmac.new(self._key, f"{head}.{claims}".encode(), hashlib.sha256).digest()
-        return f"{head}.{claims}.{_text(signature)}"
+        return f"{head}.{claims}.{self._signature(f'{head}.{claims}'.encode())}"
+
+    def _signature(self, body: bytes) -> str:
+        return _text(hmac.new(self._key, body, hashlib.sha256).digest())
 
 
 def allow_job(broker: PulsarStandalone) -> None:
@@ -76,7 +90,7 @@ def _text(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
-def _load_or_create(path: Path, new: str) -> str:
+def _load_or_create(path: Path, new: str) -> bytes:
     """Return the content of ``path``; write ``new`` first if it is missing, for the owner only."""
     # An existing file is kept, so that a restarted broker accepts the same tokens.
     try:
@@ -84,7 +98,7 @@ def _load_or_create(path: Path, new: str) -> str:
             file.write(f"{new}\n")
     except FileExistsError:
         pass
-    return path.read_text().strip()
+    return path.read_bytes().strip()
 
 
 _POLL_S: Final = 0.2
@@ -190,14 +204,15 @@ def start(
     if temporary and data is not None:
         raise typer.BadParameter("Give --data or --temporary, not both.")
     _check_free({"--port": port, "--admin-port": admin_port})
-    folder_of_tokens = _tokens_in(tokens, brokers)
+    if tokens is not None and brokers > 1:
+        raise typer.BadParameter("--tokens is for one broker, without --brokers.")
     config = _parse_settings(set_ or [])
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _on_signal)
-    folder = (
-        None if temporary else data or default_data_dir("broker" if brokers == 1 else "cluster")
-    )
     try:
+        folder_of_tokens = None if tokens is None else TokenFolder(tokens)
+        name: Literal["broker", "cluster"] = "broker" if brokers == 1 else "cluster"
+        folder = None if temporary else data or default_data_dir(name)
         if brokers == 1:
             listeners = {"brokerServicePort": str(port), "webServicePort": str(admin_port)}
             _run(folder, listeners | config, pulsar_version, folder_of_tokens)
@@ -226,14 +241,6 @@ def _check_free(ports: dict[str, int]) -> None:
                 "another port; 0 picks a free one.",
                 param_hint=option,
             )
-
-
-def _tokens_in(folder: Path | None, brokers: int) -> TokenFolder | None:
-    if folder is None:
-        return None
-    if brokers > 1:
-        raise typer.BadParameter("--tokens is for one broker, without --brokers.")
-    return TokenFolder(folder)
 
 
 def _parse_settings(given: list[str]) -> dict[str, str]:
@@ -272,7 +279,7 @@ def fetch(pulsar_version: _PulsarVersion = None) -> None:
 def default_data_dir(of: Literal["broker", "cluster"] = "broker") -> Path:
     """Return ``XDG_DATA_HOME/eos/broker``, or else ``~/.local/share/eos/broker``."""
     base = os.environ.get("XDG_DATA_HOME")
-    return (Path(base) if base else Path.home() / ".local" / "share") / "eos" / of
+    return (Path(base) if base else maven.home() / ".local" / "share") / "eos" / of
 
 
 def _run(

@@ -53,7 +53,8 @@ def cache_dir() -> Path:
     """Return ``EOS_CACHE_DIR``, or else ``XDG_CACHE_HOME/eos``, or else ``~/.cache/eos``.
 
     Raises:
-        ConfigurationError: ``EOS_CACHE_DIR`` begins with an unknown user's ``~name``.
+        ConfigurationError: ``EOS_CACHE_DIR`` begins with an unknown user's ``~name``, or there is
+            no home directory.
     """
     if chosen := os.environ.get("EOS_CACHE_DIR"):
         try:
@@ -62,7 +63,19 @@ def cache_dir() -> Path:
             raise ConfigurationError(f"EOS_CACHE_DIR {chosen!r}: there is no such user.") from None
     if base := os.environ.get("XDG_CACHE_HOME"):
         return Path(base) / "eos"
-    return Path.home() / ".cache" / "eos"
+    return home() / ".cache" / "eos"
+
+
+def home() -> Path:
+    """Return the user's home directory.
+
+    Raises:
+        ConfigurationError: there is none.
+    """
+    try:
+        return Path.home()
+    except RuntimeError:
+        raise ConfigurationError("This user has no home directory.", hint="Set HOME.") from None
 
 
 def pulsar_version(asked: str | None = None) -> str:

@@ -17,6 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from eos.testing import PulsarStandalone, jvm, maven
+from eos.testing._settings import free_port
 from eos.testing.cli import TokenFolder, app
 from tests.testing.messages import read, write
 
@@ -134,6 +135,28 @@ def test_a_port_in_use_is_named_before_anything_starts():
     assert f"Something listens on port {port}" in " ".join(answer.output.split())
 
 
+def test_a_port_that_is_given_twice_is_named_before_anything_starts():
+    port = str(free_port(set()))
+    answer = runner.invoke(app, ["start", "--temporary", "--port", port, "--admin-port", port])
+    assert answer.exit_code == 2
+    assert f"webServicePort={port}: another listener" in answer.output
+
+
+@pytest.mark.parametrize("command", [["start"], ["start", "--temporary"], ["fetch"]])
+def test_a_user_without_a_home_directory_is_told(monkeypatch: pytest.MonkeyPatch, command):
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", no_home)
+    for variable in ("EOS_CACHE_DIR", "XDG_CACHE_HOME", "XDG_DATA_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("EOS_BROKER", "maven")
+    ports = [] if command == ["fetch"] else ["--port", "0", "--admin-port", "0"]
+    answer = runner.invoke(app, [*command, *ports])
+    assert answer.exit_code == 2
+    assert "no home directory. Set HOME" in answer.output
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_killed_supervisor_is_reported_and_leaves_nothing(number: signal.Signals):
     with started("--temporary") as (process, said):
@@ -215,6 +238,24 @@ def test_a_broker_with_tokens_accepts_only_its_own(tmp_path):
     # A restarted broker accepts the same tokens.
     assert {role: file.read_text() for role, file in TokenFolder(tokens).files.items()} == given
     assert {file.stat().st_mode & 0o777 for file in tokens.iterdir()} == {0o600}
+
+
+def test_tokens_of_another_key_are_signed_again(tmp_path):
+    files = TokenFolder(tmp_path).files
+    given = files["job"].read_text()
+    (tmp_path / "secret.key").unlink()
+    TokenFolder(tmp_path)
+    assert files["job"].read_text() != given
+    assert len(files["job"].read_text()) == len(given)
+
+
+@pytest.mark.parametrize("key", [b"", b"\n", b"too short"])
+def test_a_key_that_cant_be_used_is_named(tmp_path, key):
+    (tmp_path / "secret.key").write_bytes(key)
+    answer = runner.invoke(app, ["start", "--tokens", str(tmp_path), "--port", "0"])
+    assert answer.exit_code == 2
+    assert "secret.key is shorter" in answer.output
+    assert [path.name for path in tmp_path.iterdir()] == ["secret.key"]
 
 
 def test_tokens_are_refused_for_clusters(tmp_path):
