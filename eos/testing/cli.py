@@ -210,12 +210,11 @@ def start(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _on_signal)
     try:
-        folder_of_tokens = None if tokens is None else TokenFolder(tokens)
         name: Literal["broker", "cluster"] = "broker" if brokers == 1 else "cluster"
         folder = None if temporary else data or default_data_dir(name)
         if brokers == 1:
             listeners = {"brokerServicePort": str(port), "webServicePort": str(admin_port)}
-            _run(folder, listeners | config, pulsar_version, folder_of_tokens)
+            _run(folder, listeners | config, pulsar_version, tokens)
         else:
             cluster = PulsarCluster(
                 brokers,
@@ -286,8 +285,9 @@ def _run(
     data: Path | None,
     config: dict[str, str],
     pulsar_version: str | None,
-    tokens: TokenFolder | None,
+    tokens_folder: Path | None,
 ) -> None:
+    tokens = None if tokens_folder is None else TokenFolder(tokens_folder)
     settings = config if tokens is None else tokens.settings | config
     admin_token = None if tokens is None else tokens.admin_token
     with PulsarStandalone(
