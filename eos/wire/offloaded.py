@@ -22,6 +22,7 @@ _ENTRY: Final = struct.Struct(">iq")  # length, entry id
 _INDEX_MAGIC: Final = 0xDE47DE47
 _BLOCK_MAGIC: Final = 0xFBDBABCB
 BLOCK_HEADER_BYTES: Final = 128
+_MAX_METADATA_BYTES: Final = 1 << 20  # Real ones have some 100 bytes for each change of bookies.
 _MAX_ENTRY_BYTES: Final = 128 << 20  # Brokers allow 5 MiB, unless their operator says otherwise.
 _CLOSED: Final = 3
 _OWNER: Final = "pulsar/managed-ledger"
@@ -68,6 +69,10 @@ class LedgerIndex:
             if magic != _INDEX_MAGIC or header != BLOCK_HEADER_BYTES:
                 raise ProtocolError(
                     f"An index of an offloaded ledger begins with {data[:8].hex()}."
+                )
+            if size > _MAX_METADATA_BYTES:
+                raise ProtocolError(
+                    f"An index of an offloaded ledger has {size} bytes of metadata."
                 )
             metadata = _LedgerMetadata.decode(data[_INDEX.size : _INDEX.size + size])
             blocks = [

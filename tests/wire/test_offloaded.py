@@ -101,6 +101,18 @@ def test_changed_bytes_give_right_entries_or_an_error(ledger, data):
     assert all(number == place for place, number in enumerate(found))
 
 
+def flooded(index: bytes, size: int) -> bytes:
+    """With another field in its metadata; millions of tiny ones would take a minute."""
+    rest = blob(99, bytes(size))
+    count = struct.unpack_from(">I", index, 28)[0] + len(rest)
+    return index[:28] + struct.pack(">I", count) + index[32:-20] + rest + index[-20:]
+
+
+def test_an_index_has_metadata_of_a_long_lived_ledger():
+    index, _ = objects([[b"one"]], 0)
+    assert LedgerIndex.parse(flooded(index, 1 << 19)) == LedgerIndex.parse(index)
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -109,6 +121,7 @@ def test_changed_bytes_give_right_entries_or_an_error(ledger, data):
         lambda index: index[:24] + struct.pack(">i", -1) + index[28:],
         lambda index: index[:24] + struct.pack(">i", 2**31 - 1) + index[28:],
         lambda index: index[:-20] + struct.pack(">qiq", 1, 1, 0),
+        lambda index: flooded(index, 1 << 20),
     ],
 )
 def test_another_index_is_refused(change):
