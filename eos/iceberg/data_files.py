@@ -10,7 +10,7 @@ import struct
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, Literal
 
@@ -20,6 +20,9 @@ import pyarrow.parquet as pq
 from pyiceberg.conversions import to_bytes
 from pyiceberg.io import load_file_io
 from pyiceberg.io.pyarrow import (
+    MetricModeTypes,
+    MetricsMode,
+    StatisticsCollector,
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
     parquet_path_to_id_mapping,
@@ -144,11 +147,18 @@ class _Staging:
     def _on_closed(self, file: _DataFile, metadata: pq.FileMetaData, size: int) -> None:
         # From the footer that was just written; the file is not read again. The table's properties
         # say how long bounds of texts may be, and which columns have none.
-        statistics = data_file_statistics_from_parquet_metadata(
-            parquet_metadata=metadata,
-            stats_columns=compute_statistics_plan(self._schema, dict(self._target.properties)),
-            parquet_column_mapping=parquet_path_to_id_mapping(self._schema),
-        ).to_serialized_dict()
+        plan = compute_statistics_plan(self._schema, dict(self._target.properties))
+        try:
+            statistics = self._statistics(metadata, plan)
+        except ValueError:
+            # A text has no bound of this length: after U+D7FF come the surrogates.
+            counts = MetricsMode(MetricModeTypes.COUNTS)
+            texts = {
+                key: replace(one, mode=counts)
+                for key, one in plan.items()
+                if one.mode.type is MetricModeTypes.TRUNCATE
+            }
+            statistics = self._statistics(metadata, plan | texts)
         self._closed.append(
             DataFileEntry(
                 path=file.path,
@@ -164,6 +174,15 @@ class _Staging:
                 split_offsets=tuple(statistics["split_offsets"]),
             )
         )
+
+    def _statistics(
+        self, metadata: pq.FileMetaData, plan: dict[int, StatisticsCollector]
+    ) -> dict[str, Any]:
+        return data_file_statistics_from_parquet_metadata(
+            parquet_metadata=metadata,
+            stats_columns=plan,
+            parquet_column_mapping=parquet_path_to_id_mapping(self._schema),
+        ).to_serialized_dict()
 
     @contextmanager
     def _failures(self, path: str) -> Iterator[None]:

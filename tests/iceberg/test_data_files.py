@@ -138,6 +138,13 @@ def test_files_and_folders_are_on_the_disk_whatever_the_partition(tmp_path, monk
     assert flushed >= {*files, *(one.parent for one in files)}
 
 
+def test_a_text_without_an_upper_bound_is_no_error(target):
+    long = "x" * 15 + "\ud7ff" * 2  # after U+D7FF come the surrogates
+    (entry,) = staged([pa.record_batch([pa.array([1]), pa.array([long])], schema=TWO)], target)
+    assert entry.lower_bounds.keys() == entry.upper_bounds.keys() == {1}
+    assert entry.value_counts == {1: 1, 2: 1}
+
+
 @pytest.mark.parametrize("kind", [pa.int64(), pa.decimal128(19, 0)])
 def test_numbers_that_a_truncation_would_leave_are_refused(tmp_path, kind):
     schema = TWO.set(0, pa.field("id", kind))
