@@ -25,12 +25,18 @@ from pyiceberg.table import FileScanTask, Table, Transaction
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 from pyiceberg.transforms import parse_transform
-from pyiceberg.types import UnknownType
 
 from eos.delta import column_rules
 from eos.errors import ConfigurationError, Fatal, Fenced
 from eos.iceberg._catalog_errors import committing, failures
-from eos.iceberg._snapshots import APP_ID, VERSION, Append, StagedManifests, new_snapshot
+from eos.iceberg._snapshots import (
+    APP_ID,
+    VERSION,
+    Append,
+    StagedManifests,
+    lacks_column,
+    new_snapshot,
+)
 from eos.iceberg.data_file_entry import arrow_schema, make_durable
 from eos.iceberg.data_files import ICEBERG, IcebergTarget
 from eos.iceberg.part import IcebergPart
@@ -225,6 +231,17 @@ class LoadedTable:
         Raises:
             ConfigurationError: it can't.
         """
+        self._check_format()
+        # A removed field of format version 1 stays, and its column may be dropped.
+        if lacks_column(self._table.spec(), self._table.schema()):
+            raise ConfigurationError(
+                f"A partition field of Iceberg table {self._address.identity} is of a column that "
+                "was dropped; pyiceberg can't read what it writes to such a table.",
+                hint="Write to a new table, with format version 2.",
+            )
+        self._head()
+
+    def _check_format(self) -> None:
         version = self._table.format_version
         if version not in _WRITABLE:
             raise ConfigurationError(
@@ -232,17 +249,6 @@ class LoadedTable:
                 "pyiceberg does not write.",
                 hint="Use a table with format version 2.",
             )
-        spec, columns = self._table.spec(), self._table.schema()
-        # A removed field of format version 1 stays, and its column may be dropped.
-        if any(
-            isinstance(one.field_type, UnknownType) for one in spec.partition_type(columns).fields
-        ):
-            raise ConfigurationError(
-                f"A partition field of Iceberg table {self._address.identity} is of a column that "
-                "was dropped; pyiceberg can't read what it writes to such a table.",
-                hint="Write to a new table, with format version 2.",
-            )
-        self._head()
 
     def check_schema(self, have: pa.Schema, *, merge: bool) -> pa.Schema:
         """Return the table's columns after an append of rows with the columns ``have``.
@@ -317,7 +323,8 @@ class LoadedTable:
                 hint="remove_orphan_files may have deleted them. Restore them, or give up the "
                 "epoch's rows.",
             )
-        self.check_writable()
+        # Not of the columns: the manifest was written while they fitted.
+        self._check_format()
         self._add_snapshot(part, {APP_ID: part.app_id, VERSION: str(part.version)})
 
     def has_snapshot(self, part: IcebergPart) -> bool:
@@ -356,10 +363,15 @@ class LoadedTable:
         if ref is None and branch == MAIN:  # a table without snapshots
             return None
         # pyiceberg would create the branch, without the rows of main.
-        if ref is None or ref.snapshot_ref_type is not SnapshotRefType.BRANCH:
+        if ref is None:
             raise ConfigurationError(
                 f"Iceberg table {self._address.identity} has no branch {branch}.",
                 hint=f"Create it: ALTER TABLE {self._address.identity} CREATE BRANCH {branch}.",
+            )
+        if ref.snapshot_ref_type is not SnapshotRefType.BRANCH:
+            raise ConfigurationError(
+                f"{branch} of Iceberg table {self._address.identity} is a tag, not a branch.",
+                hint="Name a branch.",
             )
         return self._table.metadata.snapshot_by_id(ref.snapshot_id)
 

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final
 
 from pyiceberg.manifest import (
@@ -19,6 +20,8 @@ from pyiceberg.manifest import (
     write_manifest,
     write_manifest_list,
 )
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary, update_snapshot_summaries
@@ -29,6 +32,7 @@ from pyiceberg.table.update import (
     UpdatesAndRequirements,
     UpdateTableMetadata,
 )
+from pyiceberg.types import UnknownType
 
 from eos._storage import NOT_SHARED
 from eos.errors import Retriable
@@ -50,11 +54,11 @@ class StagedManifests:
         self._address = address
         self._table = table
 
-    def stage(self, files: Sequence[DataFileEntry], attempt_id: str) -> dict[str, Any]:
-        """Write the manifest of an attempt, and check that its data files exist.
+    def stage(self, files: Sequence[DataFileEntry], part: IcebergPart) -> IcebergPart:
+        """Write the manifest of an attempt, read it again, and check that its data files exist.
 
         Returns:
-            The fields of ``IcebergPart`` that describe it.
+            The part, with the fields that describe it.
 
         Raises:
             Retriable: files are missing, or the table has changed: the epoch runs again.
@@ -63,19 +67,21 @@ class StagedManifests:
         # takes an id once: a second guard against a commit that is repeated.
         metadata = self._table.metadata
         snapshot_id = metadata.new_snapshot_id()
-        staged: dict[str, Any] = {"snapshot_id": snapshot_id}
+        part = replace(part, snapshot_id=snapshot_id)
         if not files:
-            return staged
+            return part
         schema = self._table.schema()
         try:
             # Not the newest one, which may be newer than the files.
             spec = self._table.specs()[files[0].spec_id]
+            if lacks_column(spec, schema):
+                raise ValueError("the column of a partition field was dropped")
             entries = [one.data_file(spec, schema) for one in files]
         except (LookupError, ValueError) as error:
             raise Retriable(
                 f"Iceberg table {self._address.identity} has changed in the meantime: {error}."
             ) from None
-        path = self._manifest_path(attempt_id)
+        path = self._manifest_path(str(part.attempt_id))
         with failures(self._address, "writing a manifest"):
             output = self._table.io.new_output(path)
             with write_manifest(
@@ -97,12 +103,13 @@ class StagedManifests:
                     )
             size = len(output)
         make_durable([path])
-        gone = self.absent(entries)
-        if gone:
+        part = replace(part, manifest=path, manifest_bytes=size, spec_id=spec.spec_id)
+        # From the manifest itself: after PREPARED, one that nobody can read has no way out.
+        if gone := self.missing(part):
             raise Retriable(
                 f"{len(gone)} staged files are missing, for example {gone[0]}.", hint=NOT_SHARED
             )
-        return staged | {"manifest": path, "manifest_bytes": size, "spec_id": spec.spec_id}
+        return part
 
     def missing(self, part: IcebergPart) -> list[str]:
         """List the staged files that no longer exist, or have another size."""
@@ -111,23 +118,36 @@ class StagedManifests:
         with failures(self._address, "looking for staged files"):
             if self._size(part.manifest) != part.manifest_bytes:
                 return [part.manifest]
-            return self.absent(_data_files(self._table, part))
+            # By name: if it is damaged, a person can bring it back, or decide.
+            with failures(self._address, f"reading {part.manifest}"):
+                found = _data_files(self._table, part)
+            return self.absent(found)
 
     def discard(self, part: IcebergPart, files: Iterable[str]) -> None:
-        """Delete the attempt's manifest, the data files that it lists, and ``files``."""
+        """Delete the attempt's manifest, the data files that it lists, and ``files``.
+
+        Raises:
+            Retriable: data files may be left; the manifest too, if the storage can't be reached.
+        """
         attempt_id = str(part.attempt_id)
         # A driver that died before PREPARED may have left a manifest, by which its files are found.
         manifest = part.manifest or self._manifest_path(attempt_id)
         paths = set(files)
         with failures(self._address, "deleting staged files"):
-            if (size := self._size(manifest)) is not None:
-                found = _data_files(self._table, part, manifest, size)
-                paths |= {one.file_path for one in found}
-            for path in [*sorted(paths), manifest]:
-                if path != manifest:
+            try:
+                if (size := self._size(manifest)) is not None:
+                    found = _data_files(self._table, part, manifest, size)
+                    paths |= {one.file_path for one in found}
+                for path in sorted(paths):
                     check_name(path, attempt_id)
-                with suppress(FileNotFoundError):
-                    self._table.io.delete(path)
+                    self._delete(path)
+            finally:
+                # Also one that can't be read: that it is gone proves that nothing was committed.
+                self._delete(manifest)
+
+    def _delete(self, path: str) -> None:
+        with suppress(FileNotFoundError):
+            self._table.io.delete(path)
 
     def _manifest_path(self, attempt_id: str) -> str:
         locations = self._table.location_provider()
@@ -162,9 +182,12 @@ class Append(UpdateTableMetadata["Append"]):
         self._head_id = None if head is None else head.snapshot_id
 
     def _commit(self) -> UpdatesAndRequirements:
-        # By alias: the names of the fields are known to pydantic only.
+        # A branch keeps its retention. By alias: names of fields are known to pydantic only.
+        now = self._transaction.table_metadata.refs.get(self._branch)
+        kept = {} if now is None else now.model_dump(by_alias=True)
         to_branch = SetSnapshotRefUpdate.model_validate(
-            {
+            kept
+            | {
                 "ref-name": self._branch,
                 "type": SnapshotRefType.BRANCH,
                 "snapshot-id": self._snapshot.snapshot_id,
@@ -226,15 +249,24 @@ def new_snapshot(
 
 
 def _own_manifest(table: Table, part: IcebergPart) -> ManifestFile:
-    spec = table.specs()[int(str(part.spec_id))]
-    partitions = [one.partition for one in _data_files(table, part)]
-    # Without these, readers would open the manifest for every query.
-    summaries = construct_partition_summaries(spec, table.schema(), partitions)
+    spec, schema = table.specs()[int(str(part.spec_id))], table.schema()
+    summaries = None
+    if not lacks_column(spec, schema):
+        partitions = [one.partition for one in _data_files(table, part)]
+        # Without these, readers open the manifest for every query.
+        summaries = construct_partition_summaries(spec, schema, partitions)
     return _manifest_file(part, str(part.manifest), part.manifest_bytes or 0, summaries)
 
 
+def lacks_column(spec: PartitionSpec, schema: Schema) -> bool:
+    """Whether a field's column was dropped: then pyiceberg can't read what it writes."""
+    return any(
+        isinstance(one.field_type, UnknownType) for one in spec.partition_type(schema).fields
+    )
+
+
 def _manifest_file(
-    part: IcebergPart, path: str, size: int, partitions: Sequence[Any] = ()
+    part: IcebergPart, path: str, size: int, partitions: list[Any] | None = None
 ) -> ManifestFile:
     """Return an attempt's manifest as an entry of a manifest list."""
     return ManifestFile.from_args(
@@ -251,7 +283,7 @@ def _manifest_file(
         added_rows_count=part.records or 0,
         existing_rows_count=0,
         deleted_rows_count=0,
-        partitions=list(partitions),
+        partitions=partitions,
         key_metadata=None,
     )
 

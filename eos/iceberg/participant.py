@@ -142,8 +142,7 @@ class IcebergParticipant(VersionedParticipant[IcebergPart]):
                 'on_new_cluster="continue" once.',
             )
         table.check_writable()
-        attempt_id = str(mine.attempt_id)
-        return replace(mine, **table.staged.stage(self._staged[attempt_id], attempt_id))
+        return table.staged.stage(self._staged[str(mine.attempt_id)], mine)
 
     def _commit_once(self, part: IcebergPart) -> Fate:
         try:
@@ -167,21 +166,22 @@ class IcebergParticipant(VersionedParticipant[IcebergPart]):
         """Delete staged files, as far as they are known and reachable."""
         mine = _own(part)
         files = [file.path for file in self._staged.get(str(mine.attempt_id), ())]
-        is_prepared = mine.files is not None and not is_own
+        # A driver that slept behind PREPARED may be committing it: it must not succeed.
+        must_fence = mine.files is not None and not is_own
         try:
             table = self.table.find()
             if table is not None and table.uuid == mine.table_uuid:
-                # A driver that slept behind PREPARED may be committing it: it must not succeed.
                 found = (
                     self._fenced(mine, deadline_s)
-                    if is_prepared
+                    if must_fence
                     else self._by_version(mine, table.committed_version(mine.app_id))
                 )
                 if found is not None:
                     return found
+                must_fence = False
                 table.staged.discard(mine, files)
         except EosError as error:
-            if is_prepared:
+            if must_fence:
                 return unknown(f"{mine.label}: {error.message}".rstrip("."))
             logger.warning(
                 "%s: staged files are left to remove_orphan_files: %s", mine.label, error

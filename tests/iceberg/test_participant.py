@@ -21,7 +21,7 @@ from eos import failpoints
 from eos.commit_log import CommitLog
 from eos.committer import Committer
 from eos.errors import ConfigurationError, Fenced, InDoubt, NewCluster
-from eos.iceberg import _iceberg_table
+from eos.iceberg import _iceberg_table, _snapshots
 from eos.iceberg._snapshots import APP_ID, VERSION
 from eos.iceberg.part import IcebergPart
 from eos.iceberg.participant import IcebergParticipant
@@ -33,6 +33,8 @@ from eos.steps import Step
 from tests.iceberg.tables import NAME, IcebergOutput
 
 OWN = {"deadline_s": 5, "is_own": False}
+LATE = [State.OPEN, State.ABORTING, State.ABORTED]  # found before the decision
+WHOLE = [State.OPEN, State.PREPARED, State.COMMITTED]
 
 
 @pytest.fixture
@@ -380,6 +382,84 @@ def test_a_table_recreated_while_an_epoch_is_written_gets_none_of_its_rows(outpu
     assert output.read() == []
 
 
+def test_an_epoch_whose_manifest_is_damaged_can_be_aborted(output, log, tmp_path):
+    part = staged(output, log)
+    manifest = Path(part.manifest.removeprefix("file://"))
+    manifest.write_bytes(manifest.read_bytes()[:-20] + bytes(20))
+    with pytest.raises(InDoubt, match=f"reading {part.manifest} failed"):
+        resolve("contract", commit_log=tmp_path / "log", deadline_s=0.1)
+    choice = {"epoch": "a", "verdict": "aborted", "because": "a test", "by": "ada"}
+    assert decide("contract", commit_log=tmp_path / "log", **choice).state is State.ABORTED
+    assert outcome(attached(output, log, part), part) is Known.ABORTED
+    run(output, CommitLog.open(tmp_path / "log", "contract"), "a", "one two")
+    assert sorted(output.read()) == ["one", "two"]
+
+
+def test_a_manifest_is_read_again_before_the_decision(output, log, monkeypatch):
+    make_durable, damaged = _snapshots.make_durable, []
+
+    def damage(paths) -> None:
+        make_durable(paths)
+        if not damaged:
+            damaged.append(Path(paths[0].removeprefix("file://")))
+            damaged[0].write_bytes(damaged[0].read_bytes()[:-20] + bytes(20))
+
+    monkeypatch.setattr(_snapshots, "make_durable", damage)
+    run(output, log)
+    assert [one.state for one in log.records() if one.epoch] == [*LATE, *WHOLE]
+    assert sorted(output.read()) == ["one", "two"]
+    assert not damaged[0].exists()
+
+
+def by_day(output: IcebergOutput, version: int) -> IcebergOutput:
+    """The table, partitioned by both of its columns."""
+    output.catalog().drop_table(NAME)
+    columns = pa.schema([pa.field("day", pa.string()), *output.schema])
+    made = output.catalog().create_table(NAME, columns, properties={"format-version": str(version)})
+    with made.update_spec() as change:
+        change.add_identity("day")
+        change.add_identity("value")
+    return output
+
+
+def drop_day(output: IcebergOutput) -> None:
+    with output.table().update_spec() as change:
+        change.remove_field("day")
+    with output.table().update_schema() as change:
+        change.delete_column("day")
+
+
+def test_a_partition_column_dropped_while_an_epoch_is_written(output, log):
+    by_day(output, 2)
+    dropped = []
+
+    def drop_once() -> None:
+        if not dropped:
+            dropped.append(drop_day(output))
+
+    with failpoints.armed(Step.CHECK, drop_once):
+        run(output, log)
+    records = [one for one in log.records() if one.epoch]
+    assert [one.state for one in records] == [*LATE, *WHOLE]
+    assert "a partition field was dropped" in str(records[1].reason)
+    assert sorted(output.read()) == ["one", "two"]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_partition_column_dropped_after_the_decision_is_no_obstacle(
+    output, log, tmp_path, version
+):
+    staged(by_day(output, version), log)
+    drop_day(output)
+    (last,) = resolve("contract", commit_log=tmp_path / "log", deadline_s=5)
+    assert last.state == "COMMITTED"
+    found = output.table().scan(row_filter="value = 'two'").to_arrow()
+    assert found["value"].to_pylist() == ["two"]
+    head = output.table().current_snapshot()
+    (manifest,) = head.manifests(output.table().io)
+    assert manifest.partitions is None  # Java would look for a field in an empty list
+
+
 def test_columns_changed_after_the_decision_are_no_obstacle(output, log):
     part = staged(output, log)
     with output.table().update_schema() as change:
@@ -428,6 +508,29 @@ def test_commits_on_other_branches_do_not_prevent_ours(output, log, monkeypatch)
     monkeypatch.setattr(Transaction, "commit_transaction", interrupted)
     assert attached(output, log, part).commit(part, **OWN).known is Known.COMMITTED
     assert sorted(output.read()) == ["one", "other", "two"]
+
+
+def test_a_branch_keeps_its_retention(tmp_path, log):
+    append_as_another(IcebergOutput(tmp_path))
+    output = IcebergOutput(tmp_path, branch="audit")
+    head = output.table().current_snapshot().snapshot_id
+    kept = {"max_ref_age_ms": 9, "max_snapshot_age_ms": 8, "min_snapshots_to_keep": 7}
+    output.table().manage_snapshots().create_branch(head, "audit", **kept).commit()
+    attached(output, log, part := staged(output, log)).abort(part, **OWN)  # adds a snapshot
+    run(output, log, "b")
+    branch = output.table().refs()["audit"]
+    assert branch.snapshot_id not in (head, part.snapshot_id)
+    assert {name: getattr(branch, name) for name in kept} == kept
+
+
+def test_a_tag_is_no_branch(tmp_path, log):
+    append_as_another(IcebergOutput(tmp_path))
+    output = IcebergOutput(tmp_path, branch="v1")
+    head = output.table().current_snapshot().snapshot_id
+    output.table().manage_snapshots().create_tag(head, "v1").commit()
+    with pytest.raises(ConfigurationError, match="is a tag") as caught:
+        run(output, log)
+    assert "CREATE BRANCH" not in str(caught.value)
 
 
 def test_tables_of_format_version_1_are_written(tmp_path, log):
