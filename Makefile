@@ -142,7 +142,9 @@ bench-log: $(STAMP) ## A commit log after 100 and after 100,000 epochs; 4 minute
 	$(BIN)/pip install --quiet --progress-bar off -e '.[bench]'
 	$(BIN)/python -m bench log
 
-setup: $(STAMP) ## Only set up: packages and the broker's jars
+# Compiled as pip compiles a wheel: where Python may not write, each of Spark's workers would do it.
+setup: $(STAMP) ## Only set up: packages, compiled modules, the broker's jars
+	@$(BIN)/python -m compileall -q -j 2 bench catalog chaos eos examples recovery sinks sources tests
 	@$(BIN)/eos broker fetch
 
 $(STAMP): pyproject.toml

@@ -172,12 +172,13 @@ class Drivers(RuleBasedStateMachine):
             self._folder.cleanup()
 
 
-def test_any_order_of_events_leaves_every_row_once(pulsar_standalone):
+@pytest.mark.parametrize("examples", [10, pytest.param(60, marks=pytest.mark.chaos)])
+def test_any_order_of_events_leaves_every_row_once(pulsar_standalone, examples):
     machine = type("Machine", (Drivers,), {"broker": pulsar_standalone})
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=25,
+            max_examples=examples,
             stateful_step_count=14,
             deadline=None,
             derandomize=True,
