@@ -231,7 +231,7 @@ class Consumer(Receiver):
                 by_delay.setdefault(self._options.nack_delay_of_s(count), []).extend(entries)
         # Not the broker's own delay: it has none, a consumer keeps the message meanwhile.
         for delay_s, entries in by_delay.items():
-            self._timer.call_after(delay_s, partial(self._redeliver_again, entries))
+            self._timer.call_after(delay_s, partial(self._redeliver_again, entries), self)
 
     def _redeliver_again(self, entries: Sequence[UnackedEntry]) -> None:
         with self._changed:

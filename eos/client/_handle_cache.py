@@ -113,7 +113,7 @@ class HandleCache(Generic[T]):
             if other is not None:
                 self._close(other[1])
         if schedule:
-            self._timer.call_after(IDLE_TTL_S, self._evict)
+            self._timer.call_after(IDLE_TTL_S, self._evict, self)
 
     def _evict(self) -> None:
         """Close handles that are idle for ``IDLE_TTL_S``; run again when the next one is."""
@@ -130,7 +130,7 @@ class HandleCache(Generic[T]):
         for handle in expired:
             self._close(handle)
         if oldest is not None:
-            self._timer.call_after(oldest + IDLE_TTL_S - now, self._evict)
+            self._timer.call_after(oldest + IDLE_TTL_S - now, self._evict, self)
 
     def clear(self) -> None:
         """Drop all handles, also those released later: the client closes their connections."""

@@ -216,7 +216,7 @@ class Producer:
         send_it = partial(self._send_pending, batch)
         if not batch.is_scheduled:  # also if it is full: its caller may be interrupted here
             try:
-                self._timer.call_after(self._limits.linger_ms / 1000, send_it)
+                self._timer.call_after(self._limits.linger_ms / 1000, send_it, self)
             except BaseException as error:  # a call that raises must have sent nothing
                 dropped = self._drop(lambda one: one is batch)
                 for one in dropped:

@@ -38,7 +38,7 @@ class HeldTimer:
         self.waits_s: list[float] = []
         self._calls: list[Callable[[], None]] = []
 
-    def call_after(self, wait_s: float, call: Callable[[], None]) -> None:
+    def call_after(self, wait_s: float, call: Callable[[], None], _: object) -> None:
         self.waits_s.append(wait_s)
         self._calls.append(call)
 

@@ -16,25 +16,47 @@ from eos.ids import MessageId
 from tests.transport.scripted import wait_until
 
 
-def test_calls_come_in_the_order_of_their_times_and_in_one_thread():
+def test_calls_come_in_the_order_of_their_times():
+    clock, calls = Timer(), []
+    clock.call_after(120, lambda: calls.append(3), "one")
+    clock.call_after(0.2, lambda: calls.append(2), "one")  # not only in two minutes
+    clock.call_after(0.1, lambda: calls.append(1), "other")
+    wait_until(lambda: len(calls) == 2)
+    assert calls == [1, 2]
+    clock.stop()
+
+
+def test_a_call_that_is_stuck_delays_only_those_of_its_owner():
+    """One producer's lingering batch waits for a broker; others are sent."""
     clock, calls = Timer(), []
     held, is_held = threading.Event(), threading.Event()
-
-    def note(number: int) -> None:
-        calls.append((number, threading.current_thread().name))
 
     def hold() -> None:
         is_held.set()
         held.wait(20)
 
-    clock.call_after(120, lambda: note(3))
-    clock.call_after(0.05, hold)  # not only in two minutes
+    clock.call_after(0, hold, "stuck")
     assert is_held.wait(20)
-    clock.call_after(-100, lambda: note(2))
-    clock.call_after(-200, lambda: note(1))
+    for number in range(3):
+        clock.call_after(0, lambda number=number: calls.append(number), "stuck")
+        clock.call_after(0, lambda number=number: calls.append(f"free {number}"), "free")
+    wait_until(lambda: len(calls) == 3)
+    assert calls == ["free 0", "free 1", "free 2"]
     held.set()
-    wait_until(lambda: len(calls) == 2)
-    assert calls == [(1, "eos-timer"), (2, "eos-timer")]
+    wait_until(lambda: len(calls) == 6)
+    assert calls[3:] == [0, 1, 2]
+    clock.stop()
+
+
+def test_not_more_threads_than_allowed_are_started(monkeypatch):
+    monkeypatch.setattr("eos.client._timer._MOST_THREADS", 2)
+    clock, calls, held = Timer(), [], threading.Event()
+    for owner in range(4):
+        clock.call_after(0, lambda owner=owner: (held.wait(20), calls.append(owner)), owner)
+    wait_until(lambda: len(clock._busy) == 2)
+    assert (clock._threads, calls) == (2, [])
+    held.set()
+    wait_until(lambda: sorted(calls) == [0, 1, 2, 3])
     clock.stop()
 
 
@@ -42,17 +64,17 @@ def test_a_thread_with_nothing_to_do_ends_and_another_one_takes_its_place(monkey
     monkeypatch.setattr("eos.client._timer._IDLE_S", 0.05)
     clock, calls = Timer(), []
     for number in range(2):
-        clock.call_after(0, lambda number=number: calls.append(number))
+        clock.call_after(0, lambda number=number: calls.append(number), clock)
         wait_until(lambda number=number: len(calls) > number)
-        wait_until(lambda: clock._thread is None)
+        wait_until(lambda: not clock._threads)
     assert calls == [0, 1]
 
 
 def test_what_waits_is_called_at_the_stop_and_what_comes_later_at_once():
     clock, calls = Timer(), []
-    clock.call_after(60, lambda: calls.append("waited"))
+    clock.call_after(60, lambda: calls.append("waited"), clock)
     clock.stop()
-    clock.call_after(60, lambda: calls.append("late"))
+    clock.call_after(60, lambda: calls.append("late"), clock)
     assert calls == ["waited", "late"]
 
 
@@ -65,8 +87,8 @@ def test_a_thread_that_can_not_be_started_is_started_at_the_next_call(monkeypatc
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", full)
         with pytest.raises(RuntimeError):
-            clock.call_after(0, lambda: calls.append("failed"))
-    clock.call_after(0, lambda: calls.append("next"))
+            clock.call_after(0, lambda: calls.append("failed"), clock)
+    clock.call_after(0, lambda: calls.append("next"), clock)
     wait_until(lambda: calls)
     clock.stop()
     assert calls == ["next"]
@@ -127,7 +149,7 @@ def test_futures_are_waited_for_as_any_others(batch):
 def test_a_call_that_fails_stops_no_other_call():
     """A user's callback may end with sys.exit()."""
     timer, called = Timer(), threading.Event()
-    timer.call_after(0.0, sys.exit)
-    timer.call_after(0.01, called.set)
+    timer.call_after(0.0, sys.exit, "one")
+    timer.call_after(0.01, called.set, "one")
     assert called.wait(10)
     timer.stop()
