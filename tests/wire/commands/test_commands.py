@@ -94,6 +94,19 @@ def test_unknown_enum_values_are_kept_as_numbers():
     assert commands.Error.decode(error.encode()).error == 999
 
 
+def test_a_message_has_all_its_fields_and_never_changes():
+    one = commands.Error(request_id=1, error=2)
+    assert (one, hash(one)) == (commands.Error(error=2, request_id=1, message=""), hash(one))
+    assert len({one, commands.Error(error=2, request_id=1), dataclasses.replace(one, error=3)}) == 2
+    assert one != commands.Success(request_id=1)
+    assert repr(one) == "Error(request_id=1, error=2, message='')"
+    for wrong in ({"request_id": 1}, {"request_id": 1, "error": 2, "mesage": ""}):
+        with pytest.raises(TypeError, match=r"Error: fields missing or unknown: \['"):
+            commands.Error(**wrong)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        one.error = 3
+
+
 SECRET = b"hunter2"
 
 
