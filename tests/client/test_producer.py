@@ -311,12 +311,10 @@ def test_a_client_that_is_closed_leaves_no_future_open_and_no_thread(pulsar_stan
     with PulsarClient(pulsar_standalone.service_url) as client:
         producer = client.producer(name, create=True, linger_ms=LONG_MS)
         future = producer.send(b"x")
-        thread = client._timer._thread
-        assert thread is not None
+        assert client._timer._threads == 1
     with pytest.raises(EosError):
         future.result(timeout=10)
-    thread.join(timeout=10)
-    assert not thread.is_alive()
+    wait_until(lambda: not client._timer._threads)
     with pytest.raises(EosError):
         producer.send(b"y")
 
