@@ -8,7 +8,7 @@ from enum import StrEnum
 from rich.console import Console
 
 from eos.admin import AdminClient, OpenTransaction
-from eos.cli.reports import Facts, age_s, duration, escape, facts_table
+from eos.cli.reports import Facts, age_s, ago, duration, escape, facts_table
 from eos.client import PulsarClient
 from eos.committer.participants import opened
 from eos.errors import EosError
@@ -107,7 +107,7 @@ class Evidence(Facts):
             *([("receipt topic's error", self.obstacle)] if self.obstacle else []),
             *((part.topic, part.says) for part in self.partitions),
             ("coordinator", f"transaction {self.txn}: {self.at_coordinator.value}"),
-            ("age", f"opened {duration(self.age_s)} ago; {expiry}"),
+            ("age", f"opened {ago(self.age_s)}; {expiry}"),
         ]
         console.print("Cluster")
         console.print(facts_table(rows))

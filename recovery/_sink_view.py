@@ -7,7 +7,7 @@ from datetime import datetime
 
 from rich.console import Console
 
-from eos.cli.reports import Facts, age_s, duration, escape
+from eos.cli.reports import Facts, age_s, ago, escape
 from eos.protocol import (
     BATCH,
     FINAL,
@@ -280,7 +280,7 @@ def render_unwritten(console: Console, sink_id: str, owing: list[UnwrittenEpoch]
     for one in owing:
         console.print(
             f"[bold]{escape(sink_id)}[/], {epoch_label(one)}: [yellow]{one.state.value}[/] "
-            f"({escape(one.reason)}), {duration(one.written_age_s)} ago.\n   "
+            f"({escape(one.reason)}), {ago(one.written_age_s)}.\n   "
             f"{escape(one.meaning)}. {escape(one.way_out)}",
             soft_wrap=True,  # the command is copied
         )

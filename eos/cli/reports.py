@@ -143,6 +143,13 @@ def age_s(then: datetime | None) -> float | None:
     return None if then is None else round((now() - then).total_seconds(), 1)
 
 
+def ago(seconds: float | None) -> str:
+    """Return for example ``3 h ago``; ``3 h from now`` for what a later clock wrote."""
+    if seconds is not None and seconds < 0:
+        return f"{duration(-seconds)} from now"
+    return f"{duration(seconds)} ago"
+
+
 def counted(count: int, what: str) -> str:
     """Return for example ``1 entry``, ``2,000 entries``; ``what``: in the singular."""
     plural = f"{what.removesuffix('y')}ies" if what.endswith("y") else f"{what}s"

@@ -19,6 +19,7 @@ from eos.cli.commands import VerbExit
 from eos.cli.reports import (
     Exit,
     Report,
+    ago,
     duration,
     error_json,
     escape,
@@ -91,7 +92,7 @@ def _rows(sink: SinkView) -> list[tuple[str, str]]:
         mine = [one for one in sink.unfinished if one.query_id == progress.query_id]
         last = "no epoch finished yet"
         if progress.epoch is not None:
-            last = f"last committed {progress.epoch}, {duration(progress.age_s)} ago"
+            last = f"last committed {progress.epoch}, {ago(progress.age_s)}"
         waiting = ", ".join(f"{one.epoch} {one.state.value}" for one in mine)
         owing = ", ".join(o.epoch for o in sink.owing if o.query_id == progress.query_id)
         label = query_label(progress.query_id)
@@ -105,20 +106,20 @@ def _rows(sink: SinkView) -> list[tuple[str, str]]:
         *before, topic = sink.topics
         rows.append(("topic", f"{topic}; before: {', '.join(before)}" if before else topic))
     if sink.claim:
-        rows.append(("claim", f"run {sink.claim.run_id[:8]}, {duration(sink.claim.age_s)} ago"))
+        rows.append(("claim", f"run {sink.claim.run_id[:8]}, {ago(sink.claim.age_s)}"))
     return rows
 
 
 def _table(report: StatusReport) -> Table:
     table = table_of("sink", "query", "last committed", "unfinished", "not written", "claim")
     for sink in report.sinks:
-        claim = f"{sink.claim.run_id[:8]}, {duration(sink.claim.age_s)} ago" if sink.claim else "-"
+        claim = f"{sink.claim.run_id[:8]}, {ago(sink.claim.age_s)}" if sink.claim else "-"
         queries: list[QueryProgress | None] = [*sink.progress]
         for progress in queries or [None]:
             query_id = progress.query_id if progress else None
             last = "-"
             if progress and progress.epoch is not None:
-                last = f"{progress.epoch}, {duration(progress.age_s)} ago"
+                last = f"{progress.epoch}, {ago(progress.age_s)}"
             waiting = [
                 f"{one.epoch} {one.state.value}, {duration(one.age_s)}"
                 for one in sink.unfinished
@@ -149,7 +150,7 @@ def _render_unfinished(console: Console, sink_id: str, one: Unfinished) -> None:
     at_broker = f"; at the broker: {one.at_broker}" if one.at_broker else ""
     console.print(
         f"[bold]{escape(sink_id)}[/], {epoch_label(one)}: [yellow]{one.state.value}[/], attempt "
-        f"{one.attempt}, {escape(one.what)}, opened {duration(one.age_s)} ago{left}"
+        f"{one.attempt}, {escape(one.what)}, opened {ago(one.age_s)}{left}"
         f"{escape(at_broker)}.\n   {escape(one.meaning)}."
     )
 

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from eos.admin import AdminClient, Subscription
-from eos.cli.reports import Exit, Facts, Report, age_s, duration, escape, table_of
+from eos.cli.reports import Exit, Facts, Report, age_s, ago, escape, table_of
 from eos.errors import ConfigurationError, EosError, TopicNotFound
 from eos.ids import TopicName
 from eos.recovery._change import Apply, ChangeProgress, Plan, PlanStep, Yes, carry_out
@@ -54,11 +54,7 @@ class SubscriptionsReport(Report):
             return
         table = table_of("subscription", "partitions", "backlog", "consumers", "last acknowledged")
         for one in self.subscriptions:
-            when = (
-                "-"
-                if one.acknowledged_at is None
-                else f"{duration(age_s(one.acknowledged_at))} ago"
-            )
+            when = "-" if one.acknowledged_at is None else f"{ago(age_s(one.acknowledged_at))}"
             parts = f"{one.partitions} of {self.partitions}"
             table.add_row(escape(one.name), parts, f"{one.backlog:,}", str(one.consumers), when)
         console.print(table)

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 import typer
 
-from eos.cli.reports import Exit, Report, age_s, duration, exit_of
+from eos.cli.reports import Exit, Report, age_s, ago, duration, exit_of
 from eos.commit_log import CommitLog
 from eos.errors import ConfigurationError, EosError, InvalidTransactionStatus, TransactionNotFound
 from eos.ids import TxnId
@@ -229,13 +229,13 @@ def _abort_orphan(target: Target, text: str, *, apply: bool, yes: bool) -> Repor
         return Plan(
             steps=[], warnings=[f"The broker does not know transaction {txn}: it has ended."]
         )
-    age = duration(age_s(found.opened_at))
+    age = ago(age_s(found.opened_at))
     touched = ", ".join(found.topics) or "no topic yet"
     plan = Plan(
         steps=[
             PlanStep(
-                what=f"send END_TXN(abort) for transaction {txn}: {found.status}, opened {age} "
-                f"ago, time to live {duration(found.ttl_s)}, writes to {touched}.",
+                what=f"send END_TXN(abort) for transaction {txn}: {found.status}, opened {age}, "
+                f"time to live {duration(found.ttl_s)}, writes to {touched}.",
                 why="It is in no log below --commit-log.",
             )
         ],

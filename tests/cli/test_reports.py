@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from eos.cli.reports import Report, new_console
+from eos.cli.reports import Report, ago, new_console
 from eos.recovery._change import ChangeProgress
 from eos.recovery.checks.result import ok
 from eos.recovery.verbs.blocked_readers import Orphan, OrphansReport
@@ -36,6 +36,10 @@ def test_reports_show_names_as_they_are(report, capsys):
 def test_progress_shows_names_as_they_are(capsys):
     ChangeProgress().doing(HOSTILE)
     assert capsys.readouterr().err == f"... {NAME}\ufffd[2J\n"
+
+
+def test_an_age_by_another_clock_is_no_negative_one():
+    assert [ago(s) for s in (None, 18_000.0, -18_000.0)] == ["- ago", "5 h ago", "5 h from now"]
 
 
 def test_no_console_makes_emoji_of_names():
