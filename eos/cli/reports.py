@@ -144,7 +144,7 @@ def age_s(then: datetime | None) -> float | None:
 
 
 def ago(seconds: float | None) -> str:
-    """Return for example ``3 h ago``; ``3 h from now`` for what a later clock wrote."""
+    """Return for example ``3 h ago``, or ``3 h from now`` if a later clock wrote the time."""
     if seconds is not None and seconds < 0:
         return f"{duration(-seconds)} from now"
     return f"{duration(seconds)} ago"
