@@ -16,6 +16,7 @@ from eos.client import PulsarClient
 from eos.errors import ConfigurationError
 from eos.testing import PulsarStandalone
 from eos.transport.auth import Auth
+from tests.support.spark_releases import HAS_PARAMETERS_OF_OPTIONS
 
 
 @pytest.fixture
@@ -168,7 +169,7 @@ def test_each_place_of_a_statement_has_its_own_options(spark: SparkSession, topi
             "all_rows",
             "no_rows",
             "IDENTIFIER(:t)",
-            "IDENTIFIER(:t) WITH (endingTime=:e)",
+            f"IDENTIFIER(:t) WITH (endingTime={':e' if HAS_PARAMETERS_OF_OPTIONS else '1'})",
         )
     )
     (row,) = spark.sql(counts, args={"t": table, "e": "1"}).collect()

@@ -21,6 +21,8 @@ HAS_DATA_SOURCES: Final = find_spec("pyspark.sql.datasource") is not None
 HAS_READ_LIMITS: Final = find_spec("pyspark.sql.streaming.datasource") is not None
 """Whether ``availableNow`` runs several epochs; before 4.2 it runs one."""
 HAS_COLLATIONS: Final = hasattr(functions, "collate")
+HAS_PARAMETERS_OF_OPTIONS: Final = _RELEASE >= (4, 1)
+"""Whether ``WITH (epoch=:e)`` takes parameters."""
 
 # 3.5 translates no error of a job that failed in Java.
 JobFailed: Final[type[Exception]] = PySparkException if _RELEASE >= (4, 0) else Py4JJavaError
