@@ -141,7 +141,7 @@ class PulsarCatalog:
         name = TopicName.parse(topic)
         table = f"{database_of(name.namespace_name)}.{table_of(name)}"
         # Another table of that name may be the user's own. Looked up first: a drop can't be undone.
-        is_its_own = self._provider(table) == source_of(name, table, self._service_url)
+        is_its_own = self._provider(table) == self._source(name, table)
         self._topics.drop(name, confirm=confirm)
         if is_its_own:
             self._spark.sql(f"DROP TABLE {_in_sql(table)}")
@@ -190,7 +190,7 @@ class PulsarCatalog:
             table = f"{self._spark.catalog.currentDatabase()}.{table}"
         self._check_free(table, name)
         reading, writing = self._options(name, self._kind(name), sink_id)
-        called = source_of(name, table, self._service_url)
+        called = self._source(name, table)
         source = bound_source(called, reading | options, writing, tuple(metadata))
         self._spark.dataSource.register(source)
         quoted = _in_sql(table)
@@ -281,13 +281,16 @@ class PulsarCatalog:
                 f"table {table!r}: expected letters, digits and '_', as database.table."
             )
         # I8: a user's own table must not be replaced by a topic's.
-        if self._provider(table) not in ("", source_of(topic, table, self._service_url)):
+        if self._provider(table) not in ("", self._source(topic, table)):
             raise ConfigurationError(
                 f"Table {table} already exists, and belongs to something else than this topic of "
                 f"{self._service_url}.",
                 hint=f"Choose another name: register('{topic}', table='...'). DROP TABLE forgets a "
                 "topic's table, and leaves the topic.",
             )
+
+    def _source(self, topic: TopicName, table: str) -> str:
+        return source_of(topic, table, self._service_url)
 
     def _kind(self, topic: TopicName) -> str:
         with self._connect() as client:
