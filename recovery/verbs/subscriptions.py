@@ -54,7 +54,7 @@ class SubscriptionsReport(Report):
             return
         table = table_of("subscription", "partitions", "backlog", "consumers", "last acknowledged")
         for one in self.subscriptions:
-            when = "-" if one.acknowledged_at is None else f"{ago(age_s(one.acknowledged_at))}"
+            when = "-" if one.acknowledged_at is None else ago(age_s(one.acknowledged_at))
             parts = f"{one.partitions} of {self.partitions}"
             table.add_row(escape(one.name), parts, f"{one.backlog:,}", str(one.consumers), when)
         console.print(table)
