@@ -46,9 +46,8 @@ class Timer:
         with self._changed:
             if not self._stopped:
                 self._start_thread()  # may fail: then nothing is due
-                heapq.heappush(
-                    self._due, (time.monotonic() + wait_s, next(self._numbers), owner, call)
-                )
+                due_at = time.monotonic() + wait_s
+                heapq.heappush(self._due, (due_at, next(self._numbers), owner, call))
                 if self._due[0][3] is call:
                     self._changed.notify_all()
                 return
@@ -111,7 +110,7 @@ class Timer:
                         self._start_thread()  # this one may be stuck for a while
                     return owner, call
                 until = self._due[0][0] if self._due else idle_until
-                if not self._due and now >= idle_until:
+                if until <= now:
                     break
                 self._changed.wait(until - now)
             self._idle -= 1

@@ -123,8 +123,7 @@ def watched(output: OutputUnderTest) -> Iterator[list[int]]:
     """Count the readable rows after each step of this thread that others could see."""
     seen: list[int] = []
 
-    def look(frame: FrameType, event: str, called: Any) -> None:
-        del frame
+    def look(_: FrameType, event: str, called: Any) -> None:
         if event != "c_return" or called.__name__ == "fspath":
             return
         if (called.__module__ or type(called.__self__).__module__) in _SYSTEM:

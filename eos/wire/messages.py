@@ -64,8 +64,7 @@ class WireMessage:
 
     def __init__(self, **values: Any) -> None:
         own = vars(self)
-        own.update(self._defaults)
-        own.update(values)
+        own.update(self._defaults, **values)
         if own.keys() != self._converters.keys():
             wrong = sorted(own.keys() ^ self._converters.keys())
             raise TypeError(f"{type(self).__name__}: fields missing or unknown: {wrong}.")
